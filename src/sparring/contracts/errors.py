@@ -1,0 +1,71 @@
+"""The one error tree. A message says what is wrong, where, and the next move."""
+
+from __future__ import annotations
+
+
+class SparringError(Exception):
+    """Everything Sparring raises on purpose."""
+
+    exit_code = 2
+
+
+class InvalidInput(SparringError):
+    """An argument, a file or a field that cannot be used as given."""
+
+
+class SuiteError(InvalidInput):
+    """Cases that cannot be read, told apart or split."""
+
+
+class SplitTooSmall(SuiteError):
+    """A split with too few cases to say anything."""
+
+
+class MeasureError(InvalidInput):
+    """A measure that is declared, named or weighted wrongly."""
+
+
+class Untrainable(InvalidInput):
+    """Something in the agent that Sparring cannot play and learn from."""
+
+
+class UnknownModel(InvalidInput):
+    """A model name that leads to no model."""
+
+
+class UnknownFamily(InvalidInput):
+    """A model whose chat format nobody has declared."""
+
+
+class MissingPackage(SparringError):
+    """An optional package that this piece of work needs."""
+
+
+class MachineryFailure(SparringError):
+    """Something broke that is not the model's doing; never scored as zero."""
+
+    exit_code = 100
+
+
+class RunNotFound(SparringError):
+    """No run folder of that name."""
+
+    exit_code = 102
+
+
+class RunChanged(SparringError):
+    """A run that would resume on other cases or other code than it started with."""
+
+
+class NewerFormat(SparringError):
+    """A file written by a newer Sparring."""
+
+
+class RunFailed(SparringError):
+    """A run that ended without its result."""
+
+    exit_code = 100
+
+
+class NotPermitted(SparringError):
+    """The caller's role does not allow this operation."""

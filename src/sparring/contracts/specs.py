@@ -1,0 +1,64 @@
+"""The frozen description that a run is started from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sparring.contracts.cases import Split
+
+FORMAT = 1
+
+
+class Frozen(BaseModel):
+    """An edge of the system: unknown fields are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class EndpointSpec(Frozen):
+    """One OpenAI-compatible server. The key itself stays in the environment."""
+
+    base_url: str
+    model: str
+    key_variable: str = "OPENAI_API_KEY"
+    weight: float = Field(default=1.0, gt=0)
+
+
+class PolicySpec(Frozen):
+    """Who answers for the model: weights by name or folder, or servers."""
+
+    kind: Literal["transformers", "endpoint", "vllm"] = "transformers"
+    model: str | None = None
+    endpoints: tuple[EndpointSpec, ...] = ()
+    family: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+
+
+class PlaySettings(Frozen):
+    """How rollouts are played. Names follow TRL where TRL has them."""
+
+    num_generations: int = Field(default=1, ge=1, description="rollouts per case")
+    temperature: float = Field(default=0.8, ge=0, le=10)
+    max_completion_length: int = Field(default=1024, ge=1)
+    tool_rounds: int = Field(default=5, ge=0)
+    in_flight: int = Field(default=64, ge=1)
+    tool_seconds: float = Field(default=30.0, gt=0)
+    rollout_seconds: float = Field(default=600.0, gt=0)
+    measure_seconds: float = Field(default=30.0, gt=0)
+    seed: int = 0
+
+
+class EvalSpec(Frozen):
+    """One evaluation of one environment."""
+
+    format: int = FORMAT
+    kind: Literal["eval"] = "eval"
+    target: str = Field(description="FILE:NAME of the environment")
+    split: Split = Split.VALIDATION
+    cases: int | None = Field(default=None, ge=1, description="at most so many cases")
+    policy: PolicySpec = PolicySpec()
+    play: PlaySettings = PlaySettings()
+    code_digest: str = ""

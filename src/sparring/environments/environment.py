@@ -1,0 +1,107 @@
+"""The base class of environments, and loading one from `FILE:NAME`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sparring.contracts.cases import Case
+from sparring.contracts.errors import InvalidInput
+from sparring.measures.declaration import Judge, Measure
+from sparring.suites import Suite
+
+if TYPE_CHECKING:
+    from agents import Agent
+
+
+class Environment:
+    """What an agent is trained on. Derive from it, and say what it is in the docstring.
+
+    `measures` are rewarded with weight 1 each, or as `weights` says; weight 0 shows a
+    measure without rewarding it.
+    """
+
+    name: ClassVar[str] = ""
+    measures: Sequence[Measure | str | Judge] = ()
+    weights: Mapping[str, float] = {}
+
+    def agent(self) -> Agent[Any]:
+        """The agent that is played, and later shipped."""
+        raise NotImplementedError(f"{type(self).__name__} must define agent()")
+
+    def suite(self) -> Suite:
+        """The cases."""
+        raise NotImplementedError(f"{type(self).__name__} must define suite()")
+
+    def context(self, case: Case) -> Any:
+        """A fresh context for one rollout; tools get it from the SDK, measures as `world`."""
+        return None
+
+
+def load_environment(target: str) -> Environment:
+    """The environment behind `FILE:NAME`: a subclass by its class name or `name`, or an
+    instance. Runs the file, so only a worker or the owner's own process calls it."""
+    file, _, name = target.rpartition(":")
+    path = Path(file if file else name)
+    if not path.is_file():
+        raise InvalidInput(f"there is no file {path}; write FILE:NAME, as in my_agent.py:MyAgent")
+    module = _run_file(path)
+    found = {key: value for key, value in _candidates(module)}
+    if not file and len(found) == 1:
+        return next(iter(found.values()))()
+    if not file or name not in found:
+        listed = ", ".join(sorted(found)) or "none: derive a class from sparring.Environment"
+        raise InvalidInput(f"{path} has no environment {name if file else ''!r}; it has {listed}")
+    return found[name]()
+
+
+def _candidates(module: Any) -> list[tuple[str, Any]]:
+    """Names under which environments of this file can be asked for, and how to make each."""
+    found: list[tuple[str, Any]] = []
+    for key, value in vars(module).items():
+        if isinstance(value, Environment):
+            found.append((key, lambda value=value: value))
+        elif (
+            inspect.isclass(value)
+            and issubclass(value, Environment)
+            and value.__module__ == module.__name__
+        ):
+            found.append((value.__name__, value))
+            if value.name:
+                found.append((value.name, value))
+    return found
+
+
+def _run_file(path: Path) -> Any:
+    """Import a file under its stem, with its folder importable, as `python FILE` would."""
+    resolved = path.resolve()
+    if str(resolved.parent) not in sys.path:
+        sys.path.insert(0, str(resolved.parent))
+    spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[resolved.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        frame = _last_frame_in(resolved, error)
+        raise InvalidInput(
+            f"{path}{frame} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    return module
+
+
+def _last_frame_in(path: Path, error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,115 @@
+"""Declaring a measure: a plain or async function of a rollout that returns a verdict."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import overload
+
+from sparring.contracts.errors import MeasureError
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.verdicts import Verdict
+
+Judge = Callable[[Rollout], Verdict | Awaitable[Verdict]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A judge with a name.
+
+    `low` and `high` declare the scale of its scores, which are brought to 0…1; a score
+    counts as correct from `threshold` (on the scale of 0…1) upwards. `seconds` is its
+    deadline, where the run's own is not right for it.
+    """
+
+    name: str
+    judge: Judge
+    threshold: float = 1.0
+    low: float = 0.0
+    high: float = 1.0
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.high > self.low:
+            raise MeasureError(f"measure {self.name}: the range must rise, not {self.low}…{self.high}")
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.judge)
+
+    def __call__(self, rollout: Rollout) -> Verdict | Awaitable[Verdict]:
+        """Judge directly, as in a unit test of the measure."""
+        return self.judge(rollout)
+
+
+@overload
+def measure(judge: Judge) -> Measure: ...
+
+
+@overload
+def measure(
+    *,
+    name: str | None = None,
+    threshold: float = 1.0,
+    range: tuple[float, float] = (0.0, 1.0),
+    seconds: float | None = None,
+) -> Callable[[Judge], Measure]: ...
+
+
+def measure(
+    judge: Judge | None = None,
+    *,
+    name: str | None = None,
+    threshold: float = 1.0,
+    range: tuple[float, float] = (0.0, 1.0),
+    seconds: float | None = None,
+) -> Measure | Callable[[Judge], Measure]:
+    """Turn a function of a rollout into a measure.
+
+        @measure
+        def polite(rollout):
+            if "please" in rollout.answer:
+                return passed("says please")
+            return failed("does not say please")
+    """
+
+    def declare(function: Judge) -> Measure:
+        if len(inspect.signature(function).parameters) != 1:
+            raise MeasureError(
+                f"measure {function.__name__} must take one argument, the rollout; what it needs "
+                "is on it: answer, expected, messages, tool_calls, world, case"
+            )
+        low, high = range
+        return Measure(name or function.__name__, function, threshold, low, high, seconds)
+
+    return declare if judge is None else declare(judge)
+
+
+def resolve(wanted: Measure | str | Judge) -> Measure:
+    """A measure from an object, the name of a ready one, or `module:name`."""
+    if isinstance(wanted, Measure):
+        return wanted
+    if callable(wanted):
+        return measure(wanted)
+    if isinstance(wanted, str):
+        return _by_name(wanted)
+    raise MeasureError(f"{wanted!r} is no measure; give a @measure function or a name")
+
+
+def _by_name(name: str) -> Measure:
+    from sparring.measures.ready import READY
+
+    if name in READY:
+        return READY[name]()
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise MeasureError(
+            f"there is no ready measure {name!r}; ready are {', '.join(sorted(READY))}. "
+            "Name one of your own as `module:name`"
+        )
+    try:
+        return resolve(getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise MeasureError(f"measure {name!r} cannot be loaded: {error}") from error

@@ -1,0 +1,115 @@
+"""Running measures on a rollout, each with a deadline, and blending their verdicts.
+
+A measure that raises, times out or returns nonsense leaves the rollout unscored, with the
+cause. Counting it as zero would teach the model that a broken judge is its own mistake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sparring.contracts.errors import MeasureError
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
+from sparring.measures.declaration import Judge, Measure, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSet:
+    """The measures of a run with their weights. Weight 0: judged and shown, not rewarded."""
+
+    measures: tuple[Measure, ...]
+    weights: Mapping[str, float]
+    seconds: float = 30.0
+
+    @classmethod
+    def of(
+        cls,
+        measures: Sequence[Measure | str | Judge],
+        weights: Mapping[str, float] | None = None,
+        *,
+        seconds: float = 30.0,
+    ) -> MeasureSet:
+        resolved = tuple(resolve(wanted) for wanted in measures)
+        names = [each.name for each in resolved]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise MeasureError(
+                f"two measures are called {', '.join(twice)}; give one of them another `name`"
+            )
+        given = dict(weights or {})
+        if unknown := sorted(set(given) - set(names)):
+            raise MeasureError(
+                f"weights name {', '.join(unknown)}, but the measures are {', '.join(names)}"
+            )
+        if any(weight < 0 for weight in given.values()):
+            raise MeasureError(f"weights must not be negative: {given}")
+        return cls(resolved, {name: given.get(name, 1.0) for name in names}, seconds)
+
+    async def judge(self, rollout: Rollout) -> Rollout:
+        """The rollout with its verdicts and its reward."""
+        if not rollout.ending.is_models_doing:
+            return rollout
+        judged = await asyncio.gather(
+            *(self._judge_with(each, rollout) for each in self._applying_to(rollout))
+        )
+        return replace(rollout, judgements=tuple(judged), reward=blend(judged))
+
+    def _applying_to(self, rollout: Rollout) -> list[Measure]:
+        """The run's measures, and those that only this case names."""
+        known = {each.name for each in self.measures}
+        extra = [resolve(name) for name in rollout.case.measures if name not in known]
+        return [*self.measures, *extra]
+
+    async def _judge_with(self, each: Measure, rollout: Rollout) -> Judgement:
+        weight = self.weights.get(each.name, 0.0)
+        seconds = each.seconds or self.seconds
+        cause = None
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                verdict = _on_unit_scale(each, await _call(each, rollout))
+        except TimeoutError:
+            cause = f"no verdict within {seconds:g} s" if deadline.expired() else "TimeoutError"
+        except Exception as error:  # a measure is user code: whatever it raises is its cause
+            cause = f"{type(error).__name__}: {error}"
+        if cause is not None:
+            verdict = cannot_tell(f"the measure broke: {cause}")
+        return Judgement(each.name, verdict, weight, each.threshold, cause)
+
+
+def blend(judgements: Sequence[Judgement]) -> float | None:
+    """One reward from many verdicts: their weighted mean; none if a rewarded one is missing."""
+    rewarded = [judgement for judgement in judgements if judgement.weight > 0]
+    if not rewarded:
+        return None
+    total = 0.0
+    for judgement in rewarded:
+        if judgement.verdict.score is None:
+            return None
+        total += judgement.weight * judgement.verdict.score
+    return total / sum(judgement.weight for judgement in rewarded)
+
+
+async def _call(each: Measure, rollout: Rollout) -> object:
+    if each.is_async:
+        return await each.judge(rollout)  # type: ignore[misc]
+    result = await asyncio.to_thread(each.judge, rollout)
+    return await result if asyncio.iscoroutine(result) else result
+
+
+def _on_unit_scale(each: Measure, verdict: object) -> Verdict:
+    if not isinstance(verdict, Verdict):
+        raise MeasureError(
+            f"{each.name} returned {verdict!r}; return passed(reason), failed(reason), "
+            "scored(score, reason) or cannot_tell(reason)"
+        )
+    if verdict.outcome is not Outcome.SCORED or verdict.score is None:
+        return verdict
+    if not each.low <= verdict.score <= each.high:
+        raise MeasureError(
+            f"{each.name} scored {verdict.score:g}, outside of its range {each.low:g}…{each.high:g}; "
+            "declare it with @measure(range=(low, high))"
+        )
+    return replace(verdict, score=(verdict.score - each.low) / (each.high - each.low))

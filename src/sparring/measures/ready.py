@@ -1,0 +1,166 @@
+"""Ready-made measures. Each is a factory; by name, it is used with its defaults."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
+from sparring.measures.declaration import Measure
+
+_NUMBER = re.compile(r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?")
+_SHOWN = 120
+
+
+def exact(*, ignore_case: bool = True, name: str = "exact") -> Measure:
+    """The answer is the expected text, white space at the ends aside."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        if rollout.expected is None:
+            return _nothing_expected(rollout)
+        answer, wanted = rollout.answer.strip(), str(rollout.expected).strip()
+        same = answer.casefold() == wanted.casefold() if ignore_case else answer == wanted
+        if same:
+            return passed(f"the answer is {_short(wanted)}")
+        return failed(f"expected {_short(wanted)}, got {_short(answer)}")
+
+    return Measure(name, judge)
+
+
+def contains(text: str | None = None, *, ignore_case: bool = True, name: str = "contains") -> Measure:
+    """The answer contains a text: the given one, or the expected one."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        wanted = rollout.expected if text is None else text
+        if wanted is None:
+            return _nothing_expected(rollout)
+        answer, part = rollout.answer, str(wanted)
+        found = part.casefold() in answer.casefold() if ignore_case else part in answer
+        if found:
+            return passed(f"contains {_short(part)}")
+        return failed(f"does not contain {_short(part)}: {_short(answer)}")
+
+    return Measure(name, judge)
+
+
+def numeric(*, tolerance: float = 1e-9, name: str = "numeric") -> Measure:
+    """The last number of the answer is the expected number, within a tolerance."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        wanted = _last_number(str(rollout.expected))
+        if rollout.expected is None or wanted is None:
+            return cannot_tell(f"the case expects {rollout.expected!r}, which is no number")
+        got = _last_number(rollout.answer)
+        if got is None:
+            return failed(f"no number in {_short(rollout.answer)}")
+        if abs(got - wanted) <= tolerance * max(1.0, abs(wanted)):
+            return passed(f"the last number is {got:g}")
+        return failed(f"expected {wanted:g}, the last number is {got:g}")
+
+    return Measure(name, judge)
+
+
+def regex(pattern: str | None = None, *, name: str = "regex") -> Measure:
+    """The answer matches a regular expression somewhere: the given, or the expected one."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        source = rollout.expected if pattern is None else pattern
+        if source is None:
+            return _nothing_expected(rollout)
+        if re.search(str(source), rollout.answer):
+            return passed(f"matches {_short(str(source))}")
+        return failed(f"does not match {_short(str(source))}: {_short(rollout.answer)}")
+
+    return Measure(name, judge)
+
+
+def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_schema") -> Measure:
+    """The answer is JSON that fits a schema: the given one, or the expected one."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        import jsonschema
+
+        wanted = rollout.expected if schema is None else schema
+        if not isinstance(wanted, Mapping):
+            return cannot_tell(f"the case expects {_short(repr(wanted))}, which is no JSON schema")
+        try:
+            value = json.loads(rollout.answer)
+        except (ValueError, RecursionError) as error:
+            return failed(f"the answer is not JSON: {error}")
+        problem = next(iter(jsonschema.Draft202012Validator(wanted).iter_errors(value)), None)
+        if problem is None:
+            return passed("fits the schema")
+        return failed(f"at {problem.json_path}: {_short(problem.message)}")
+
+    return Measure(name, judge)
+
+
+def tool_called(tool: str | None = None, *, name: str | None = None) -> Measure:
+    """A tool was called: the given one, or any."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        called = [call.tool for call in rollout.tool_calls if call.failure != "unknown_tool"]
+        if tool is None and called:
+            return passed(f"called {called[0]}")
+        if tool in called:
+            return passed(f"called {tool} {called.count(tool)} times")
+        listed = ", ".join(dict.fromkeys(called)) or "no tool"
+        return failed(f"called {listed}" + (f", not {tool}" if tool else ""))
+
+    return Measure(name or (f"called_{tool}" if tool else "tool_called"), judge)
+
+
+def no_tool_failed(*, name: str = "no_tool_failed") -> Measure:
+    """No tool call failed, was unknown or ran out of time."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        for call in rollout.tool_calls:
+            if call.failure is not None:
+                return failed(f"{call.tool}: {call.failure.value}: {_short(call.result)}")
+        return passed(f"{len(rollout.tool_calls)} tool calls, none failed")
+
+    return Measure(name, judge)
+
+
+def length(*, words: int = 200, name: str = "length") -> Measure:
+    """The answer is not empty and has at most so many words."""
+
+    def judge(rollout: Rollout) -> Verdict:
+        count = len(rollout.answer.split())
+        if count == 0:
+            return failed("the answer is empty")
+        if count > words:
+            return failed(f"{count} words, at most {words} are asked for")
+        return passed(f"{count} words")
+
+    return Measure(name, judge)
+
+
+READY: Mapping[str, Callable[[], Measure]] = {
+    "exact": exact,
+    "contains": contains,
+    "numeric": numeric,
+    "regex": regex,
+    "json_schema": json_schema,
+    "tool_called": tool_called,
+    "no_tool_failed": no_tool_failed,
+    "length": length,
+}
+
+
+def _last_number(text: str) -> float | None:
+    found = _NUMBER.findall(text)
+    if not found or len(found[-1]) > 300:
+        return None
+    return float(found[-1].replace(",", "").replace("−", "-"))
+
+
+def _nothing_expected(rollout: Rollout) -> Verdict:
+    return cannot_tell(f"case {rollout.case.id} says nothing of what is expected")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")

@@ -1,0 +1,1 @@
+"""Small models for development: a random one for shapes, a pretrained one that learns."""

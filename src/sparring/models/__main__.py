@@ -1,0 +1,24 @@
+"""`python -m sparring.models NAME` builds a development model and prints its folder.
+
+A process of its own: building loads torch, which the control plane never does.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from sparring.contracts.errors import SparringError
+from sparring.models.cache import development_model
+
+
+def main() -> int:
+    try:
+        print(development_model(sys.argv[1]))
+    except SparringError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Between the SDK's items and our messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputItem,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+
+from sparring.contracts.errors import Untrainable
+from sparring.contracts.policies import Reply
+from sparring.contracts.rollouts import Message, RequestedCall
+
+Item = Mapping[str, Any]
+_TAG = "sparring_turn"
+
+
+def turn_of(item: Item) -> int | None:
+    """The turn in which we produced this item; None for anybody else's."""
+    data = item.get("provider_data")
+    return data.get(_TAG) if isinstance(data, Mapping) else None
+
+
+def to_items(reply: Reply, calls: Sequence[RequestedCall], turn: int) -> list[ResponseOutputItem]:
+    """A reply as the SDK wants it. The tag comes back with the item in the next turn's input,
+    which is how sampled tokens are found again."""
+    tag = {_TAG: turn}
+    items: list[ResponseOutputItem] = []
+    if reply.content or not calls:
+        text = ResponseOutputText(type="output_text", text=reply.content, annotations=[])
+        items.append(
+            ResponseOutputMessage.model_construct(
+                id=f"msg_{turn}",
+                type="message",
+                role="assistant",
+                status="completed",
+                content=[text],
+                provider_data=tag,
+            )
+        )
+    items += [
+        ResponseFunctionToolCall.model_construct(
+            id=f"fc_{call.id}",
+            type="function_call",
+            call_id=call.id,
+            name=call.tool,
+            arguments=call.arguments,
+            status="completed",
+            provider_data=tag,
+        )
+        for call in calls
+    ]
+    return items
+
+
+def to_messages(items: Sequence[Item]) -> list[Message]:
+    """Items as messages: what one assistant turn said and called becomes one message."""
+    messages: list[Message] = []
+    for item in items:
+        kind = item.get("type") or "message"
+        if kind == "function_call":
+            call = RequestedCall(item["call_id"], item["name"], item["arguments"])
+            last = messages[-1] if messages else None
+            if last is not None and last.role == "assistant":
+                messages[-1] = Message("assistant", last.content, calls=(*last.calls, call))
+            else:
+                messages.append(Message("assistant", "", calls=(call,)))
+        elif kind == "function_call_output":
+            messages.append(Message("tool", text_of(item["output"]), call_id=item["call_id"]))
+        elif kind == "message":
+            role = str(item["role"])
+            role = "system" if role == "developer" else role
+            messages.append(Message(role, text_of(item.get("content") or "")))
+        elif kind != "reasoning":
+            raise Untrainable(
+                f"the conversation holds an item of type {kind!r}, which a text model cannot "
+                "see; give the agent function tools that return text"
+            )
+    return messages
+
+
+def text_of(content: Any) -> str:
+    """The text of a message or a tool result, whose parts may come as a list."""
+    if isinstance(content, str):
+        return content
+    parts = []
+    for part in content:
+        text = part.get("text") if isinstance(part, Mapping) else None
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise Untrainable(f"a message holds a part of type {kind!r}; only text can be trained")
+        parts.append(text)
+    return "".join(parts)

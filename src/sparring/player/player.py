@@ -1,0 +1,217 @@
+"""Playing many rollouts at once."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from agents import (
+    Agent,
+    InputGuardrailTripwireTriggered,
+    MaxTurnsExceeded,
+    OutputGuardrailTripwireTriggered,
+    RunErrorHandlerInput,
+    RunErrorHandlers,
+    Runner,
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+)
+from agents.models.multi_provider import MultiProvider
+
+from sparring.contracts.cases import Case
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.player.episode import EPISODE, Episode, EpisodeOver
+from sparring.player.sdk_model import EpisodeModel
+from sparring.player.threads import ToolThreads
+from sparring.player.tools import ToolStage
+from sparring.player.trainability import refuse_untrainable
+from sparring.player.voices import voice_for
+
+ContextFactory = Callable[[], Any] | Callable[[Case], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One rollout to be played."""
+
+    key: RolloutKey
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A rollout, and how long it took on the clock of this machine."""
+
+    rollout: Rollout
+    seconds: float
+
+
+class Player:
+    """Plays one agent with one policy.
+
+    With a policy that plays in waves, rollouts go in blocks of `limits.in_flight`: a block
+    is played by itself, so that replaying it after a crash gives the same batches and the
+    same tokens. With a server, a new rollout starts as soon as one ends.
+    """
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        policy: Policy,
+        *,
+        limits: Limits | None = None,
+        temperature: float = 0.8,
+        context: ContextFactory | None = None,
+    ) -> None:
+        refuse_untrainable(agent)
+        self._agent = _with_blocking_guardrails(agent)
+        self._policy = policy
+        self._limits = limits or Limits()
+        self._temperature = temperature
+        self._context = _taking_a_case(context)
+        self._provider = MultiProvider()
+        self._threads = ToolThreads(self._limits.tool_threads)
+        self._stage = ToolStage(self._limits, self._threads)
+
+    @property
+    def plays_in_waves(self) -> bool:
+        return bool(getattr(self._policy, "plays_in_waves", False))
+
+    def hung_threads(self) -> list[str]:
+        """Tools whose threads outlived their deadline and have not returned yet."""
+        return self._threads.hung()
+
+    async def play(self, plays: Iterable[Play]) -> AsyncIterator[Played]:
+        """Play all; yields in the order of `plays` in waves, else as they finish."""
+        asyncio.get_running_loop().set_default_executor(self._threads)
+        waiting = iter(plays)
+        if self.plays_in_waves:
+            while block := list(islice(waiting, self._limits.in_flight)):
+                async for played in self._play_block(block):
+                    yield played
+        else:
+            async for played in self._play_window(waiting):
+                yield played
+
+    async def play_one(self, play: Play) -> Rollout:
+        """Play a single rollout, as in a test or a chat."""
+        async for played in self.play([play]):
+            return played.rollout
+        raise AssertionError("a play always yields its rollout")
+
+    async def _play_block(self, block: list[Play]) -> AsyncIterator[Played]:
+        for _ in block:
+            self._policy.join()  # type: ignore[union-attr]
+        tasks = [asyncio.create_task(self._play_in_wave(play)) for play in block]
+        try:
+            for task in tasks:
+                yield await task
+        finally:
+            await _end(tasks)
+
+    async def _play_window(self, waiting: Iterator[Play]) -> AsyncIterator[Played]:
+        running: set[asyncio.Task[Played]] = set()
+        try:
+            while True:
+                room = self._limits.in_flight - len(running)
+                running |= {asyncio.create_task(self._play(play)) for play in islice(waiting, room)}
+                if not running:
+                    return
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    yield task.result()
+        finally:
+            await _end(list(running))
+
+    async def _play_in_wave(self, play: Play) -> Played:
+        try:
+            return await self._play(play)
+        finally:
+            self._policy.leave()  # type: ignore[union-attr]
+
+    async def _play(self, play: Play) -> Played:
+        started = time.monotonic()
+        episode = Episode(play.key, play.case, self._limits)
+        EPISODE.set(episode)
+        voice = voice_for(self._policy, episode, self._temperature)
+        model = EpisodeModel(episode, voice, self._stage)
+        world = output = None
+        try:
+            async with episode.deadlines.within(self._limits.rollout_seconds) as deadline:
+                world = await self._context(play.case)
+                output = await self._run(episode, model, world)
+        except EpisodeOver:
+            pass
+        except MaxTurnsExceeded:
+            episode.end(Ending.TURN_LIMIT, f"no answer within {self._limits.turns} turns")
+        except InputGuardrailTripwireTriggered as trip:
+            episode.end(Ending.INPUT_GUARDRAIL, trip.guardrail_result.guardrail.get_name())
+        except OutputGuardrailTripwireTriggered as trip:
+            episode.end(Ending.OUTPUT_GUARDRAIL, trip.guardrail_result.guardrail.get_name())
+        except (ToolInputGuardrailTripwireTriggered, ToolOutputGuardrailTripwireTriggered) as trip:
+            episode.end(Ending.TOOL_GUARDRAIL, trip.guardrail.get_name())
+        except TimeoutError as error:
+            if deadline.expired():
+                limit = f"no end within {self._limits.rollout_seconds:g} s"
+                episode.end(Ending.ROLLOUT_DEADLINE, limit)
+            else:
+                episode.end(Ending.MACHINERY, f"TimeoutError: {error}")
+        except Exception as error:  # user code and the SDK: one broken rollout ends no other
+            episode.end(Ending.MACHINERY, f"{type(error).__name__}: {error}")
+        rollout = episode.finish(voice.rows(), world, output)
+        return Played(rollout, time.monotonic() - started)
+
+    async def _run(self, episode: Episode, model: EpisodeModel, world: Any) -> Any:
+        def invalid_output(problem: RunErrorHandlerInput[Any]) -> Any:
+            episode.end(Ending.INVALID_OUTPUT, str(problem.error))
+            return {"final_output": episode.answer}
+
+        handlers: RunErrorHandlers[Any] = {"invalid_final_output": invalid_output}
+        result = await Runner.run(
+            self._agent,
+            episode.case.input,  # type: ignore[arg-type]
+            context=world,
+            max_turns=self._limits.turns,
+            run_config=model.run_config(self._provider),
+            error_handlers=handlers,
+        )
+        if not isinstance(result.final_output, str):
+            return result.final_output
+        episode.answer = result.final_output  # a tool's result, under stop_on_first_tool
+        return result.final_output
+
+
+async def _end(tasks: list[asyncio.Task[Played]]) -> None:
+    """End what still runs when the caller stops listening."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _with_blocking_guardrails(agent: Agent[Any]) -> Agent[Any]:
+    """By default the SDK runs input guardrails beside the first model call, so that a trip
+    would cancel a generation that others share."""
+    if not agent.input_guardrails:
+        return agent
+    blocking = [replace(each, run_in_parallel=False) for each in agent.input_guardrails]
+    return agent.clone(input_guardrails=blocking)
+
+
+def _taking_a_case(factory: ContextFactory | None) -> Callable[[Case], Any]:
+    """A context factory of either form, as an async function of the case."""
+    takes_case = factory is not None and len(inspect.signature(factory).parameters) > 0
+
+    async def make(case: Case) -> Any:
+        if factory is None:
+            return None
+        made = factory(case) if takes_case else factory()  # type: ignore[call-arg]
+        return await made if inspect.isawaitable(made) else made
+
+    return make

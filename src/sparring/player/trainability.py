@@ -1,0 +1,86 @@
+"""What in an agent cannot be played and learned from, found before the first token."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from agents import Agent, FunctionTool, Handoff
+
+from sparring.contracts.errors import Untrainable
+
+
+def refuse_untrainable(agent: Agent[Any]) -> None:
+    """Raise with everything that is in the way, not only the first thing."""
+    found = list(dict.fromkeys(obstacles(agent)))
+    if found:
+        listed = "\n".join(f"  - {obstacle}" for obstacle in found)
+        raise Untrainable(f"the agent {agent.name!r} cannot be trained as it is:\n{listed}")
+
+
+def obstacles(agent: Agent[Any]) -> Iterator[str]:
+    """One line per obstacle, each with the way out, over all agents that can be reached."""
+    seen: set[int] = set()
+    waiting = [agent]
+    while waiting:
+        current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield from _of_agent(current)
+        for tool in current.tools:
+            yield from _of_tool(current, tool)
+            nested = getattr(tool, "_agent_instance", None)
+            if isinstance(nested, Agent):
+                waiting.append(nested)
+        for target in current.handoffs:
+            reached = _target(target)
+            if reached is not None:
+                waiting.append(reached)
+
+
+def _of_agent(agent: Agent[Any]) -> Iterator[str]:
+    if agent.prompt is not None:
+        yield (
+            f"{agent.name}: a stored prompt lives on the provider's servers; "
+            "write it into `instructions`"
+        )
+
+
+def _of_tool(agent: Agent[Any], tool: Any) -> Iterator[str]:
+    if not isinstance(tool, FunctionTool):
+        yield (
+            f"{agent.name}: {tool.name} is hosted by the provider; "
+            "replace it by a function tool of your own"
+        )
+        return
+    if tool.needs_approval is not False:
+        yield (
+            f"{agent.name}: {tool.name} asks a person for approval, and nobody is there; "
+            "pass needs_approval=False for training"
+        )
+    if tool.defer_loading:
+        yield f"{agent.name}: {tool.name} is loaded by tool search; pass defer_loading=False"
+    if getattr(tool, "_is_agent_tool", False) and _has_own_run_config(tool):
+        yield (
+            f"{agent.name}: {tool.name} runs an agent with a run config of its own, which would "
+            "answer with another model; leave `run_config` out of as_tool()"
+        )
+
+
+def _has_own_run_config(tool: FunctionTool) -> bool:
+    """`as_tool` keeps its run config in a closure; there is no public way to ask for it."""
+    run = getattr(tool.on_invoke_tool, "_invoke_tool_impl", tool.on_invoke_tool)
+    try:
+        return inspect.getclosurevars(run).nonlocals.get("run_config") is not None
+    except TypeError:
+        return False
+
+
+def _target(target: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | None:
+    if isinstance(target, Agent):
+        return target
+    reference = target._agent_ref
+    reached = reference() if reference is not None else None
+    return reached if isinstance(reached, Agent) else None

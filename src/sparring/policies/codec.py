@@ -1,0 +1,279 @@
+"""Between messages and token ids, for one tokenizer and one family.
+
+The first prompt is rendered by the family's template. Everything behind it is spliced: the
+ids that were sampled stay as they are, and only what comes after them, tool results and
+the next opening, is rendered and tokenised. No text is ever tokenised twice.
+
+Text from users and tools is data. Where it spells a special token of the model, that
+spelling is tokenised as plain text, so that no tool result can end a turn or open one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from sparring.contracts.errors import UnknownFamily
+from sparring.contracts.policies import BodySpan, Encoded, Reply
+from sparring.contracts.rollouts import Message
+from sparring.policies.families import Family
+
+_SLOT = "SPARRINGxSLOTx{}x"
+_SLOTS = re.compile(r"SPARRINGxSLOTx(\d+)x")
+_PROBE = ' a "quoted"\nprobe '
+_TRANSFORMS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: json.dumps(text, ensure_ascii=False),
+    str.strip,
+)
+
+
+class ChatCodec:
+    """Renders, tokenises and parses. `tokenizer` is a fast tokenizer of transformers."""
+
+    def __init__(self, tokenizer: Any, family: Family) -> None:
+        self.tokenizer = tokenizer
+        self.family = family
+        self._backend = tokenizer.backend_tokenizer
+        self._special = re.compile(
+            "|".join(
+                re.escape(token.content)
+                for token in tokenizer.added_tokens_decoder.values()
+                if token.special
+            )
+            or r"(?!)"
+        )
+        self.end_of_turn = self._id(family.end_of_turn)
+        self.stop_ids = frozenset(
+            {self.end_of_turn, *(self._id(stop, optional=True) for stop in family.also_stops)} - {-1}
+        )
+        self._bodies = {role: self._body_transform(role) for role in ("tool", "user")}
+        self._prompt = lru_cache(maxsize=512)(self._encode_prompt)
+        self._scaffold = lru_cache(maxsize=64)(self._render_scaffold)
+
+    @property
+    def digest(self) -> str:
+        """What the ids depend on besides the text: template and vocabulary."""
+        text = self.family.template + self._backend.to_str()
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    # ------------------------------------------------------------------ encoding
+
+    def encode_prompt(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> Encoded:
+        """The whole conversation so far, up to the model's next word."""
+        return self._prompt(tuple(messages), json.dumps(list(tools), sort_keys=True))
+
+    def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
+        """What follows the model's own end of turn: these messages, and its next opening."""
+        pieces = self._scaffold(tuple(message.role for message in messages))
+        bodies = [self._body(message) for message in messages]
+        return self._encode_pieces(pieces, bodies)
+
+    def _encode_prompt(self, messages: tuple[Message, ...], tools: str) -> Encoded:
+        schemas = json.loads(tools)
+        contents = [_clean(message.content) for message in messages]
+        if not any(self._special.search(content) for content in contents):
+            plain = [_chat_message(message, text) for message, text in zip(messages, contents, strict=True)]
+            return Encoded(self._ids(self._render(plain, schemas)))
+        slotted = [
+            _chat_message(message, _SLOT.format(number)) for number, message in enumerate(messages)
+        ]
+        return self._fill(self._render(slotted, schemas), contents)
+
+    def _fill(self, rendered: str, contents: list[str]) -> Encoded:
+        """Tokenise template and contents apart, the contents as plain text."""
+        ids: array[int] = array("i")
+        for position, part in enumerate(_SLOTS.split(rendered)):
+            if position % 2:
+                ids.extend(self._plain_ids(contents[int(part)]))
+            else:
+                ids.extend(self._ids(part))
+        return Encoded(ids)
+
+    def _encode_pieces(self, pieces: tuple[str, ...], bodies: list[str]) -> Encoded:
+        if any(self._special.search(body) for body in bodies):
+            return self._encode_apart(pieces, bodies)
+        text, places = pieces[0], []
+        for body, piece in zip(bodies, pieces[1:], strict=True):
+            places.append((len(text), len(text) + len(body)))
+            text += body + piece
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        return Encoded(array("i", encoding.ids), _body_spans(encoding.offsets, places))
+
+    def _encode_apart(self, pieces: tuple[str, ...], bodies: list[str]) -> Encoded:
+        ids = self._ids(pieces[0])
+        spans = []
+        for number, (body, piece) in enumerate(zip(bodies, pieces[1:], strict=True)):
+            start = len(ids)
+            ids.extend(self._plain_ids(body))
+            spans.append(BodySpan(number, start, len(ids)))
+            ids.extend(self._ids(piece))
+        return Encoded(ids, tuple(spans))
+
+    # ------------------------------------------------------------------ decoding
+
+    def decode(self, ids: array[int]) -> str:
+        return str(
+            self.tokenizer.decode(
+                ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
+
+    def parse(self, ids: array[int]) -> Reply:
+        """What the model said, in words: thinking, content, calls."""
+        kept = len(ids)
+        while kept and ids[kept - 1] in self.stop_ids:
+            kept -= 1
+        text, thinking = self.decode(ids[:kept]), ""
+        if self.family.thinking:
+            text, thinking = split_thinking(text, *self.family.thinking)
+        reply = self.family.tool_calls.parse(text)
+        return Reply(reply.content, thinking, reply.calls, reply.malformed)
+
+    # ------------------------------------------------------------------ rendering
+
+    def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        return str(
+            self.tokenizer.apply_chat_template(
+                messages,
+                tools=tools or None,
+                chat_template=self.family.template,
+                tokenize=False,
+                add_generation_prompt=True,
+            )
+        )
+
+    def _render_scaffold(self, roles: tuple[str, ...]) -> tuple[str, ...]:
+        """The template's text around the bodies of messages that follow the model's turn.
+
+        Found by rendering marked slots behind a marked turn, so that it also holds for a
+        template that changes earlier turns when later ones arrive.
+        """
+        turn = len(roles)
+        messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": _SLOT.format(turn)}]
+        messages += [
+            {"role": role, "content": _SLOT.format(number)} for number, role in enumerate(roles)
+        ]
+        _, found, after = self._render(messages, None).partition(_SLOT.format(turn))
+        if not found:
+            raise UnknownFamily(
+                f"the template of {self.family.name} does not show what the assistant said; "
+                "a training template must render its content as it is"
+            )
+        pieces = _SLOTS.split(after.removeprefix(self.family.end_of_turn))
+        if [int(number) for number in pieces[1::2]] != list(range(len(roles))):
+            raise UnknownFamily(
+                f"the template of {self.family.name} leaves out or reorders messages of the roles "
+                f"{', '.join(roles)}; a training template must render each once"
+            )
+        scaffold = [_unquoted(piece) for piece in pieces[0::2]] if self._is_quoting(pieces) else pieces[0::2]
+        return tuple(scaffold)
+
+    def _is_quoting(self, pieces: list[str]) -> bool:
+        return len(pieces) > 1 and pieces[0].endswith('"') and pieces[2].startswith('"')
+
+    def _body_transform(self, role: str) -> Callable[[str], str]:
+        """What the template does to a body: nothing, JSON quotes, or trimming its ends."""
+        frame = [{"role": "user", "content": "-"}, {"role": "assistant", "content": "-"}]
+        slot = self._render([*frame, {"role": role, "content": _SLOT.format(0)}], None)
+        before, _, after = slot.partition(_SLOT.format(0))
+        rendered = self._render([*frame, {"role": role, "content": _PROBE}], None)
+        if before.endswith('"') and after.startswith('"'):
+            before, after = before[:-1], after[1:]
+        body = rendered[len(before) : len(rendered) - len(after)]
+        for transform in _TRANSFORMS:
+            if transform(_PROBE) == body:
+                return transform
+        raise UnknownFamily(
+            f"the template of {self.family.name} changes the text of {role} messages; "
+            "a training template must render it as it is, trimmed, or as a JSON string"
+        )
+
+    def _body(self, message: Message) -> str:
+        transform = self._bodies.get("tool" if message.role == "tool" else "user", str)
+        return transform(_clean(message.content))
+
+    # ------------------------------------------------------------------ tokenising
+
+    def _ids(self, text: str) -> array[int]:
+        return array("i", self._backend.encode(text, add_special_tokens=False).ids)
+
+    def _plain_ids(self, text: str) -> array[int]:
+        """Ids of a text in which nothing is special."""
+        self._backend.encode_special_tokens = True
+        try:
+            return self._ids(text)
+        finally:
+            self._backend.encode_special_tokens = False
+
+    def _id(self, token: str, *, optional: bool = False) -> int:
+        found = self._backend.token_to_id(token)
+        if found is None:
+            if optional:
+                return -1
+            raise UnknownFamily(
+                f"this tokenizer has no {token}, which ends a turn in the family "
+                f"{self.family.name}; pass the right `family=`"
+            )
+        return int(found)
+
+
+def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
+    """The text without its thinking, and the thinking."""
+    before, closed, after = text.partition(closing)
+    if closed:
+        return after.strip(), before.replace(opening, "", 1).strip()
+    head, opened, thought = text.partition(opening)
+    return (head.strip(), thought.strip()) if opened else (text, "")
+
+
+def _chat_message(message: Message, content: str) -> dict[str, Any]:
+    """A message as chat templates expect it."""
+    chat: dict[str, Any] = {"role": message.role, "content": content}
+    if message.thinking:
+        chat["reasoning_content"] = message.thinking
+    if message.calls:
+        chat["tool_calls"] = [
+            {"type": "function", "function": {"name": call.tool, "arguments": _object(call.arguments)}}
+            for call in message.calls
+        ]
+    return chat
+
+
+def _object(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _body_spans(
+    offsets: list[tuple[int, int]], places: list[tuple[int, int]]
+) -> tuple[BodySpan, ...]:
+    """Tokens that lie wholly inside each place; one that straddles the edge is scaffolding."""
+    spans = []
+    token = 0
+    for number, (start, stop) in enumerate(places):
+        while token < len(offsets) and offsets[token][0] < start:
+            token += 1
+        first = token
+        while token < len(offsets) and offsets[token][1] <= stop:
+            token += 1
+        spans.append(BodySpan(number, first, token))
+    return tuple(spans)
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates, which JSON can spell and UTF-8 cannot, become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _unquoted(piece: str) -> str:
+    return piece.removeprefix('"').removesuffix('"')

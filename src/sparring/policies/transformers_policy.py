@@ -1,0 +1,82 @@
+"""A policy with its weights in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from sparring.contracts.errors import UnknownModel
+from sparring.contracts.policies import Sample, SampleRequest
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import Family, family_named, recognise
+from sparring.policies.generation import generate
+from sparring.policies.model_names import locate
+from sparring.policies.waves import Waves
+
+
+class TransformersPolicy:
+    """Samples with a model of transformers: all waiting requests in one batch, in waves."""
+
+    plays_in_waves = True
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str = "in-process",
+        family: Family | None = None,
+        batch_size: int = 128,
+    ) -> None:
+        self.name = name
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        chosen = family or recognise(model.config.model_type, set(tokenizer.get_vocab()))
+        self.codec = ChatCodec(tokenizer, chosen)
+        self._batch_size = batch_size
+        self._waves = Waves(self._generate)
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        *,
+        family: str | None = None,
+        dtype: str | None = None,
+        device: str | None = None,
+    ) -> TransformersPolicy:
+        """Weights by name (see `resolve_model_name`) or from a folder."""
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        place = locate(name)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        kind = getattr(torch, dtype or ("bfloat16" if device.startswith("cuda") else "float32"))
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(place)
+            model = AutoModelForCausalLM.from_pretrained(place, dtype=kind)
+        except OSError as error:
+            raise UnknownModel(
+                f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]} "
+                "Check its name, or download it and give its folder"
+            ) from error
+        chosen = family_named(family) if family else None
+        return cls(model.to(device), tokenizer, name=name, family=chosen)
+
+    def join(self) -> None:
+        self._waves.join()
+
+    def leave(self) -> None:
+        self._waves.leave()
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        return await self._waves.sample(request)
+
+    def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
+        samples: list[Sample] = []
+        for start in range(0, len(requests), self._batch_size):
+            batch = requests[start : start + self._batch_size]
+            samples += generate(self.model, batch, self.codec.stop_ids)
+        return samples
+

@@ -1,0 +1,133 @@
+"""What an evaluation showed, gathered one rollout at a time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sparring.contracts.rollouts import CallFailure, Ending, Rollout
+from sparring.contracts.specs import FORMAT
+from sparring.proofs.intervals import share_of_cases
+
+_REASONS_KEPT = 5
+_REASONS_TRACKED = 2000
+
+
+@dataclass(slots=True)
+class _MeasureTally:
+    """Per case: how many rollouts were judged, and how many correct."""
+
+    weight: float = 0.0
+    judged: Counter[str] = field(default_factory=Counter)
+    correct: Counter[str] = field(default_factory=Counter)
+    scores: float = 0.0
+    cannot_tell: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+class EvalTally:
+    """Counts while an evaluation runs; memory grows with cases, never with rollouts."""
+
+    def __init__(self) -> None:
+        self._measures: dict[str, _MeasureTally] = defaultdict(_MeasureTally)
+        self._endings: Counter[str] = Counter()
+        self._details: Counter[str] = Counter()
+        self._tools: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._totals: Counter[str] = Counter()
+        self._reward_sum = 0.0
+
+    def add(self, rollout: Rollout) -> None:
+        self._endings[rollout.ending.value] += 1
+        if rollout.ending is not Ending.ANSWERED:
+            _remember(self._details, f"{rollout.ending.value}: {rollout.detail}")
+        self._totals.update(
+            rollouts=1,
+            turns=rollout.turns,
+            prompt_tokens=rollout.tokens.prompt,
+            sampled_tokens=rollout.tokens.sampled,
+            truncated=int(rollout.is_truncated),
+            parsed=int(rollout.ending is not Ending.UNPARSABLE_CALL),
+            with_a_call=int(bool(rollout.tool_calls)),
+            unscored=int(rollout.reward is None),
+        )
+        if rollout.reward is not None:
+            self._reward_sum += rollout.reward
+        for call in rollout.tool_calls:
+            self._tools[call.tool if call.failure != CallFailure.UNKNOWN_TOOL else "(unknown)"] += 1
+            if call.failure is not None:
+                self._failures[call.failure.value] += 1
+        self._add_judgements(rollout)
+
+    def summary(self, **about: Any) -> dict[str, Any]:
+        """Everything the table shows, as plain JSON."""
+        rollouts = self._totals["rollouts"]
+        scored = rollouts - self._totals["unscored"]
+        return {
+            "format": FORMAT,
+            **about,
+            "rollouts": rollouts,
+            "unscored": self._totals["unscored"],
+            "reward": self._reward_sum / scored if scored else None,
+            "measures": {name: _measure(tally) for name, tally in self._measures.items()},
+            "endings": dict(self._endings.most_common()),
+            "causes": _most_common(self._details),
+            "parse_rate": _rate(self._totals["parsed"], rollouts),
+            "truncated": _rate(self._totals["truncated"], rollouts),
+            "called_a_tool": _rate(self._totals["with_a_call"], rollouts),
+            "tool_calls": dict(self._tools.most_common()),
+            "tool_failures": dict(self._failures.most_common()),
+            "turns": self._totals["turns"],
+            "tokens": {
+                "prompt": self._totals["prompt_tokens"],
+                "sampled": self._totals["sampled_tokens"],
+            },
+        }
+
+    def _add_judgements(self, rollout: Rollout) -> None:
+        for judgement in rollout.judgements:
+            tally = self._measures[judgement.measure]
+            tally.weight = max(tally.weight, judgement.weight)
+            correct = judgement.is_correct
+            if correct is None:
+                tally.cannot_tell += 1
+                _remember(tally.reasons, judgement.verdict.reason)
+                continue
+            tally.judged[rollout.case.id] += 1
+            tally.scores += judgement.verdict.score or 0.0
+            if correct:
+                tally.correct[rollout.case.id] += 1
+            else:
+                _remember(tally.reasons, judgement.verdict.reason)
+
+
+def _measure(tally: _MeasureTally) -> dict[str, Any]:
+    judged = sum(tally.judged.values())
+    share = share_of_cases(
+        [tally.correct[case] / count for case, count in tally.judged.items()]
+    )
+    return {
+        "weight": tally.weight,
+        "judged": judged,
+        "cannot_tell": tally.cannot_tell,
+        "pass_rate": asdict(share) if share else None,
+        "mean_score": tally.scores / judged if judged else None,
+        "reasons_for_failing": _most_common(tally.reasons),
+    }
+
+
+def _remember(counter: Counter[str], text: str) -> None:
+    """Count a reason; where there are too many different ones, the rare go first."""
+    counter[text[:300]] += 1
+    if len(counter) > _REASONS_TRACKED:
+        for rare, _ in counter.most_common()[_REASONS_TRACKED // 2 :]:
+            del counter[rare]
+
+
+def _most_common(counter: Counter[str]) -> list[dict[str, Any]]:
+    return [{"reason": text, "count": count} for text, count in counter.most_common(_REASONS_KEPT)]
+
+
+def _rate(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,74 @@
+"""Every file name of a run, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import NewerFormat, RunNotFound
+from sparring.contracts.specs import FORMAT
+from sparring.run_folder.files import read_json, write_json
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The truth about one run. Any index can be rebuilt from folders like this."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.json"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def heartbeat(self) -> Path:
+        return self.path / "heartbeat.json"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "report" / "summary.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "worker.lock"
+
+    def rollouts(self, rank: int = 0) -> Path:
+        """Each rank appends to shards of its own."""
+        return self.path / "rollouts" / f"rank-{rank}"
+
+    def log(self, attempt: int, process: str = "worker") -> Path:
+        return self.path / "logs" / f"attempt-{attempt}" / f"{process}.log"
+
+    def attempts(self) -> int:
+        logs = self.path / "logs"
+        return len(list(logs.glob("attempt-*"))) if logs.is_dir() else 0
+
+    def create(self, spec: dict[str, Any]) -> None:
+        self.path.mkdir(parents=True, exist_ok=False)
+        write_json(self.spec, spec)
+
+    def read_spec(self) -> dict[str, Any]:
+        if not self.spec.is_file():
+            raise RunNotFound(
+                f"there is no run at {self.path}; `sparring run list` shows the runs there are"
+            )
+        spec = read_json(self.spec)
+        if spec.get("format", 0) > FORMAT:
+            raise NewerFormat(
+                f"{self.spec} has format {spec['format']}, this Sparring reads up to {FORMAT}; "
+                "upgrade with `pip install -U sparring`"
+            )
+        return spec

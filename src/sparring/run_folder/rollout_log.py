@@ -1,0 +1,193 @@
+"""Every rollout of a run, in append-only shards that are read by range.
+
+A shard is a JSONL file with an index of fixed-size entries beside it, so that the n-th of
+ten million rollouts is two seeks away and a page of a listing reads that page only. The
+index entry is written after the line: what has no entry does not exist, and is cut off
+when the log is opened again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.rollouts import Ending, Rollout
+from sparring.run_folder.files import dump_line
+from sparring.run_folder.records import to_record
+
+SHARD_ROLLOUTS = 4096
+_ENTRY = struct.Struct("<QQIIffBBHI")  # 40 bytes
+_ENDINGS = tuple(Ending)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the index knows of a rollout without opening its shard."""
+
+    id_digest: int
+    offset: int
+    length: int
+    step: int
+    reward: float | None
+    seconds: float
+    ending: Ending
+    tool_calls: int
+    sampled: int
+
+
+def id_digest(rollout_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(rollout_id.encode()).digest()[:8], "little")
+
+
+class RolloutWriter:
+    """Appends rollouts of one rank. A killed writer loses at most the line it was writing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._count = 0
+        self._shard = -1
+        self._data = self._index = -1
+        shards = sorted(folder.glob("*.idx"))
+        self._open_shard(int(shards[-1].stem) if shards else 0)
+
+    def __enter__(self) -> RolloutWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def append(self, rollout: Rollout, seconds: float) -> None:
+        if self._count == SHARD_ROLLOUTS:
+            self._open_shard(self._shard + 1)
+        line = dump_line(to_record(rollout))
+        _write_all(self._data, line)
+        entry = _ENTRY.pack(
+            id_digest(rollout.id),
+            self._end,
+            len(line),
+            rollout.key.step,
+            math.nan if rollout.reward is None else rollout.reward,
+            seconds,
+            _ENDINGS.index(rollout.ending),
+            0,
+            min(len(rollout.tool_calls), 0xFFFF),
+            rollout.tokens.sampled,
+        )
+        _write_all(self._index, entry)
+        self._end += len(line)
+        self._count += 1
+
+    def close(self) -> None:
+        for descriptor in (self._data, self._index):
+            if descriptor >= 0:
+                os.fsync(descriptor)
+                os.close(descriptor)
+        self._data = self._index = -1
+
+    def _open_shard(self, number: int) -> None:
+        self.close()
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._index = os.open(_index_path(self._folder, number), flags, 0o644)
+        self._data = os.open(_data_path(self._folder, number), flags, 0o644)
+        self._shard = number
+        self._count = os.fstat(self._index).st_size // _ENTRY.size
+        os.ftruncate(self._index, self._count * _ENTRY.size)
+        self._end = 0
+        if self._count:
+            last = _unpack(os.pread(self._index, _ENTRY.size, (self._count - 1) * _ENTRY.size))
+            self._end = last.offset + last.length
+        os.ftruncate(self._data, self._end)
+
+
+class RolloutLog:
+    """Reads a log while it is being written; nothing is ever loaded whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __len__(self) -> int:
+        shards = self._shards()
+        if not shards:
+            return 0
+        return shards[-1] * SHARD_ROLLOUTS + self._entries_in(shards[-1])
+
+    def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
+        """Index entries of a range, in the order of writing."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        while start < stop:
+            shard, first = divmod(start, SHARD_ROLLOUTS)
+            count = min(stop - start, SHARD_ROLLOUTS - first)
+            with _index_path(self._folder, shard).open("rb") as file:
+                file.seek(first * _ENTRY.size)
+                block = file.read(count * _ENTRY.size)
+            for position in range(0, len(block) - _ENTRY.size + 1, _ENTRY.size):
+                yield _unpack(block[position : position + _ENTRY.size])
+            start += count
+
+    def records(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+        """Records of a range, one line read at a time."""
+        for number, entry in enumerate(self.entries(start, stop), start):
+            with _data_path(self._folder, number // SHARD_ROLLOUTS).open("rb") as file:
+                file.seek(entry.offset)
+                yield json.loads(file.read(entry.length))
+
+    def find(self, rollout_id: str) -> dict[str, Any]:
+        """The record with this id, found through the index."""
+        wanted = id_digest(rollout_id)
+        for number, entry in enumerate(self.entries()):
+            if entry.id_digest == wanted:
+                return next(self.records(number, number + 1))
+        raise InvalidInput(
+            f"no rollout {rollout_id!r} in {self._folder}; `sparring rollout list` shows them"
+        )
+
+    def _shards(self) -> list[int]:
+        return sorted(int(path.stem) for path in self._folder.glob("*.idx"))
+
+    def _entries_in(self, shard: int) -> int:
+        return _index_path(self._folder, shard).stat().st_size // _ENTRY.size
+
+
+def _unpack(block: bytes) -> Entry:
+    digest, offset, length, step, reward, seconds, ending, _, calls, sampled = _ENTRY.unpack(block)
+    return Entry(
+        id_digest=digest,
+        offset=offset,
+        length=length,
+        step=step,
+        reward=None if math.isnan(reward) else reward,
+        seconds=seconds,
+        ending=_ENDINGS[ending],
+        tool_calls=calls,
+        sampled=sampled,
+    )
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """A disk that fills up raises here, before the index says the line exists."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _index_path(folder: Path, shard: int) -> Path:
+    return folder / f"{shard:05d}.idx"
+
+
+def _data_path(folder: Path, shard: int) -> Path:
+    return folder / f"{shard:05d}.jsonl"
