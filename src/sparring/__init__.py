@@ -1,1 +1,97 @@
-"""Sparring trains the agent you ship on the evals you already have."""
+"""Sparring trains the agent you ship on the evals you already have.
+
+Names are loaded when they are used: importing `sparring` brings in neither torch nor the
+agents SDK.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparring.contracts.cases import Case, Split
+    from sparring.contracts.errors import SparringError
+    from sparring.contracts.rollouts import Rollout
+    from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed, scored
+    from sparring.environments import Environment
+    from sparring.measures import measure
+    from sparring.measures.llm_judge import llm_judge
+    from sparring.measures.ready import (
+        contains,
+        exact,
+        json_schema,
+        length,
+        no_tool_failed,
+        numeric,
+        regex,
+        tool_called,
+    )
+    from sparring.suites import Suite
+    from sparring.worker.evaluate import EvalResult, evaluate
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Case": "sparring.contracts.cases",
+    "Split": "sparring.contracts.cases",
+    "SparringError": "sparring.contracts.errors",
+    "Rollout": "sparring.contracts.rollouts",
+    "Verdict": "sparring.contracts.verdicts",
+    "cannot_tell": "sparring.contracts.verdicts",
+    "failed": "sparring.contracts.verdicts",
+    "passed": "sparring.contracts.verdicts",
+    "scored": "sparring.contracts.verdicts",
+    "Environment": "sparring.environments",
+    "measure": "sparring.measures",
+    "llm_judge": "sparring.measures.llm_judge",
+    "contains": "sparring.measures.ready",
+    "exact": "sparring.measures.ready",
+    "json_schema": "sparring.measures.ready",
+    "length": "sparring.measures.ready",
+    "no_tool_failed": "sparring.measures.ready",
+    "numeric": "sparring.measures.ready",
+    "regex": "sparring.measures.ready",
+    "tool_called": "sparring.measures.ready",
+    "Suite": "sparring.suites",
+    "EvalResult": "sparring.worker.evaluate",
+    "evaluate": "sparring.worker.evaluate",
+}
+
+__all__ = [
+    "Case",
+    "Environment",
+    "EvalResult",
+    "Rollout",
+    "SparringError",
+    "Split",
+    "Suite",
+    "Verdict",
+    "__version__",
+    "cannot_tell",
+    "contains",
+    "evaluate",
+    "exact",
+    "failed",
+    "json_schema",
+    "length",
+    "llm_judge",
+    "measure",
+    "no_tool_failed",
+    "numeric",
+    "passed",
+    "regex",
+    "scored",
+    "tool_called",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'sparring' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

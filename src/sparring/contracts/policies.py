@@ -132,8 +132,12 @@ class TokenPolicy(Protocol):
     """
 
     name: str
-    codec: Codec
-    plays_in_waves: bool
+
+    @property
+    def codec(self) -> Codec: ...
+
+    @property
+    def plays_in_waves(self) -> bool: ...
 
     def join(self) -> None: ...
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,7 +38,7 @@ class Environment:
         """The cases."""
         raise NotImplementedError(f"{type(self).__name__} must define suite()")
 
-    def context(self, case: Case) -> Any:
+    def context(self, case: Case) -> Any:  # noqa: ARG002 - for overriding
         """A fresh context for one rollout; tools get it from the SDK, measures as `world`."""
         return None
 
@@ -50,7 +51,7 @@ def load_environment(target: str) -> Environment:
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}; write FILE:NAME, as in my_agent.py:MyAgent")
     module = _run_file(path)
-    found = {key: value for key, value in _candidates(module)}
+    found = dict(_candidates(module))
     if not file and len(found) == 1:
         return next(iter(found.values()))()
     if not file or name not in found:
@@ -59,12 +60,12 @@ def load_environment(target: str) -> Environment:
     return found[name]()
 
 
-def _candidates(module: Any) -> list[tuple[str, Any]]:
+def _candidates(module: Any) -> list[tuple[str, Callable[[], Environment]]]:
     """Names under which environments of this file can be asked for, and how to make each."""
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, Callable[[], Environment]]] = []
     for key, value in vars(module).items():
         if isinstance(value, Environment):
-            found.append((key, lambda value=value: value))
+            found.append((key, partial(_same, value)))
         elif (
             inspect.isclass(value)
             and issubclass(value, Environment)
@@ -74,6 +75,10 @@ def _candidates(module: Any) -> list[tuple[str, Any]]:
             if value.name:
                 found.append((value.name, value))
     return found
+
+
+def _same(environment: Environment) -> Environment:
+    return environment
 
 
 def _run_file(path: Path) -> Any:

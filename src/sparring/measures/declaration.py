@@ -33,7 +33,9 @@ class Measure:
 
     def __post_init__(self) -> None:
         if not self.high > self.low:
-            raise MeasureError(f"measure {self.name}: the range must rise, not {self.low}…{self.high}")
+            raise MeasureError(
+                f"measure {self.name}: the range must rise, not {self.low}…{self.high}"
+            )
 
     @property
     def is_async(self) -> bool:
@@ -68,11 +70,11 @@ def measure(
 ) -> Measure | Callable[[Judge], Measure]:
     """Turn a function of a rollout into a measure.
 
-        @measure
-        def polite(rollout):
-            if "please" in rollout.answer:
-                return passed("says please")
-            return failed("does not say please")
+    @measure
+    def polite(rollout):
+        if "please" in rollout.answer:
+            return passed("says please")
+        return failed("does not say please")
     """
 
     def declare(function: Judge) -> Measure:

@@ -109,7 +109,7 @@ def _on_unit_scale(each: Measure, verdict: object) -> Verdict:
         return verdict
     if not each.low <= verdict.score <= each.high:
         raise MeasureError(
-            f"{each.name} scored {verdict.score:g}, outside of its range {each.low:g}…{each.high:g}; "
-            "declare it with @measure(range=(low, high))"
+            f"{each.name} scored {verdict.score:g}, outside of its range "
+            f"{each.low:g}…{each.high:g}; declare it with @measure(range=(low, high))"
         )
     return replace(verdict, score=(verdict.score - each.low) / (each.high - each.low))

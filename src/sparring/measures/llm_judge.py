@@ -26,7 +26,7 @@ Expected: {expected}
 Answer: {answer}
 {rule}
 
-Reply with one JSON object and nothing else: {{"reason": "<one sentence>", "passed": true or false}}"""
+Reply with one JSON object, nothing else: {{"reason": "<one sentence>", "passed": true or false}}"""
 _RULE = "-" * 40
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 

@@ -30,7 +30,9 @@ def exact(*, ignore_case: bool = True, name: str = "exact") -> Measure:
     return Measure(name, judge)
 
 
-def contains(text: str | None = None, *, ignore_case: bool = True, name: str = "contains") -> Measure:
+def contains(
+    text: str | None = None, *, ignore_case: bool = True, name: str = "contains"
+) -> Measure:
     """The answer contains a text: the given one, or the expected one."""
 
     def judge(rollout: Rollout) -> Verdict:

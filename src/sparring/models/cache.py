@@ -29,7 +29,9 @@ def development_model(name: str, cache: Path | None = None) -> Path:
     Built aside and renamed, so that two processes may build it at the same time.
     """
     if name not in BUILDERS:
-        raise UnknownModel(f"there is no development model {name!r}; there are {', '.join(BUILDERS)}")
+        raise UnknownModel(
+            f"there is no development model {name!r}; there are {', '.join(BUILDERS)}"
+        )
     folder = (cache or cache_folder()) / "models" / f"{name}-{_VERSION}"
     if folder.is_dir():
         return folder

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-LLAMA = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+LLAMA = (
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+)
 TAGS = ("<tool_call>", "</tool_call>", "<think>", "</think>")
 _VOCABULARY = 600
 

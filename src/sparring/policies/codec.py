@@ -50,7 +50,8 @@ class ChatCodec:
         )
         self.end_of_turn = self._id(family.end_of_turn)
         self.stop_ids = frozenset(
-            {self.end_of_turn, *(self._id(stop, optional=True) for stop in family.also_stops)} - {-1}
+            {self.end_of_turn, *(self._id(stop, optional=True) for stop in family.also_stops)}
+            - {-1}
         )
         self._bodies = {role: self._body_transform(role) for role in ("tool", "user")}
         self._prompt = lru_cache(maxsize=512)(self._encode_prompt)
@@ -80,7 +81,10 @@ class ChatCodec:
         schemas = json.loads(tools)
         contents = [_clean(message.content) for message in messages]
         if not any(self._special.search(content) for content in contents):
-            plain = [_chat_message(message, text) for message, text in zip(messages, contents, strict=True)]
+            plain = [
+                _chat_message(message, text)
+                for message, text in zip(messages, contents, strict=True)
+            ]
             return Encoded(self._ids(self._render(plain, schemas)))
         slotted = [
             _chat_message(message, _SLOT.format(number)) for number, message in enumerate(messages)
@@ -157,7 +161,10 @@ class ChatCodec:
         template that changes earlier turns when later ones arrive.
         """
         turn = len(roles)
-        messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": _SLOT.format(turn)}]
+        messages = [
+            {"role": "user", "content": "-"},
+            {"role": "assistant", "content": _SLOT.format(turn)},
+        ]
         messages += [
             {"role": role, "content": _SLOT.format(number)} for number, role in enumerate(roles)
         ]
@@ -173,7 +180,11 @@ class ChatCodec:
                 f"the template of {self.family.name} leaves out or reorders messages of the roles "
                 f"{', '.join(roles)}; a training template must render each once"
             )
-        scaffold = [_unquoted(piece) for piece in pieces[0::2]] if self._is_quoting(pieces) else pieces[0::2]
+        scaffold = (
+            [_unquoted(piece) for piece in pieces[0::2]]
+            if self._is_quoting(pieces)
+            else pieces[0::2]
+        )
         return tuple(scaffold)
 
     def _is_quoting(self, pieces: list[str]) -> bool:
@@ -241,7 +252,10 @@ def _chat_message(message: Message, content: str) -> dict[str, Any]:
         chat["reasoning_content"] = message.thinking
     if message.calls:
         chat["tool_calls"] = [
-            {"type": "function", "function": {"name": call.tool, "arguments": _object(call.arguments)}}
+            {
+                "type": "function",
+                "function": {"name": call.tool, "arguments": _object(call.arguments)},
+            }
             for call in message.calls
         ]
     return chat

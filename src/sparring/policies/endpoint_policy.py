@@ -32,7 +32,9 @@ class EndpointPolicy:
         seconds: float = 120.0,
     ) -> None:
         if not endpoints:
-            raise InvalidInput("an endpoint policy needs at least one endpoint: give --endpoint URL")
+            raise InvalidInput(
+                "an endpoint policy needs at least one endpoint: give --endpoint URL"
+            )
         self.name = ", ".join(dict.fromkeys(each.model for each in endpoints))
         self._endpoints = tuple(endpoints)
         self._clients = [connect(each, retries=retries, seconds=seconds) for each in endpoints]
@@ -84,7 +86,9 @@ class EndpointPolicy:
             **options,
         )
         if not completion.choices:
-            raise MachineryFailure(f"{self._endpoints[number].base_url} sent a reply without choices")
+            raise MachineryFailure(
+                f"{self._endpoints[number].base_url} sent a reply without choices"
+            )
         choice, usage = completion.choices[0], completion.usage
         return ChatReply(
             reply=_reply(choice.message),
@@ -98,7 +102,11 @@ def _chat_message(message: Message) -> Mapping[str, Any]:
     chat: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         chat["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": call.arguments}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.tool, "arguments": call.arguments},
+            }
             for call in message.calls
         ]
     if message.role == "tool":
@@ -117,6 +125,8 @@ def _reply(message: Any) -> Reply:
                 raise ValueError("not an object")
         except (ValueError, RecursionError) as error:
             said = f"{text}\n{call.function.name}({arguments})"
-            return Reply(said, thinking, malformed=f"the arguments of {call.function.name}: {error}")
+            return Reply(
+                said, thinking, malformed=f"the arguments of {call.function.name}: {error}"
+            )
         calls.append(ParsedCall(call.function.name, arguments))
     return Reply(text, thinking, tuple(calls))

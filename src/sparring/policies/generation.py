@@ -68,6 +68,9 @@ class _Decoder:
         self._model = model
         self._device = model.device
         self.rows = rows
+        self._mask: torch.Tensor
+        self._logits: torch.Tensor
+        self._next: torch.Tensor
         self._cache = DynamicCache(config=model.config)
         prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
         place = {prompt: number for number, prompt in enumerate(prompts)}

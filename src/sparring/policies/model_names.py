@@ -9,7 +9,15 @@ from pathlib import Path
 from sparring.contracts.errors import UnknownModel
 
 DEVELOPMENT_MODELS = ("tiny", "smollm2")
-_PREFIXES = ("litellm/", "ollama_chat/", "ollama/", "huggingface/", "https://", "hf.co/", "huggingface.co/")
+_PREFIXES = (
+    "litellm/",
+    "ollama_chat/",
+    "ollama/",
+    "huggingface/",
+    "https://",
+    "hf.co/",
+    "huggingface.co/",
+)
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*")
 
 

@@ -81,7 +81,9 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
-            return f"the {arguments_key} of {name} must be an object, not {type(arguments).__name__}"
+            return (
+                f"the {arguments_key} of {name} must be an object, not {type(arguments).__name__}"
+            )
         return ParsedCall(name, json.dumps(arguments))
     except RecursionError:
         return "a tool call is nested too deeply"

@@ -79,4 +79,3 @@ class TransformersPolicy:
             batch = requests[start : start + self._batch_size]
             samples += generate(self.model, batch, self.codec.stop_ids)
         return samples
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,8 +11,34 @@ from sparring.contracts.rollouts import CallFailure, Ending, Rollout
 from sparring.contracts.specs import FORMAT
 from sparring.proofs.intervals import share_of_cases
 
-_REASONS_KEPT = 5
+_REASONS_SHOWN = 5
 _REASONS_TRACKED = 2000
+_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.,]*")
+
+
+class Reasons:
+    """Counts reasons by their shape, numbers and quotations aside, with one example of each.
+
+    "expected 12, got 13" and "expected 7, got 9" are one reason for failing, not two.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    def add(self, reason: str) -> None:
+        shape = _VARIABLE.sub("…", reason[:300])
+        self._counts[shape] += 1
+        self._examples.setdefault(shape, reason[:300])
+        if len(self._counts) > _REASONS_TRACKED:  # reasons without a common shape: drop the rare
+            for rare, _ in self._counts.most_common()[_REASONS_TRACKED // 2 :]:
+                del self._counts[rare], self._examples[rare]
+
+    def most_common(self) -> list[dict[str, Any]]:
+        return [
+            {"count": count, "reason": self._examples[shape], "shape": shape}
+            for shape, count in self._counts.most_common(_REASONS_SHOWN)
+        ]
 
 
 @dataclass(slots=True)
@@ -23,7 +50,7 @@ class _MeasureTally:
     correct: Counter[str] = field(default_factory=Counter)
     scores: float = 0.0
     cannot_tell: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
+    reasons: Reasons = field(default_factory=Reasons)
 
 
 class EvalTally:
@@ -32,7 +59,7 @@ class EvalTally:
     def __init__(self) -> None:
         self._measures: dict[str, _MeasureTally] = defaultdict(_MeasureTally)
         self._endings: Counter[str] = Counter()
-        self._details: Counter[str] = Counter()
+        self._details = Reasons()
         self._tools: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._totals: Counter[str] = Counter()
@@ -41,7 +68,7 @@ class EvalTally:
     def add(self, rollout: Rollout) -> None:
         self._endings[rollout.ending.value] += 1
         if rollout.ending is not Ending.ANSWERED:
-            _remember(self._details, f"{rollout.ending.value}: {rollout.detail}")
+            self._details.add(f"{rollout.ending.value}: {rollout.detail}")
         self._totals.update(
             rollouts=1,
             turns=rollout.turns,
@@ -72,7 +99,7 @@ class EvalTally:
             "reward": self._reward_sum / scored if scored else None,
             "measures": {name: _measure(tally) for name, tally in self._measures.items()},
             "endings": dict(self._endings.most_common()),
-            "causes": _most_common(self._details),
+            "causes": self._details.most_common(),
             "parse_rate": _rate(self._totals["parsed"], rollouts),
             "truncated": _rate(self._totals["truncated"], rollouts),
             "called_a_tool": _rate(self._totals["with_a_call"], rollouts),
@@ -92,41 +119,27 @@ class EvalTally:
             correct = judgement.is_correct
             if correct is None:
                 tally.cannot_tell += 1
-                _remember(tally.reasons, judgement.verdict.reason)
+                tally.reasons.add(judgement.verdict.reason)
                 continue
             tally.judged[rollout.case.id] += 1
             tally.scores += judgement.verdict.score or 0.0
             if correct:
                 tally.correct[rollout.case.id] += 1
             else:
-                _remember(tally.reasons, judgement.verdict.reason)
+                tally.reasons.add(judgement.verdict.reason)
 
 
 def _measure(tally: _MeasureTally) -> dict[str, Any]:
     judged = sum(tally.judged.values())
-    share = share_of_cases(
-        [tally.correct[case] / count for case, count in tally.judged.items()]
-    )
+    share = share_of_cases([tally.correct[case] / count for case, count in tally.judged.items()])
     return {
         "weight": tally.weight,
         "judged": judged,
         "cannot_tell": tally.cannot_tell,
         "pass_rate": asdict(share) if share else None,
         "mean_score": tally.scores / judged if judged else None,
-        "reasons_for_failing": _most_common(tally.reasons),
+        "reasons_for_failing": tally.reasons.most_common(),
     }
-
-
-def _remember(counter: Counter[str], text: str) -> None:
-    """Count a reason; where there are too many different ones, the rare go first."""
-    counter[text[:300]] += 1
-    if len(counter) > _REASONS_TRACKED:
-        for rare, _ in counter.most_common()[_REASONS_TRACKED // 2 :]:
-            del counter[rare]
-
-
-def _most_common(counter: Counter[str]) -> list[dict[str, Any]]:
-    return [{"reason": text, "count": count} for text, count in counter.most_common(_REASONS_KEPT)]
 
 
 def _rate(part: int, whole: int) -> float | None:

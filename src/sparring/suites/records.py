@@ -58,7 +58,7 @@ class JsonlRecords:
         if not isinstance(record, dict):
             raise SuiteError(
                 f"{self._path}:{self._lines[number]} holds {type(record).__name__}, "
-                "not an object; each line must be like {\"input\": …, \"expected\": …}"
+                'not an object; each line must be like {"input": …, "expected": …}'
             )
         return record
 

@@ -128,7 +128,7 @@ class Suite:
 
     def cases(self, split: Split, limit: int | None = None) -> Iterator[Case]:
         """The cases of one split, in the order of the records, one at a time."""
-        self._refuse_if_too_small(split)
+        self.require(split)
         wanted = _SIDES.index(split)
         given = 0
         for number, side in enumerate(self._sides):
@@ -137,6 +137,25 @@ class Suite:
                     return
                 given += 1
                 yield self._case(number)
+
+    def require(self, split: Split) -> None:
+        """Refuse a split with too few cases to say anything, with the number needed."""
+        have = self.size(split)
+        if have >= self._minimum:
+            return
+        share = self._splitter.share(split)
+        way_out = "give records a `split` field"
+        if share > 0:
+            total = math.ceil(self._minimum / share)
+            way_out = (
+                f"about {total} cases in all are needed at a share of {share:.0%}, or {way_out}"
+            )
+        spread = f"±{98 / math.sqrt(have):.0f} points" if have else "nothing"
+        raise SplitTooSmall(
+            f"the {split.value} split has {have} of {len(self)} cases, which tells a pass rate to "
+            f"{spread}; {self._minimum} are the least: {way_out}, change `shares`, or lower "
+            "`minimum_cases` if a rough figure will do"
+        )
 
     # ------------------------------------------------------------------ inside
 
@@ -208,22 +227,6 @@ class Suite:
                 f"record {number} has the split {value!r}; use training, validation or held-out"
             ) from None
 
-    def _refuse_if_too_small(self, split: Split) -> None:
-        have = self.size(split)
-        if have >= self._minimum:
-            return
-        share = self._splitter.share(split)
-        way_out = "give records a `split` field"
-        if share > 0:
-            total = math.ceil(self._minimum / share)
-            way_out = f"about {total} cases in all are needed at a share of {share:.0%}, or {way_out}"
-        spread = f"±{98 / math.sqrt(have):.0f} points" if have else "nothing"
-        raise SplitTooSmall(
-            f"the {split.value} split has {have} of {len(self)} cases, which tells a pass rate to "
-            f"{spread}; {self._minimum} are the least: {way_out}, change `shares`, or lower "
-            "`minimum_cases` if a rough figure will do"
-        )
-
 
 _SPELLINGS = {
     "training": Split.TRAINING,
@@ -246,7 +249,7 @@ def _take(record: Mapping[str, Any], column: Column | None, number: int) -> Any:
         return column(record)
     if column not in record:
         raise SuiteError(
-            f"record {number} has no {column!r}; it has {', '.join(map(str, record)) or 'nothing'}. "
+            f"record {number} has no {column!r}, only {', '.join(map(str, record)) or 'nothing'}. "
             "Name the columns, as in Suite.from_jsonl(path, input='question', expected='answer')"
         )
     return record[column]

@@ -1,0 +1,1 @@
+"""Turning operations into a command line, tools and routes. No logic lives here."""

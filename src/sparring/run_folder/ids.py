@@ -1,0 +1,12 @@
+"""Names of runs: readable, sortable by time, unique."""
+
+from __future__ import annotations
+
+import re
+import time
+
+
+def new_run_id(name: str, now: float, token: str) -> str:
+    """`calculator-20261115-093012-1f2e`; the clock and the token are passed in."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
+    return f"{slug}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{token}"

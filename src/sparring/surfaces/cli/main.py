@@ -1,0 +1,166 @@
+"""`sparring`: the commands, and one place where errors are shown.
+
+Only typer is imported here. What a command needs is imported when it runs, so that
+`sparring --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="sparring",
+    help="Train the agent you ship on the evals you already have: check, train, prove, ship.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+rollouts = typer.Typer(help="Read rollouts back.", no_args_is_help=True)
+models = typer.Typer(help="Models for development.", no_args_is_help=True)
+app.add_typer(rollouts, name="rollout")
+app.add_typer(models, name="models")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+RunsFolder = Annotated[str, typer.Option("--runs", help="Folder that holds the runs.")]
+
+
+@app.command("eval")
+def evaluate(
+    target: Annotated[
+        str | None, typer.Argument(help="FILE:NAME of the environment, as in my_agent.py:MyAgent.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Hub name, folder, tiny or smollm2; default: the agent's own model."),
+    ] = None,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(help="Play --model behind this OpenAI-compatible URL. Several may be given."),
+    ] = None,
+    vllm: Annotated[
+        str | None, typer.Option(help="Play --model behind this vLLM server, by token ids.")
+    ] = None,
+    key_variable: Annotated[
+        str, typer.Option(help="Environment variable that holds the endpoint's key.")
+    ] = "OPENAI_API_KEY",
+    family: Annotated[
+        str | None, typer.Option(help="Chat format, where it is not recognised.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="training, validation or held-out.")] = "validation",
+    cases: Annotated[int | None, typer.Option(help="Play at most so many cases.")] = None,
+    num_generations: Annotated[
+        int, typer.Option("--num-generations", "--rollouts", help="Rollouts per case.")
+    ] = 1,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.8,
+    max_completion_length: Annotated[
+        int, typer.Option(help="Tokens per rollout behind the prompt, tool results included.")
+    ] = 1024,
+    tool_rounds: Annotated[int, typer.Option(help="Tool rounds before an answer is due.")] = 5,
+    in_flight: Annotated[int, typer.Option(help="Rollouts played at the same time.")] = 64,
+    tool_seconds: Annotated[float, typer.Option(help="Deadline of a tool call.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same rollouts.")] = 0,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run instead.")] = None,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Resume although the file has changed.")
+    ] = False,
+    runs: RunsFolder = "runs",
+    as_json: AsJson = False,
+) -> None:
+    """Play an environment's cases, judge them, and show how the agent does."""
+    from sparring.surfaces.cli import evaluating
+
+    play = {
+        "num_generations": num_generations,
+        "temperature": temperature,
+        "max_completion_length": max_completion_length,
+        "tool_rounds": tool_rounds,
+        "in_flight": in_flight,
+        "tool_seconds": tool_seconds,
+        "seed": seed,
+    }
+    policy = evaluating.policy_options(model, endpoint, vllm, key_variable, family)
+    caller = evaluating.owner(runs)
+    if resume is not None:
+        started = evaluating.resume(resume, accept_changes, caller)
+    else:
+        request = {"target": target, "split": split, "cases": cases, "policy": policy, "play": play}
+        started = evaluating.start(request, caller)
+    evaluating.follow(started, caller, as_json=as_json)
+
+
+@rollouts.command("list")
+def list_rollouts(
+    run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],
+    start: Annotated[int, typer.Option(help="First rollout to show.")] = 0,
+    count: Annotated[int, typer.Option(help="How many to show.")] = 20,
+    runs: RunsFolder = "runs",
+    as_json: AsJson = False,
+) -> None:
+    """List a page of a run's rollouts."""
+    from sparring.surfaces.cli import reading
+
+    reading.list_page(run, start, count, runs, as_json=as_json)
+
+
+@rollouts.command("show")
+def show_rollout(
+    run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],
+    rollout: Annotated[str, typer.Argument(help="The rollout's id, from `rollout list`.")],
+    runs: RunsFolder = "runs",
+    as_json: AsJson = False,
+) -> None:
+    """Show one rollout: what was said, which tools ran, and why it passed or failed."""
+    from sparring.surfaces.cli import reading
+
+    reading.show(run, rollout, runs, as_json=as_json)
+
+
+@models.command("fetch")
+def fetch_model(
+    name: Annotated[str, typer.Argument(help="tiny or smollm2.")], as_json: AsJson = False
+) -> None:
+    """Build a development model once; `--model NAME` then finds it."""
+    from sparring.surfaces.cli import reading
+
+    reading.fetch(name, as_json=as_json)
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed
+
+    print(installed("sparring"))
+
+
+def run() -> None:
+    """The entry point: every error in one shape, with the exit code of its kind."""
+    from sparring.contracts.errors import SparringError
+
+    try:
+        app()
+    except SparringError as error:
+        sys.exit(show_error(type(error).__name__, str(error), error.exit_code))
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "pydantic_core":
+            raise
+        sys.exit(show_error("InvalidInput", _fields(error), 2))
+
+
+def show_error(kind: str, message: str, code: int) -> int:
+    if "--json" in sys.argv:
+        print(json.dumps({"error": {"type": kind, "message": message, "exit_code": code}}))
+    else:
+        print(f"sparring: {message}", file=sys.stderr)
+    return code
+
+
+def _fields(error: Any) -> str:
+    """A validation error as `field: what is wrong`, one line per field."""
+    return "\n".join(
+        f"--{'.'.join(map(str, problem['loc'][-1:])).replace('_', '-')}: {problem['msg']}"
+        for problem in error.errors()
+    )

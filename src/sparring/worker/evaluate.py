@@ -1,0 +1,158 @@
+"""`evaluate(…)`: an evaluation in the calling process, in a script or a notebook."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents import Agent
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bar,
+)
+
+from sparring.contracts.cases import Split
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec
+from sparring.measures import Measure, MeasureSet
+from sparring.measures.declaration import Judge
+from sparring.player.loops import run_in_own_loop
+from sparring.player.player import ContextFactory
+from sparring.policies.loading import load_policy
+from sparring.run_folder import RunFolder
+from sparring.run_folder.ids import new_run_id
+from sparring.run_folder.records import from_record
+from sparring.run_folder.rollout_log import RolloutLog
+from sparring.suites import Suite
+from sparring.worker.evaluation import Evaluation, EvalWork, OnProgress, Progress
+from sparring.worker.holding import alone, report_event
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """What an evaluation showed. `summary` is what `sparring eval --json` prints."""
+
+    folder: RunFolder
+    summary: Mapping[str, Any]
+
+    @property
+    def run(self) -> str:
+        return self.folder.id
+
+    def pass_rate(self, measure: str) -> float | None:
+        rate = self.summary["measures"][measure]["pass_rate"]
+        return rate["value"] if rate else None
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Every rollout, read from disk one at a time."""
+        for record in RolloutLog(self.folder.rollouts()).records():
+            yield from_record(record)
+
+
+def evaluate(
+    agent: Agent[Any],
+    suite: Suite,
+    measures: Sequence[Measure | str | Judge],
+    *,
+    model: str | None = None,
+    policy: Policy | None = None,
+    weights: Mapping[str, float] | None = None,
+    split: Split | str = Split.VALIDATION,
+    cases: int | None = None,
+    context: ContextFactory | None = None,
+    runs: str | Path = "runs",
+    run: str | None = None,
+    show_progress: bool = True,
+    **play: Any,
+) -> EvalResult:
+    """Play the agent on a split of the suite and judge it.
+
+    The model is `policy`, or loaded from `model`, or from the agent's own model name. With
+    the id of an earlier `run`, it goes on where that one stopped. `play` takes the fields
+    of `PlaySettings`: num_generations, temperature, max_completion_length, tool_rounds, …
+    """
+    settings = PlaySettings(**play)
+    side = Split(split)
+    suite.require(side)
+    measure_set = MeasureSet.of(measures, weights, seconds=settings.measure_seconds)
+    spec = EvalSpec(
+        target=f"(python) {agent.name}",
+        split=side,
+        cases=cases,
+        policy=PolicySpec(model=model),
+        play=settings,
+    )
+    folder = _open(Path(runs), run, spec, agent.name)
+    work = EvalWork(
+        agent=agent,
+        suite=suite,
+        measures=measure_set,
+        policy=policy or load_policy(spec.policy, agent.model),
+        play=settings,
+        split=side,
+        cases=cases,
+        context=context,
+    )
+    with alone(folder), _ProgressBar(show_progress) as on_progress:
+        report_event(folder, "started", in_process=True)
+        summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())
+        report_event(folder, "completed")
+    return EvalResult(folder, summary)
+
+
+def _open(runs: Path, run: str | None, spec: EvalSpec, name: str) -> RunFolder:
+    if run is not None and (runs / run).is_dir():
+        folder = RunFolder(runs / run)
+        folder.read_spec()
+        return folder
+    folder = RunFolder(runs / (run or new_run_id(name, time.time(), secrets.token_hex(2))))
+    folder.create(spec.model_dump(mode="json"))
+    return folder
+
+
+class _ProgressBar:
+    """A bar on a terminal or in a notebook; nothing where nobody looks."""
+
+    def __init__(self, wanted: bool) -> None:
+        looking = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._bar: Bar | None = None
+        if wanted and looking:
+            self._bar = Bar(
+                TextColumn("playing"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[passed]}"),
+                TimeRemainingColumn(),
+            )
+
+    def __enter__(self) -> OnProgress | None:
+        if self._bar is None:
+            return None
+        bar = self._bar
+        bar.start()
+        task = bar.add_task("playing", total=None, passed="")
+
+        def show(progress: Progress) -> None:
+            bar.update(
+                task,
+                total=progress.total,
+                completed=progress.rollouts,
+                passed=f"{progress.passed} fully passed",
+            )
+
+        return show
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

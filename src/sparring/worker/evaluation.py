@@ -1,0 +1,208 @@
+"""A run of kind eval: play cases, judge them, log every rollout, sum up.
+
+It resumes where it stopped. With in-process weights the log is written in the order of the
+plan, and a block that a crash cut short is played again from its start: the same batches
+give the same tokens, so what was already logged is equal and only the rest is added. With
+a server, every rollout is logged as it ends and only the missing ones are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from agents import Agent
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import RunChanged
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.specs import PlaySettings
+from sparring.measures import MeasureSet
+from sparring.player import Play, Played, Player
+from sparring.player.player import ContextFactory
+from sparring.proofs.eval_summary import EvalTally
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import append_line, read_lines, write_json
+from sparring.run_folder.records import from_record
+from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter, id_digest
+from sparring.suites import Suite
+from sparring.worker.holding import report_event
+
+_JUDGED_AHEAD = 256
+
+
+@dataclass(frozen=True, slots=True)
+class EvalWork:
+    """Everything an evaluation needs, already loaded."""
+
+    agent: Agent[Any]
+    suite: Suite
+    measures: MeasureSet
+    policy: Policy
+    play: PlaySettings
+    split: Split = Split.VALIDATION
+    cases: int | None = None
+    context: ContextFactory | None = None
+
+    def limits(self) -> Limits:
+        return Limits(
+            in_flight=self.play.in_flight,
+            tool_rounds=self.play.tool_rounds,
+            completion_tokens=self.play.max_completion_length,
+            rollout_seconds=self.play.rollout_seconds,
+            tool_seconds=self.play.tool_seconds,
+        )
+
+    def total(self) -> int:
+        cases = self.suite.size(self.split)
+        return min(cases, self.cases or cases) * self.play.num_generations
+
+    def plan(self) -> Iterator[Play]:
+        """Every rollout of the evaluation, in order; siblings stand together."""
+        for case in self.suite.cases(self.split, self.cases):
+            for index in range(self.play.num_generations):
+                yield Play(RolloutKey(self.play.seed, 0, case.id, index), case)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far an evaluation has come."""
+
+    total: int
+    rollouts: int = 0
+    sampled_tokens: int = 0
+    passed: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class Evaluation:
+    """One attempt at one evaluation."""
+
+    def __init__(
+        self, folder: RunFolder, work: EvalWork, on_progress: OnProgress | None = None
+    ) -> None:
+        self._folder = folder
+        self._work = work
+        self._tally = EvalTally()
+        self._progress = Progress(total=work.total())
+        self._on_progress = on_progress or (lambda _: None)
+        self._seconds = 0.0
+
+    async def run(self) -> dict[str, Any]:
+        """Play what is missing and sum up. The caller holds the run."""
+        self._refuse_another_suite()
+        self._count_earlier_rollouts()
+        player = Player(
+            self._work.agent,
+            self._work.policy,
+            limits=self._work.limits(),
+            temperature=self._work.play.temperature,
+            context=self._work.context,
+        )
+        beat = asyncio.create_task(self._beat())
+        started = time.monotonic()
+        try:
+            with RolloutWriter(self._folder.rollouts()) as writer:
+                async for played in self._judged(player):
+                    writer.append(played.rollout, played.seconds)
+                    self._count(played.rollout)
+        finally:
+            beat.cancel()
+            self._write_heartbeat()
+        return self._sum_up(time.monotonic() - started, player.hung_threads())
+
+    # ------------------------------------------------------------------ playing
+
+    async def _judged(self, player: Player) -> AsyncIterator[Played]:
+        """Play what is missing; judge beside playing; keep the order of playing."""
+        judging: deque[asyncio.Task[Played]] = deque()
+        plays, skip = self._missing(player)
+        async for played in player.play(plays):
+            if skip:
+                skip -= 1
+                continue
+            judging.append(asyncio.create_task(self._judge(played)))
+            while judging and (judging[0].done() or len(judging) > _JUDGED_AHEAD):
+                yield await judging.popleft()
+        while judging:
+            yield await judging.popleft()
+
+    async def _judge(self, played: Played) -> Played:
+        return Played(await self._work.measures.judge(played.rollout), played.seconds)
+
+    def _missing(self, player: Player) -> tuple[Iterator[Play], int]:
+        """What is left to play, and how many of its first rollouts are logged already."""
+        log = RolloutLog(self._folder.rollouts())
+        if not player.plays_in_waves:
+            done = {entry.id_digest for entry in log.entries()}
+            return (play for play in self._work.plan() if id_digest(play.key.id) not in done), 0
+        blocks, skip = divmod(len(log), self._work.play.in_flight)
+        return islice(self._work.plan(), blocks * self._work.play.in_flight, None), skip
+
+    # ------------------------------------------------------------------ counting
+
+    def _refuse_another_suite(self) -> None:
+        """Rollouts of two different suites must never end up in one table."""
+        digest = self._work.suite.digest
+        for event in read_lines(self._folder.events):
+            if event.get("event") == "suite" and event.get("digest") != digest:
+                raise RunChanged(
+                    f"run {self._folder.id} was started on another suite (digest "
+                    f"{str(event.get('digest'))[:12]}, now {digest[:12]}); start a new run"
+                )
+        report_event(self._folder, "suite", digest=digest, cases=len(self._work.suite))
+
+    def _count_earlier_rollouts(self) -> None:
+        for record in RolloutLog(self._folder.rollouts()).records():
+            self._count(from_record(record))
+
+    def _count(self, rollout: Rollout) -> None:
+        self._tally.add(rollout)
+        self._progress.rollouts += 1
+        self._progress.sampled_tokens += rollout.tokens.sampled
+        self._progress.passed += rollout.reward == 1.0
+        self._on_progress(self._progress)
+
+    async def _beat(self) -> None:
+        while True:
+            self._write_heartbeat()
+            await asyncio.sleep(0.5)
+
+    def _write_heartbeat(self) -> None:
+        progress = self._progress
+        beat = {
+            "format": 1,
+            "pid": os.getpid(),
+            "time": time.time(),
+            "rollouts": progress.rollouts,
+            "total": progress.total,
+            "sampled_tokens": progress.sampled_tokens,
+            "passed": progress.passed,
+        }
+        write_json(self._folder.heartbeat, beat, durable=False)
+
+    def _sum_up(self, seconds: float, hung: list[str]) -> dict[str, Any]:
+        summary = self._tally.summary(
+            run=self._folder.id,
+            policy=self._work.policy.name,
+            split=self._work.split.value,
+            cases=self._progress.total // self._work.play.num_generations,
+            rollouts_per_case=self._work.play.num_generations,
+            temperature=self._work.play.temperature,
+            seconds=round(seconds, 2),
+            hung_tools=hung,
+        )
+        append_line(self._folder.metrics, {"step": 0, **summary})
+        write_json(self._folder.summary, summary)
+        return summary
