@@ -43,9 +43,9 @@ class Calculator(Environment):
         sums = [(a, b) for a in range(10, 100, 3) for b in range(11, 100, 4)]
         return Suite.from_records(
             [{"a": a, "b": b} for a, b in sums],
-            input=lambda sum: [
+            input=lambda row: [
                 *EXAMPLES,
-                {"role": "user", "content": f"What is {sum['a']} + {sum['b']}?"},
+                {"role": "user", "content": f"What is {row['a']} + {row['b']}?"},
             ],
-            expected=lambda sum: sum["a"] + sum["b"],
+            expected=lambda row: row["a"] + row["b"],
         )

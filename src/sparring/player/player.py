@@ -175,7 +175,7 @@ class Player:
 
         handlers: RunErrorHandlers[Any] = {"invalid_final_output": invalid_output}
         result = await Runner.run(
-            self._agent,
+            _own_copy(self._agent),
             episode.case.input,  # type: ignore[arg-type]
             context=world,
             max_turns=self._limits.turns,
@@ -193,6 +193,16 @@ async def _end(tasks: list[asyncio.Task[Played]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _own_copy(agent: Agent[Any]) -> Agent[Any]:
+    """An agent object for one rollout alone, over the same tools.
+
+    The SDK checks at every turn that no concurrent run of the same object has changed its
+    tools, which costs time in proportion to all runs in flight: 2 ms a turn at 16 of them,
+    6 ms at 1,024.
+    """
+    return agent.clone(tools=[*agent.tools])
 
 
 def _with_blocking_guardrails(agent: Agent[Any]) -> Agent[Any]:

@@ -13,7 +13,7 @@ from sparring.operations.models import FetchModel, fetch_model
 from sparring.operations.rollouts import ListRollouts, ShowRollout, list_rollouts, show_rollout
 from sparring.surfaces.cli.evaluating import owner
 
-_WIDTHS = {"rollout": 20, "ending": 8}
+_WIDTHS = {"rollout": 20, "reward": 6, "ending": 8, "calls": 5, "tokens": 6}
 _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"}
 
 

@@ -1,0 +1,193 @@
+"""What the player costs beside the bare SDK: CPU per turn, and memory per rollout in flight.
+
+Five-turn rollouts with one tool and a scripted model, interleaved in one run: the bare SDK
+`Runner`; ours with a scripted chat policy, which does the same work; and ours with a
+scripted token policy, which besides tokenises, splices and parses.
+
+Bar: ours over bare at most 1.3 at 16, 256 and 4,096 rollouts in flight, by the chat policy,
+and memory per rollout in flight flat. The token policy is printed beside it: tokenising is
+work that the bare SDK leaves to a server.
+
+The bare Runner is given a clone of the agent for each run, as the player does. With one
+shared Agent object the SDK compares, at every turn, its tools with those of every other
+run in flight (`agent_tool_configuration._observe_tools`), so that its cost per turn grows
+with their number; `shared_ms_per_turn` shows that curve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psutil
+from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+
+from sparring.contracts.cases import Case
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import (
+    ChatReply,
+    ChatRequest,
+    Finish,
+    ParsedCall,
+    Reply,
+    SampleRequest,
+)
+from sparring.contracts.rollouts import RolloutKey
+from sparring.models.tiny import build_tokenizer
+from sparring.player import Play, Player
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import family_named
+from sparring.policies.scripted_policy import ScriptedPolicy
+
+TURNS, BAR = 5, 1.3
+ARGUMENTS = '{"number": 7}'
+
+
+@function_tool
+async def look(number: int) -> str:
+    """Look something up."""
+    return f"found {number}"
+
+
+AGENT: Agent[Any] = Agent(name="looker", instructions="Look things up.", tools=[look])
+
+
+class BareModel(Model):
+    """The least that a scripted model can do."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+
+    async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        await asyncio.sleep(0)
+        self.turn += 1
+        item: Any
+        if self.turn < TURNS:
+            item = ResponseFunctionToolCall(
+                type="function_call",
+                id=f"f{self.turn}",
+                call_id=f"c{self.turn}",
+                name="look",
+                arguments=ARGUMENTS,
+            )
+        else:
+            text = ResponseOutputText(type="output_text", text="It is 7.", annotations=[])
+            item = ResponseOutputMessage(
+                id="m", type="message", role="assistant", status="completed", content=[text]
+            )
+        return ModelResponse(output=[item], usage=Usage(), response_id=None)
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class ScriptedChat:
+    """A chat policy that says the same."""
+
+    name = "scripted"
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        await asyncio.sleep(0)
+        if request.key.turn < TURNS - 1:
+            return ChatReply(Reply("", calls=(ParsedCall("look", ARGUMENTS),)), Finish.STOP, 10, 10)
+        return ChatReply(Reply("It is 7."), Finish.STOP, 10, 10)
+
+
+def token_script(request: SampleRequest) -> str:
+    if request.key.turn < TURNS - 1:
+        return f'<tool_call>\n{{"name": "look", "arguments": {ARGUMENTS}}}\n</tool_call>'
+    return "It is 7."
+
+
+async def play_bare(count: int) -> None:
+    await asyncio.gather(*(_run_bare(AGENT.clone(tools=[*AGENT.tools])) for _ in range(count)))
+
+
+async def play_shared(count: int) -> None:
+    await asyncio.gather(*(_run_bare(AGENT) for _ in range(count)))
+
+
+async def _run_bare(agent: Agent[Any]) -> None:
+    config = RunConfig(model=BareModel(), tracing_disabled=True)
+    await Runner.run(agent, "Look up 7.", run_config=config)
+
+
+def play_ours(policy: Any) -> Callable[[int], Awaitable[None]]:
+    async def play(count: int) -> None:
+        player = Player(AGENT, policy, limits=Limits(in_flight=count))
+        plays = (
+            Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "Look up 7.")) for n in range(count)
+        )
+        answers = [played.rollout.answer async for played in player.play(plays)]
+        assert answers == ["It is 7."] * count
+
+    return play
+
+
+def measure(play: Callable[[int], Awaitable[None]], count: int, repeats: int) -> dict[str, float]:
+    """CPU milliseconds per turn, and how much the process grew at its peak, per rollout."""
+    gc.collect()
+    process = psutil.Process()
+    before_memory, started = process.memory_info().rss, _cpu()
+    for _ in range(repeats):
+        asyncio.run(play(count))  # type: ignore[arg-type]
+    cpu = (_cpu() - started) / (repeats * count * TURNS) * 1000
+    grown = max(0, process.memory_info().rss - before_memory)
+    return {"ms": cpu, "kib": grown / 1024 / count}
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, as in CI")
+    rounds = 3 if parser.parse_args().quick else 5
+    codec = ChatCodec(build_tokenizer(), family_named("qwen3"))
+    players = {
+        "bare": play_bare,
+        "chat": play_ours(ScriptedChat()),
+        "token": play_ours(ScriptedPolicy(token_script, codec)),
+    }
+    for play in players.values():
+        measure(play, 16, 1)
+    sizes: dict[str, Any] = {}
+    for count, repeats in ((16, 8), (256, 1), (4096, 1)):
+        seen: dict[str, list[dict[str, float]]] = {name: [] for name in players}
+        for _ in range(rounds if count < 4096 else max(1, rounds // 2)):
+            for name, play in players.items():
+                seen[name].append(measure(play, count, repeats))
+        cpu = {name: statistics.median(each["ms"] for each in rows) for name, rows in seen.items()}
+        memory = {name: max(each["kib"] for each in rows) for name, rows in seen.items()}
+        sizes[str(count)] = {
+            "bare_ms_per_turn": round(cpu["bare"], 3),
+            "ratio_chat": round(cpu["chat"] / cpu["bare"], 3),
+            "ratio_token": round(cpu["token"] / cpu["bare"], 3),
+            "kib_per_rollout": {name: round(value, 1) for name, value in memory.items()},
+        }
+        print(f"{count:>5} in flight: {sizes[str(count)]}", flush=True)
+    passed = all(size["ratio_chat"] <= BAR for size in sizes.values())
+    print(json.dumps({"turns": TURNS, "bar": BAR, "sizes": sizes, "passed": passed}))
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    started = time.monotonic()
+    code = main()
+    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
+    sys.exit(code)
