@@ -62,3 +62,6 @@ class EvalSpec(Frozen):
     policy: PolicySpec = PolicySpec()
     play: PlaySettings = PlaySettings()
     code_digest: str = ""
+    measures: dict[str, float] = Field(
+        default_factory=dict, description="names and weights, for a run started from Python"
+    )

@@ -7,8 +7,10 @@ cause. Counting it as zero would teach the model that a broken judge is its own 
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
@@ -33,6 +35,8 @@ class MeasureSet:
         seconds: float = 30.0,
     ) -> MeasureSet:
         resolved = tuple(resolve(wanted) for wanted in measures)
+        if not resolved:
+            raise MeasureError("nothing would be judged: give at least one measure")
         names = [each.name for each in resolved]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -73,7 +77,7 @@ class MeasureSet:
         except TimeoutError:
             cause = f"no verdict within {seconds:g} s" if deadline.expired() else "TimeoutError"
         except Exception as error:  # a measure is user code: whatever it raises is its cause
-            cause = f"{type(error).__name__}: {error}"
+            cause = f"{type(error).__name__}: {error}{_place(error)}"
         if cause is not None:
             verdict = cannot_tell(f"the measure broke: {cause}")
         return Judgement(each.name, verdict, weight, each.threshold, cause)
@@ -97,6 +101,14 @@ async def _call(each: Measure, rollout: Rollout) -> object:
         return await each.judge(rollout)  # type: ignore[misc]
     result = await asyncio.to_thread(each.judge, rollout)
     return await result if asyncio.iscoroutine(result) else result
+
+
+def _place(error: Exception) -> str:
+    """The last line of code that was reached, for an error that a measure raised."""
+    if isinstance(error, MeasureError):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 def _on_unit_scale(each: Measure, verdict: object) -> Verdict:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jsonschema
+
+from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
 from sparring.measures.declaration import Measure
@@ -67,6 +70,11 @@ def numeric(*, tolerance: float = 1e-9, name: str = "numeric") -> Measure:
 
 def regex(pattern: str | None = None, *, name: str = "regex") -> Measure:
     """The answer matches a regular expression somewhere: the given, or the expected one."""
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise MeasureError(f"regex({pattern!r}) is no regular expression: {error}") from error
 
     def judge(rollout: Rollout) -> Verdict:
         source = rollout.expected if pattern is None else pattern
@@ -81,10 +89,13 @@ def regex(pattern: str | None = None, *, name: str = "regex") -> Measure:
 
 def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_schema") -> Measure:
     """The answer is JSON that fits a schema: the given one, or the expected one."""
+    if schema is not None:
+        try:
+            jsonschema.Draft202012Validator.check_schema(schema)
+        except jsonschema.SchemaError as error:
+            raise MeasureError(f"json_schema(…) got no JSON schema: {error.message}") from error
 
     def judge(rollout: Rollout) -> Verdict:
-        import jsonschema
-
         wanted = rollout.expected if schema is None else schema
         if not isinstance(wanted, Mapping):
             return cannot_tell(f"the case expects {_short(repr(wanted))}, which is no JSON schema")

@@ -104,6 +104,10 @@ class Episode:
 
     # ------------------------------------------------------------------ tool calls
 
+    def arguments_of(self, call_id: str) -> str:
+        call = self._calls.get(call_id)
+        return call.arguments if call else "{}"
+
     def note_result(self, call_id: str, result: str) -> None:
         if call := self._calls.get(call_id):
             self._calls[call_id] = replace(call, result=result)

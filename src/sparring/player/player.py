@@ -145,7 +145,7 @@ class Player:
         world = output = None
         try:
             async with episode.deadlines.within(self._limits.rollout_seconds) as deadline:
-                world = await self._context(play.case)
+                world = await self._make_world(play.case, episode)
                 output = await self._run(episode, model, world)
         except EpisodeOver:
             pass
@@ -167,6 +167,14 @@ class Player:
             episode.end(Ending.MACHINERY, f"{type(error).__name__}: {error}")
         rollout = episode.finish(voice.rows(), world, output)
         return Played(rollout, time.monotonic() - started)
+
+    async def _make_world(self, case: Case, episode: Episode) -> Any:
+        try:
+            return await self._context(case)
+        except Exception as error:
+            told = f"making the context failed: {type(error).__name__}: {error}"
+            episode.end(Ending.MACHINERY, told)
+            raise EpisodeOver from error
 
     async def _run(self, episode: Episode, model: EpisodeModel, world: Any) -> Any:
         def invalid_output(problem: RunErrorHandlerInput[Any]) -> Any:
@@ -216,7 +224,7 @@ def _with_blocking_guardrails(agent: Agent[Any]) -> Agent[Any]:
 
 def _taking_a_case(factory: ContextFactory | None) -> Callable[[Case], Any]:
     """A context factory of either form, as an async function of the case."""
-    takes_case = factory is not None and len(inspect.signature(factory).parameters) > 0
+    takes_case = factory is not None and _takes_an_argument(factory)
 
     async def make(case: Case) -> Any:
         if factory is None:
@@ -225,3 +233,9 @@ def _taking_a_case(factory: ContextFactory | None) -> Callable[[Case], Any]:
         return await made if inspect.isawaitable(made) else made
 
     return make
+
+
+def _takes_an_argument(factory: Callable[..., Any]) -> bool:
+    if inspect.isclass(factory):  # a class makes its own context: dict, a dataclass
+        return False
+    return len(inspect.signature(factory).parameters) > 0

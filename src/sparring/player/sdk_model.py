@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping
+from itertools import islice
 from typing import Any, cast
 
+import jsonschema
 from agents import (
     AgentOutputSchemaBase,
     FunctionTool,
     Handoff,
     Model,
+    ModelBehaviorError,
     ModelResponse,
     ModelSettings,
     ModelTracing,
@@ -22,7 +26,6 @@ from agents.items import TResponseInputItem, TResponseStreamEvent
 from agents.models.interface import ModelProvider
 from agents.run_config import CallModelData, ModelInputData, ToolErrorFormatterArgs
 from openai.types.responses.response_prompt_param import ResponsePromptParam
-from pydantic import ValidationError
 
 from sparring.contracts.policies import Finish
 from sparring.contracts.rollouts import CallFailure, Ending
@@ -39,7 +42,7 @@ class EpisodeModel(Model):
         self._episode = episode
         self._voice = voice
         self._stage = stage
-        self._offered: tuple[str, ...] = ()
+        self._offered: dict[str, Mapping[str, Any]] = {}
 
     def run_config(self, provider: ModelProvider) -> RunConfig:
         return RunConfig(
@@ -69,7 +72,7 @@ class EpisodeModel(Model):
         episode = self._episode
         turn = episode.begin_turn()
         said = _prompt(system_instructions, input, tools, output_schema, handoffs)
-        self._offered = tuple(tool["function"]["name"] for tool in said.tools)
+        self._offered = {tool["function"]["name"]: tool["function"] for tool in said.tools}
         self._stage.govern(tools)
         episode.hear(to_messages(said.items[said.last_own + 1 :]))
         spoken = await self._voice.speak(turn, said)
@@ -98,12 +101,18 @@ class EpisodeModel(Model):
             self._episode.note_failure(failure.call_id, CallFailure.UNKNOWN_TOOL)
             listed = ", ".join(self._offered) or "none"
             return f"There is no tool {failure.tool_name!r}. The tools are: {listed}."
-        if failure.kind == "tool_exception" and failure.error is not None:
-            self._episode.note_failure(failure.call_id, CallFailure.RAISED)
-            return f"{failure.tool_name} failed: {_reason(failure.error)}"
-        return None
+        if failure.kind != "tool_exception" or failure.error is None:
+            return None
+        self._episode.note_failure(failure.call_id, CallFailure.RAISED)
+        reason = f"{type(failure.error).__name__}: {failure.error}"
+        if isinstance(failure.error, ModelBehaviorError):  # arguments that the SDK refused
+            schema = self._offered.get(failure.tool_name, {}).get("parameters", {})
+            arguments = self._episode.arguments_of(failure.call_id)
+            reason = _argument_problems(arguments, schema) or reason
+        return f"{failure.tool_name} failed: {reason}"
 
 
+_PROBLEM_LENGTH = 120
 _ONE_AFTER_ANOTHER = ToolExecutionConfig(max_function_tool_concurrency=1)
 
 
@@ -140,13 +149,11 @@ def _schema(name: str, description: str, parameters: Mapping[str, Any]) -> dict[
     }
 
 
-def _reason(error: Exception) -> str:
-    """A tool's error in one line; a validation error without pydantic's links."""
-    cause = error.__cause__
-    if isinstance(cause, ValidationError):
-        problems = [
-            f"{'.'.join(map(str, problem['loc'])) or 'arguments'}: {problem['msg']}"
-            for problem in cause.errors(include_url=False, include_input=False)
-        ]
-        return "; ".join(problems)
-    return f"{type(error).__name__}: {error}"
+def _argument_problems(arguments: str, schema: Mapping[str, Any]) -> str:
+    """What is wrong with a call's arguments; the SDK keeps that to itself."""
+    problems = jsonschema.Draft202012Validator(schema).iter_errors(json.loads(arguments))
+    return "; ".join(
+        f"{problem.json_path.removeprefix('$.').removeprefix('$') or 'arguments'}: "
+        f"{problem.message[:_PROBLEM_LENGTH]}"
+        for problem in islice(problems, 3)
+    )

@@ -19,8 +19,8 @@ def load_policy(spec: PolicySpec, agent_model: object = None) -> Policy:
     model = spec.model or (agent_model if isinstance(agent_model, str) else None)
     if model is None:
         raise InvalidInput(
-            "no model to play with: pass --model (a hub name, a folder, tiny or smollm2), or "
-            "give the agent one, as in Agent(model='Qwen/Qwen3-0.6B')"
+            "no model to play with: pass --model, or model= in Python (a hub name, a folder, tiny "
+            "or smollm2), or give the agent one, as in Agent(model='Qwen/Qwen3-0.6B')"
         )
     try:
         if spec.kind == "vllm":

@@ -38,8 +38,14 @@ def resolve_model_name(name: str) -> ModelName:
     """
     if name in DEVELOPMENT_MODELS:
         return ModelName(name, is_development=True)
-    if Path(name).expanduser().is_dir():
-        return ModelName(str(Path(name).expanduser().resolve()), is_folder=True)
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return ModelName(str(folder.resolve()), is_folder=True)
+    if folder.is_dir() and _REPOSITORY.fullmatch(name) is None:
+        raise UnknownModel(
+            f"the folder {folder.resolve()} holds no model: it has no config.json. Models are "
+            "written by save_pretrained, or named as in Qwen/Qwen3-0.6B"
+        )
     bare = name
     while prefix := next((each for each in _PREFIXES if bare.startswith(each)), None):
         bare = bare.removeprefix(prefix)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from sparring.contracts.policies import ParsedCall, Reply
 
 _MAX_CALLS = 32
+_MAX_DEPTH = 64  # validators and templates recurse; far less is ever meant
 
 
 class ToolCallFormat(Protocol):
@@ -84,11 +85,28 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
             return (
                 f"the {arguments_key} of {name} must be an object, not {type(arguments).__name__}"
             )
+        if _is_deeper_than(arguments, _MAX_DEPTH):
+            return f"the {arguments_key} of {name} are nested deeper than {_MAX_DEPTH} levels"
         return ParsedCall(name, json.dumps(arguments))
     except RecursionError:
         return "a tool call is nested too deeply"
     except ValueError as error:
         return f"a tool call is not JSON: {error}"
+
+
+def _is_deeper_than(value: Any, most: int) -> bool:
+    """Level by level rather than by recursion, which is what deep values break."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _refuse_constant(name: str) -> Any:

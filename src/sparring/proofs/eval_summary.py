@@ -13,7 +13,7 @@ from sparring.proofs.intervals import share_of_cases
 
 _REASONS_SHOWN = 5
 _REASONS_TRACKED = 2000
-_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.,]*")
+_VARIABLE = re.compile(r"\b[0-9a-f]{12,}(?:~\d+)?\b|'[^']*'|\"[^\"]*\"|[-+]?\d[\d.,]*")
 
 
 class Reasons:

@@ -10,3 +10,8 @@ def new_run_id(name: str, now: float, token: str) -> str:
     """`calculator-20261115-093012-1f2e`; the clock and the token are passed in."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
     return f"{slug}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{token}"
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name is one part of a path and nothing else: no way out, no pattern."""
+    return re.fullmatch(r"[A-Za-z0-9][\w.\-]*", name) is not None

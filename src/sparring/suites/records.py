@@ -52,7 +52,7 @@ class JsonlRecords:
             record = json.loads(line)
         except ValueError as error:
             raise SuiteError(
-                f"{self._path}:{self._lines[number]} is not JSON ({error}); "
+                f"{self._path}:{self._lines[number]} is not JSON ({error.args[0].partition(':')[0]}); "
                 "each line must hold one object"
             ) from error
         if not isinstance(record, dict):

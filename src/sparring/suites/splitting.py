@@ -31,7 +31,12 @@ class Splitter:
 
     @classmethod
     def of(cls, shares: Mapping[str, float] | None) -> Splitter:
-        given = {Split(name): float(share) for name, share in (shares or DEFAULT_SHARES).items()}
+        named = shares or DEFAULT_SHARES
+        if unknown := [name for name in named if name not in list(Split)]:
+            raise SuiteError(
+                f"`shares` names {', '.join(unknown)}; the splits are training, validation, held-out"
+            )
+        given = {Split(name): float(share) for name, share in named.items()}
         total = sum(given.values())
         if any(share < 0 for share in given.values()) or abs(total - 1.0) > 1e-6:
             raise SuiteError(

@@ -26,7 +26,7 @@ class Columns:
     """Where in a record each part of a case is: a column name, or a function of the record."""
 
     input: Column = "input"
-    expected: Column | None = "expected"
+    expected: Column | None = None
     id: Column | None = None
     split: Column | None = None
     measures: Column | None = None
@@ -62,7 +62,7 @@ class Suite:
         records: Iterable[Mapping[str, Any]],
         *,
         input: Column = "input",
-        expected: Column | None = "expected",
+        expected: Column | None = None,
         id: Column | None = None,
         split: Column | None = None,
         measures: Column | None = None,
@@ -108,9 +108,10 @@ class Suite:
         try:
             columns = Columns(**options)
         except TypeError as error:
+            wrong = str(error).rpartition("argument ")[2]
             raise SuiteError(
-                f"{error}; the options are input, expected, id, split, measures, shares and "
-                "minimum_cases"
+                f"a suite has no option {wrong}; the options are input, expected, id, split, "
+                "measures, shares and minimum_cases"
             ) from error
         return cls(records, columns=columns, splitter=Splitter.of(shares), minimum_cases=minimum)
 
@@ -150,11 +151,11 @@ class Suite:
             way_out = (
                 f"about {total} cases in all are needed at a share of {share:.0%}, or {way_out}"
             )
-        spread = f"±{98 / math.sqrt(have):.0f} points" if have else "nothing"
+        tells = f", which tells a pass rate to ±{98 / math.sqrt(have):.0f} points" if have else ""
         raise SplitTooSmall(
-            f"the {split.value} split has {have} of {len(self)} cases, which tells a pass rate to "
-            f"{spread}; {self._minimum} are the least: {way_out}, change `shares`, or lower "
-            "`minimum_cases` if a rough figure will do"
+            f"the {split.value} split has {have} of {len(self)} cases{tells}; {self._minimum} are "
+            f"the least: {way_out}, change `shares`, or lower `minimum_cases` if a rough figure "
+            "will do"
         )
 
     # ------------------------------------------------------------------ inside
@@ -168,6 +169,7 @@ class Suite:
         for number in range(len(self._records)):
             record = self._records[number]
             case_id = self._id(record, number)
+            self._expected(record, number)
             seen[case_id] = seen.get(case_id, 0) + 1
             if seen[case_id] > 1:
                 if self._columns.id is not None:
@@ -189,7 +191,7 @@ class Suite:
         return Case(
             id=case_id,
             input=self._input(record, number),
-            expected=self._expected(record),
+            expected=self._expected(record, number),
             split=_SIDES[self._sides[number]],
             measures=_names(_take(record, columns.measures, number), number),
             fields=dict(record),
@@ -204,11 +206,11 @@ class Suite:
             )
         return value
 
-    def _expected(self, record: Mapping[str, Any]) -> Any:
-        column = self._columns.expected
-        if column is None or (isinstance(column, str) and column not in record):
-            return None
-        return column(record) if callable(column) else record[column]
+    def _expected(self, record: Mapping[str, Any], number: int) -> Any:
+        """Optional as long as nobody named its column; a misspelt name must not pass."""
+        if self._columns.expected is None:
+            return record.get("expected")
+        return _take(record, self._columns.expected, number)
 
     def _id(self, record: Mapping[str, Any], number: int) -> str:
         if self._columns.id is None:
@@ -250,7 +252,7 @@ def _take(record: Mapping[str, Any], column: Column | None, number: int) -> Any:
     if column not in record:
         raise SuiteError(
             f"record {number} has no {column!r}, only {', '.join(map(str, record)) or 'nothing'}. "
-            "Name the columns, as in Suite.from_jsonl(path, input='question', expected='answer')"
+            "Name the columns, as in Suite.from_…(…, input='question', expected='answer')"
         )
     return record[column]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import Agent
+from pydantic import ValidationError
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,6 +23,7 @@ from rich.progress import (
 )
 
 from sparring.contracts.cases import Split
+from sparring.contracts.errors import InvalidInput, RunChanged
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec
@@ -31,7 +33,7 @@ from sparring.player.loops import run_in_own_loop
 from sparring.player.player import ContextFactory
 from sparring.policies.loading import load_policy
 from sparring.run_folder import RunFolder
-from sparring.run_folder.ids import new_run_id
+from sparring.run_folder.ids import is_plain_name, new_run_id
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite
@@ -51,8 +53,20 @@ class EvalResult:
         return self.folder.id
 
     def pass_rate(self, measure: str) -> float | None:
-        rate = self.summary["measures"][measure]["pass_rate"]
+        """The share of rollouts that passed a measure; None where it could judge none."""
+        judged = self.summary["measures"]
+        if measure not in judged:
+            raise InvalidInput(f"no measure {measure!r} was judged; there are {', '.join(judged)}")
+        rate = judged[measure]["pass_rate"]
         return rate["value"] if rate else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.run}: {self.summary['rollouts']} rollouts"]
+        for name, measure in self.summary["measures"].items():
+            rate = measure["pass_rate"]
+            shown = f"{rate['value']:.1%} ({rate['low']:.1%} … {rate['high']:.1%})" if rate else "–"
+            lines.append(f"  {name}: {shown}")
+        return "\n".join(lines)
 
     def rollouts(self) -> Iterator[Rollout]:
         """Every rollout, read from disk one at a time."""
@@ -78,27 +92,33 @@ def evaluate(
 ) -> EvalResult:
     """Play the agent on a split of the suite and judge it.
 
-    The model is `policy`, or loaded from `model`, or from the agent's own model name. With
-    the id of an earlier `run`, it goes on where that one stopped. `play` takes the fields
-    of `PlaySettings`: num_generations, temperature, max_completion_length, tool_rounds, …
+    The model is `policy`, or loaded from `model`, or from the agent's own model name. `run`
+    names the run: a run of that name goes on where it stopped, and without one a new run
+    starts. `play` takes the fields of `PlaySettings`: num_generations, temperature,
+    max_completion_length, tool_rounds, …
     """
-    settings = PlaySettings(**play)
-    side = Split(split)
+    _refuse_wrong_kinds(agent, suite)
+    try:
+        settings = PlaySettings(**play)
+        measure_set = MeasureSet.of(measures, weights, seconds=settings.measure_seconds)
+        spec = EvalSpec(
+            target=f"(python) {agent.name}",
+            split=Split(split) if split in list(Split) else split,  # type: ignore[arg-type]
+            cases=cases,
+            policy=PolicySpec(model=model or getattr(policy, "name", None)),
+            play=settings,
+            measures=dict(measure_set.weights),
+        )
+    except ValidationError as error:
+        raise InvalidInput(_explained(error)) from error
+    side = spec.split
     suite.require(side)
-    measure_set = MeasureSet.of(measures, weights, seconds=settings.measure_seconds)
-    spec = EvalSpec(
-        target=f"(python) {agent.name}",
-        split=side,
-        cases=cases,
-        policy=PolicySpec(model=model),
-        play=settings,
-    )
     folder = _open(Path(runs), run, spec, agent.name)
     work = EvalWork(
         agent=agent,
         suite=suite,
         measures=measure_set,
-        policy=policy or load_policy(spec.policy, agent.model),
+        policy=policy or load_policy(PolicySpec(model=model), agent.model),
         play=settings,
         split=side,
         cases=cases,
@@ -106,19 +126,58 @@ def evaluate(
     )
     with alone(folder), _ProgressBar(show_progress) as on_progress:
         report_event(folder, "started", in_process=True)
-        summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())
+        try:
+            summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())
+        except KeyboardInterrupt:
+            report_event(folder, "stopped")
+            print(f"stopped; evaluate(…, run={folder.id!r}) goes on with it", file=sys.stderr)
+            raise
         report_event(folder, "completed")
     return EvalResult(folder, summary)
 
 
 def _open(runs: Path, run: str | None, spec: EvalSpec, name: str) -> RunFolder:
-    if run is not None and (runs / run).is_dir():
-        folder = RunFolder(runs / run)
-        folder.read_spec()
-        return folder
+    if run is not None and not is_plain_name(run):
+        raise InvalidInput(f"a run cannot be called {run!r}; use letters, digits, - _ and .")
     folder = RunFolder(runs / (run or new_run_id(name, time.time(), secrets.token_hex(2))))
-    folder.create(spec.model_dump(mode="json"))
+    asked = spec.model_dump(mode="json")
+    if not folder.path.is_dir():
+        folder.create(asked)
+        return folder
+    started = EvalSpec.model_validate(folder.read_spec()).model_dump(mode="json")
+    if changed := [field for field in asked if asked[field] != started[field]]:
+        listed = "; ".join(f"{field}: {started[field]} → {asked[field]}" for field in changed)
+        raise RunChanged(
+            f"run {folder.id} was started with other settings ({listed}), and its figures would "
+            "mix the two; use another name for a new run"
+        )
     return folder
+
+
+def _refuse_wrong_kinds(agent: object, suite: object) -> None:
+    if not isinstance(agent, Agent):
+        raise InvalidInput(
+            f"the agent must be an agents.Agent, not {agent!r}; of an environment, pass "
+            "environment.agent(), environment.suite() and environment.measures"
+        )
+    if not isinstance(suite, Suite):
+        raise InvalidInput(
+            f"the suite must be a Suite, not {type(suite).__name__}; make one with "
+            "Suite.from_records([{'input': …, 'expected': …}])"
+        )
+
+
+def _explained(error: ValidationError) -> str:
+    known = ", ".join(PlaySettings.model_fields)
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: "
+        + (
+            f"no such setting; there are {known}"
+            if problem["type"] == "extra_forbidden"
+            else problem["msg"]
+        )
+        for problem in error.errors()
+    )
 
 
 class _ProgressBar:

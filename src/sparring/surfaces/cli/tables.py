@@ -20,6 +20,9 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
         highlight=False,
     )
     console.print(_measures(summary))
+    for name, measure in summary["measures"].items():
+        if not measure["judged"]:
+            console.print(Text(f"{name} could judge none of the rollouts", style="bold red"))
     console.print(_facts(summary))
     _reasons(summary, console)
     console.print(

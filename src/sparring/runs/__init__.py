@@ -1,0 +1,1 @@
+"""Runs: starting their processes and telling their state. Imports no ML library."""

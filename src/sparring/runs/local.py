@@ -1,0 +1,113 @@
+"""Runs on this machine: each in a worker process of its own, in a session of its own.
+
+Killing the command line that started a run never kills the run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import RunNotFound
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json, read_lines
+from sparring.run_folder.ids import is_plain_name
+
+
+class RunState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """What the folder tells of a run right now."""
+
+    state: RunState
+    message: str = ""
+    exit_code: int = 0
+    progress: dict[str, Any] | None = None
+
+
+def find_run(runs: Path, name: str) -> RunFolder:
+    """A run by its id, or by any beginning of it that fits one run only."""
+    if is_plain_name(name):
+        if (runs / name / "spec.json").is_file():
+            return RunFolder(runs / name)
+        found = sorted(path.parent for path in runs.glob(f"{name}*/spec.json"))
+    else:
+        found = []
+    if len(found) == 1:
+        return RunFolder(found[0])
+    if found:
+        listed = ", ".join(path.name for path in found[:5])
+        raise RunNotFound(f"{name!r} fits {len(found)} runs in {runs}: {listed}; write more of it")
+    newest = sorted(runs.glob("*/spec.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    listed = ", ".join(path.parent.name for path in newest[:3]) or "none yet"
+    raise RunNotFound(f"there is no run {name!r} in {runs.absolute()}; the newest are: {listed}")
+
+
+def start_worker(folder: RunFolder) -> subprocess.Popen[bytes]:
+    """Start the worker of a run; it goes on when this process ends."""
+    log = folder.log(folder.attempts() + 1)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sparring.worker", str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a worker that this process started is gone; takes note of its end."""
+    try:
+        return os.waitpid(pid, os.WNOHANG) != (0, 0)
+    except ChildProcessError:
+        return True
+
+
+def is_held(folder: RunFolder) -> bool:
+    """Whether a live process works on this run."""
+    if not folder.lock.exists():
+        return False
+    with folder.lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def status_of(folder: RunFolder) -> RunStatus:
+    """The state that the worker's own facts, and whether it lives, amount to."""
+    last: dict[str, Any] = {}
+    for event in read_lines(folder.events):
+        if event.get("event") in ("started", "stopped", "completed", "failed"):
+            last = event
+    progress = read_json(folder.heartbeat) if folder.heartbeat.is_file() else None
+    name = last.get("event")
+    if name == "completed":
+        return RunStatus(RunState.COMPLETED, progress=progress)
+    if name == "stopped":
+        return RunStatus(RunState.STOPPED, "stopped before its end", 103, progress)
+    if name == "failed":
+        message, code = str(last.get("message", "")), int(last.get("exit_code", 100))
+        return RunStatus(RunState.FAILED, message, code, progress)
+    if progress is None:
+        return RunStatus(RunState.STARTING)
+    if is_held(folder):
+        return RunStatus(RunState.RUNNING, progress=progress)
+    message = f"its process ended without a word; see {folder.log(folder.attempts())}"
+    return RunStatus(RunState.FAILED, message, 100, progress)

@@ -1,0 +1,138 @@
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparring.contracts.errors import MeasureError
+from sparring.contracts.rollouts import Ending
+from sparring.contracts.verdicts import Judgement, cannot_tell, failed, passed, scored
+from sparring.measures import MeasureSet, measure
+from sparring.measures.judging import blend
+from tests.rollouts import rollout
+
+
+@measure
+def good(rollout):
+    return passed("good")
+
+
+@measure
+async def slow(rollout):
+    await asyncio.sleep(5)
+    return passed("late")
+
+
+@measure
+def stuck(rollout):
+    time.sleep(0.5)
+    return passed("late")
+
+
+@measure
+def broken(rollout):
+    raise RuntimeError("boom")
+
+
+@measure
+def sloppy(rollout):
+    return True
+
+
+def judged(measures, played=None, **options):
+    measure_set = MeasureSet.of(measures, options.pop("weights", None), seconds=0.1, **options)
+    return asyncio.run(measure_set.judge(played or rollout("x")))
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause"),
+    [
+        (broken, "RuntimeError: boom (test_judging.py:"),
+        (slow, "no verdict within 0.1 s"),
+        (stuck, "no verdict within 0.1 s"),
+        (sloppy, "return passed"),
+    ],
+)
+def test_a_measure_that_breaks_leaves_the_rollout_unscored_with_the_cause(bad, cause):
+    result = judged([good, bad])
+    assert result.reward is None
+    assert cause in (result.judgements[1].cause or "")
+    assert result.judgements[0].is_correct is True
+
+
+def test_a_silent_measure_that_is_not_rewarded_does_not_matter():
+    result = judged([good, broken], weights={"broken": 0})
+    assert result.reward == 1.0
+    assert result.judgements[1].verdict.score is None
+
+
+def test_measures_that_only_the_case_names_are_judged_and_shown():
+    result = judged([good], rollout("Paris", "Paris", measures=("exact",)))
+    assert [judgement.measure for judgement in result.judgements] == ["good", "exact"]
+    assert result.judgements[1].weight == 0
+    assert result.reward == 1.0
+
+
+def test_a_rollout_that_ended_through_no_doing_of_the_model_is_not_judged():
+    result = judged([good], rollout("x", ending=Ending.MACHINERY))
+    assert result.judgements == ()
+    assert result.reward is None
+
+
+def test_a_declared_range_is_brought_to_the_unit_scale():
+    @measure(range=(0, 10), threshold=0.7)
+    def graded(rollout):
+        return scored(7, "seven of ten")
+
+    result = judged([graded])
+    assert result.reward == pytest.approx(0.7)
+    assert result.judgements[0].is_correct is True
+
+
+def test_a_score_outside_of_its_range_cannot_be_used():
+    @measure
+    def wild(rollout):
+        return scored(7, "seven")
+
+    assert "range" in (judged([wild]).judgements[0].cause or "")
+
+
+def test_unknown_names_and_weights_are_refused_with_those_there_are():
+    with pytest.raises(MeasureError, match="ready are contains"):
+        MeasureSet.of(["exactly"])
+    with pytest.raises(MeasureError, match="weights name typo, but the measures are good"):
+        MeasureSet.of([good], {"typo": 1})
+    with pytest.raises(MeasureError, match="at least one measure"):
+        MeasureSet.of([])
+    with pytest.raises(MeasureError, match="two measures are called good"):
+        MeasureSet.of([good, good])
+
+
+def test_a_measure_must_take_the_rollout_alone():
+    with pytest.raises(MeasureError, match="one argument, the rollout"):
+        measure(lambda answer, expected: passed("x"))
+
+
+scores = st.one_of(st.none(), st.floats(0, 1))
+weights = st.floats(0, 10)
+
+
+@given(st.lists(st.tuples(scores, weights)))
+def test_the_reward_lies_between_the_verdicts_or_is_none(pairs):
+    judgements = [
+        Judgement(f"m{n}", cannot_tell("?") if score is None else scored(score, "s"), weight)
+        for n, (score, weight) in enumerate(pairs)
+    ]
+    reward = blend(judgements)
+    rewarded = [score for score, weight in pairs if weight > 0]
+    if not rewarded or None in rewarded:
+        assert reward is None
+    else:
+        assert reward is not None
+        assert min(rewarded) - 1e-9 <= reward <= max(rewarded) + 1e-9
+
+
+def test_weights_decide_the_share_of_each_measure():
+    judgements = [Judgement("a", passed("x"), 3.0), Judgement("b", failed("x"), 1.0)]
+    assert blend(judgements) == pytest.approx(0.75)

@@ -1,0 +1,304 @@
+"""What an agent of the SDK can be made of, played."""
+
+import asyncio
+
+import pytest
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    RunContextWrapper,
+    function_tool,
+    input_guardrail,
+    output_guardrail,
+)
+from pydantic import BaseModel
+
+from sparring.contracts.cases import Case
+from sparring.contracts.limits import Limits
+from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey, TokenKind
+from sparring.player import Play, Player
+from sparring.player.loops import run_in_own_loop
+from sparring.policies.scripted_policy import ScriptedPolicy
+from tests.conftest import FAMILIES
+from tests.rollouts import call, play_script
+
+
+@function_tool
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b
+
+
+@function_tool
+async def fail() -> str:
+    """Always fails."""
+    raise RuntimeError("disk on fire")
+
+
+AGENT = Agent(name="calc", instructions="Use tools.", tools=[add, fail])
+
+
+@pytest.fixture
+def codec(codecs):
+    return codecs["qwen3"]
+
+
+def test_a_tool_is_called_and_its_result_used(codec):
+    played = play_script(AGENT, [call("add", a=1, b=2), "It is 3."], codec)
+    assert played.ending is Ending.ANSWERED
+    assert played.answer == "It is 3."
+    assert [(c.tool, c.result, c.failure) for c in played.tool_calls] == [("add", "3", None)]
+    assert [m.role for m in played.messages] == ["user", "assistant", "tool", "assistant"]
+    (row,) = played.rows
+    assert [span.kind for span in row.spans] == [
+        TokenKind.PROMPT,
+        TokenKind.SAMPLED,
+        TokenKind.OBSERVED,
+        TokenKind.SAMPLED,
+    ]
+    (body,) = row.bodies
+    assert codec.decode(row.ids[body.start : body.stop]) == "3"
+    assert body.tool == "add"
+
+
+def test_a_tool_that_raises_tells_the_model_why(codec):
+    played = play_script(AGENT, [call("fail"), "Sorry."], codec)
+    assert played.tool_calls[0].failure is CallFailure.RAISED
+    assert played.tool_calls[0].result == "fail failed: RuntimeError: disk on fire"
+
+
+def test_wrong_arguments_are_explained_in_one_line(codec):
+    played = play_script(AGENT, [call("add", a="x"), "Sorry."], codec)
+    result = played.tool_calls[0].result
+    assert (
+        result
+        == "add failed: a: 'x' is not of type 'integer'; arguments: 'b' is a required property"
+    )
+
+
+def test_an_unknown_tool_tells_the_model_which_there_are(codec):
+    played = play_script(AGENT, [call("subtract", a=1), "Sorry."], codec)
+    assert played.tool_calls[0].failure is CallFailure.UNKNOWN_TOOL
+    assert played.tool_calls[0].result == "There is no tool 'subtract'. The tools are: add, fail."
+    assert played.ending is Ending.ANSWERED
+
+
+def test_only_unknown_tools_until_the_turns_are_used_up_is_a_cause_of_its_own(codec):
+    limits = Limits(tool_rounds=2)
+    played = play_script(AGENT, [call("nope")] * 5, codec, limits=limits)
+    assert played.ending is Ending.UNKNOWN_TOOL
+    played = play_script(AGENT, [call("add", a=1, b=1)] * 5, codec, limits=limits)
+    assert played.ending is Ending.TURN_LIMIT
+    assert played.turns == 3
+
+
+def test_an_unparsable_call_ends_the_rollout_and_can_be_judged(codec):
+    played = play_script(AGENT, ["<tool_call>{oops</tool_call>"], codec)
+    assert played.ending is Ending.UNPARSABLE_CALL
+    assert played.ending.is_models_doing
+    assert "not JSON" in played.detail
+    assert played.rows[0].sampled > 0
+
+
+def test_an_answer_that_is_cut_off_is_truncated(codec):
+    played = play_script(AGENT, ["word " * 500], codec, limits=Limits(completion_tokens=20))
+    assert played.is_truncated
+    assert played.tokens.sampled == 20
+
+
+def test_tool_results_count_against_the_budget(codec):
+    @function_tool
+    def flood() -> str:
+        """Says much."""
+        return "word " * 5000
+
+    played = play_script(Agent(name="a", tools=[flood]), [call("flood"), "ok"], codec)
+    assert played.ending is Ending.TOKEN_BUDGET
+    assert played.turns == 2
+    assert played.tokens.sampled < 1024
+
+
+def test_every_rollout_gets_a_context_of_its_own(codec):
+    @function_tool
+    def note(ctx: RunContextWrapper[dict], text: str) -> str:
+        """Note something."""
+        ctx.context["noted"] = text
+        return "ok"
+
+    agent = Agent(name="a", tools=[note])
+    worlds = [
+        play_script(agent, [call("note", text=text), "done"], codec, context=dict).world
+        for text in "ab"
+    ]
+    assert worlds == [{"noted": "a"}, {"noted": "b"}]
+
+
+def test_a_context_factory_may_take_the_case_and_be_async(codec):
+    async def make(case):
+        return f"world of {case.id}"
+
+    assert play_script(AGENT, ["hi"], codec, context=make).world == "world of c"
+
+
+def test_a_broken_context_factory_is_machinery(codec):
+    def broken():
+        raise OSError("no disk")
+
+    played = play_script(AGENT, ["hi"], codec, context=broken)
+    assert played.ending is Ending.MACHINERY
+    assert played.detail == "making the context failed: OSError: no disk"
+    assert not played.ending.is_models_doing
+
+
+def test_instructions_may_be_a_function(codec):
+    def instructions(ctx: RunContextWrapper[str], agent: Agent) -> str:
+        return f"You are {agent.name} in {ctx.context}."
+
+    played = play_script(
+        Agent(name="x", instructions=instructions), ["hi"], codec, context=lambda: "Rome"
+    )
+    assert "You are x in Rome." in codec.decode(played.rows[0].ids)
+
+
+def test_a_blocking_input_guardrail_ends_the_rollout_before_the_first_token(codec):
+    @input_guardrail
+    def no_questions(ctx, agent, input):
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+    played = play_script(Agent(name="a", input_guardrails=[no_questions]), ["hi"], codec)
+    assert played.ending is Ending.INPUT_GUARDRAIL
+    assert played.detail == "no_questions"
+    assert played.rows == ()
+
+
+def test_an_output_guardrail_ends_the_rollout_with_its_tokens(codec):
+    @output_guardrail
+    def no_greeting(ctx, agent, output):
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=output == "hi")
+
+    played = play_script(Agent(name="a", output_guardrails=[no_greeting]), ["hi"], codec)
+    assert played.ending is Ending.OUTPUT_GUARDRAIL
+    assert played.answer == "hi"
+    assert len(played.rows) == 1
+
+
+class Sum(BaseModel):
+    total: int
+
+
+def test_an_output_type_is_told_to_the_model_and_parsed(codec):
+    played = play_script(Agent(name="a", output_type=Sum), ['{"total": 3}'], codec)
+    assert played.output == Sum(total=3)
+    assert played.answer == '{"total": 3}'
+    assert '"total"' in codec.decode(played.rows[0].ids[: played.rows[0].spans[0].length])
+
+
+def test_an_answer_that_does_not_fit_the_output_type_is_named(codec):
+    played = play_script(Agent(name="a", output_type=Sum), ["three"], codec)
+    assert played.ending is Ending.INVALID_OUTPUT
+    assert played.answer == "three"
+
+
+def test_a_handoff_gives_a_row_for_each_agent(codec):
+    french = Agent(name="french", instructions="Parle français.")
+    triage = Agent(name="triage", instructions="Hand off.", handoffs=[french])
+    played = play_script(triage, [call("transfer_to_french"), "Bonjour."], codec)
+    assert played.answer == "Bonjour."
+    assert [row.agent for row in played.rows] == ["triage", "french"]
+    assert [row.sampled > 0 for row in played.rows] == [True, True]
+    assert [m.agent for m in played.messages if m.role == "assistant"] == ["triage", "french"]
+    assert [m.role for m in played.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_nested_agent_gives_a_row_of_its_own_and_its_tools_are_governed(codec):
+    inner = Agent(name="inner", instructions="Add.", tools=[add])
+    outer = Agent(name="outer", tools=[inner.as_tool("ask", "Ask the inner agent.")])
+    said = [call("ask", input="1 + 2?"), call("add", a=1, b=2), "three", "It is three."]
+    played = play_script(outer, said, codec)
+    assert played.answer == "It is three."
+    assert [row.agent for row in played.rows] == ["outer", "inner"]
+    assert [(c.tool, c.agent) for c in played.tool_calls] == [("ask", "outer"), ("add", "inner")]
+    outer_row, inner_row = played.rows
+    assert [span.kind for span in outer_row.spans] == ["prompt", "sampled", "observed", "sampled"]
+    assert len(inner_row.spans) == 4
+
+
+def test_worked_examples_in_the_input_are_prompt_and_not_sampled(codec):
+    items = [
+        {"role": "user", "content": "1 + 1?"},
+        {"type": "function_call", "call_id": "e", "name": "add", "arguments": '{"a": 1, "b": 1}'},
+        {"type": "function_call_output", "call_id": "e", "output": "2"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "1 + 2?"},
+    ]
+    played = play_script(AGENT, [call("add", a=1, b=2), "3"], codec, input=items)
+    (row,) = played.rows
+    prompt = codec.decode(row.ids[: row.spans[0].length])
+    assert '{"name": "add", "arguments": {"a": 1, "b": 1}}' in prompt
+    assert len(played.tool_calls) == 1
+
+
+def test_a_history_that_changes_starts_a_new_row(codec):
+    turns = iter(range(9))
+
+    def instructions(ctx, agent) -> str:
+        return f"It is turn {next(turns)}."
+
+    played = play_script(
+        Agent(name="a", instructions=instructions, tools=[add]), [call("add", a=1, b=2), "3"], codec
+    )
+    assert len(played.rows) == 2
+    assert all(len(row.spans) == 2 for row in played.rows)
+
+
+def test_the_first_tools_result_can_be_the_answer(codec):
+    agent = Agent(name="a", tools=[add], tool_use_behavior="stop_on_first_tool")
+    played = play_script(agent, [call("add", a=1, b=2)], codec)
+    assert played.answer == "3"
+    assert played.tool_calls[0].result == "3"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_plays_a_tool_call(codecs, name):
+    said = call("add", a=1, b=2)
+    if name == "llama3":
+        said = '{"name": "add", "parameters": {"a": 1, "b": 2}}'
+    played = play_script(AGENT, [said, "three"], codecs[name])
+    assert played.answer == "three"
+    assert played.tool_calls[0].result == "3"
+    assert len(played.rows) == 1
+
+
+def test_the_users_own_objects_are_left_as_they_were(codec):
+    before = (add.on_invoke_tool, AGENT.tools, list(AGENT.tools), AGENT.model)
+    play_script(AGENT, [call("add", a=1, b=2), "3"], codec)
+    assert (add.on_invoke_tool, AGENT.tools, list(AGENT.tools), AGENT.model) == before
+
+
+def test_a_policy_that_breaks_ends_its_rollout_and_no_other(codec):
+    def script(request):
+        if request.key.rollout.case_id == "1":
+            raise ValueError("broken weights")
+        return "fine"
+
+    async def play():
+        player = Player(AGENT, ScriptedPolicy(script, codec))
+        plays = [Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "hi")) for n in range(3)]
+        return {p.rollout.case.id: p.rollout async for p in player.play(plays)}
+
+    played = asyncio.run(play())
+    assert [played[n].ending for n in "012"] == [Ending.ANSWERED, Ending.MACHINERY, Ending.ANSWERED]
+    assert played["1"].detail == "ValueError: broken weights"
+
+
+def test_playing_works_inside_a_running_loop(codec):
+    async def notebook():
+        player = Player(AGENT, ScriptedPolicy(lambda request: "hi", codec))
+        return run_in_own_loop(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "?"))))
+
+    assert asyncio.run(notebook()).answer == "hi"

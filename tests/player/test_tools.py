@@ -1,0 +1,178 @@
+import asyncio
+import threading
+import time
+
+import pytest
+from agents import Agent, function_tool
+
+from sparring.contracts.cases import Case
+from sparring.contracts.limits import Limits
+from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey
+from sparring.player import Play, Player
+from sparring.policies.scripted_policy import ScriptedPolicy
+from tests.rollouts import call, play_script
+
+
+@pytest.fixture
+def codec(codecs):
+    return codecs["qwen3"]
+
+
+def play_many(agent, codec, count, limits, said=None):
+    said = said or [call("work"), "done"]
+
+    async def play():
+        policy = ScriptedPolicy(lambda request: said[min(request.key.turn, len(said) - 1)], codec)
+        player = Player(agent, policy, limits=limits)
+        plays = [Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "go")) for n in range(count)]
+        return [played.rollout async for played in player.play(plays)], player
+
+    return asyncio.run(play())
+
+
+def test_a_tool_has_a_deadline_and_the_model_is_told(codec):
+    @function_tool
+    async def work() -> str:
+        """Takes forever."""
+        await asyncio.sleep(60)
+        return "never"
+
+    played = play_script(
+        Agent(name="a", tools=[work]),
+        [call("work"), "gave up"],
+        codec,
+        limits=Limits(tool_seconds=0.05),
+    )
+    assert played.ending is Ending.ANSWERED
+    assert played.tool_calls[0].failure is CallFailure.DEADLINE
+    assert played.tool_calls[0].result == "work gave no result within 0.05 seconds."
+
+
+def test_a_thread_that_outlives_its_deadline_is_counted_until_it_returns(codec):
+    release = threading.Event()
+
+    @function_tool
+    def work() -> str:
+        """Hangs."""
+        release.wait(10)
+        return "late"
+
+    _, player = play_many(Agent(name="a", tools=[work]), codec, 3, Limits(tool_seconds=0.1))
+    assert player.hung_threads() == ["work"] * 3
+    release.set()
+    for _ in range(100):
+        if not player.hung_threads():
+            break
+        time.sleep(0.02)
+    assert player.hung_threads() == []
+
+
+def test_too_many_hung_threads_stop_further_calls_with_the_cause(codec):
+    release = threading.Event()
+
+    @function_tool
+    def work() -> str:
+        """Hangs."""
+        release.wait(10)
+        return "late"
+
+    limits = Limits(tool_seconds=0.1, hung_threads=2, in_flight=1)
+    played, _ = play_many(Agent(name="a", tools=[work]), codec, 4, limits)
+    release.set()
+    endings = [each.ending for each in played]
+    assert endings == [Ending.ANSWERED, Ending.ANSWERED, Ending.MACHINERY, Ending.MACHINERY]
+    assert "2 threads hang in work" in played[3].detail
+
+
+def test_a_concurrency_limit_holds_for_each_tool(codec):
+    running, most, guard = 0, 0, threading.Lock()
+
+    @function_tool
+    def work() -> str:
+        """Counts itself."""
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)
+        with guard:
+            running -= 1
+        return "ok"
+
+    limits = Limits(tool_concurrency_by_name={"work": 3})
+    played, _ = play_many(Agent(name="a", tools=[work]), codec, 12, limits)
+    assert most == 3
+    assert all(each.tool_calls[0].result == "ok" for each in played)
+
+
+def test_waiting_for_a_slot_is_not_counted_against_the_deadline(codec):
+    @function_tool
+    def work() -> str:
+        """Takes a while."""
+        time.sleep(0.05)
+        return "ok"
+
+    limits = Limits(tool_concurrency_by_name={"work": 1}, tool_seconds=0.3)
+    played, _ = play_many(Agent(name="a", tools=[work]), codec, 12, limits)
+    assert [each.tool_calls[0].failure for each in played] == [None] * 12
+
+
+def test_the_calls_of_one_turn_run_in_order(codec):
+    order = []
+
+    @function_tool
+    async def work(n: int) -> str:
+        """Later calls are faster."""
+        await asyncio.sleep(0.03 / (n + 1))
+        order.append(n)
+        return str(n)
+
+    said = "\n".join(call("work", n=n) for n in range(3))
+    played = play_script(Agent(name="a", tools=[work]), [said, "done"], codec)
+    assert order == [0, 1, 2]
+    assert [c.result for c in played.tool_calls] == ["0", "1", "2"]
+
+
+def test_a_rollout_has_a_deadline(codec):
+    @function_tool
+    async def work() -> str:
+        """Takes long."""
+        await asyncio.sleep(0.2)
+        return "ok"
+
+    limits = Limits(rollout_seconds=0.3, tool_rounds=50)
+    played = play_script(Agent(name="a", tools=[work]), [call("work")] * 50, codec, limits=limits)
+    assert played.ending is Ending.ROLLOUT_DEADLINE
+    assert not played.ending.is_models_doing
+
+
+def test_waiting_for_a_wave_is_not_counted_against_deadlines(codec):
+    class SlowWaves(ScriptedPolicy):
+        plays_in_waves = True
+
+        async def sample(self, request):
+            await asyncio.sleep(0.15)
+            return await super().sample(request)
+
+    async def play():
+        policy = SlowWaves(lambda request: [call("work"), "done"][request.key.turn], codec)
+        player = Player(Agent(name="a", tools=[work]), policy, limits=Limits(rollout_seconds=0.1))
+        return await player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "go")))
+
+    @function_tool
+    async def work() -> str:
+        """Quick."""
+        return "ok"
+
+    assert asyncio.run(play()).ending is Ending.ANSWERED
+
+
+def test_a_tool_whose_own_timeout_fires_has_failed_by_itself(codec):
+    @function_tool
+    def work() -> str:
+        """Its own business timed out."""
+        raise TimeoutError("the database is slow")
+
+    played = play_script(Agent(name="a", tools=[work]), [call("work"), "done"], codec)
+    assert played.tool_calls[0].failure is CallFailure.RAISED
+    assert "the database is slow" in played.tool_calls[0].result

@@ -1,0 +1,51 @@
+import pytest
+from agents import Agent, RunConfig, WebSearchTool, function_tool, handoff
+
+from sparring.contracts.errors import Untrainable
+from sparring.player.trainability import obstacles, refuse_untrainable
+
+
+@function_tool
+def fine() -> str:
+    """Fine."""
+    return "ok"
+
+
+def test_an_ordinary_agent_has_no_obstacles():
+    inner = Agent(name="inner", tools=[fine])
+    agent = Agent(
+        name="a", tools=[fine, inner.as_tool("ask", "d")], handoffs=[inner, handoff(inner)]
+    )
+    assert list(obstacles(agent)) == []
+
+
+def test_everything_in_the_way_is_told_at_once_with_the_way_out():
+    @function_tool(needs_approval=True)
+    def risky() -> str:
+        """Risky."""
+        return "x"
+
+    nested = Agent(name="nested")
+    behind = Agent(name="behind", tools=[WebSearchTool()])
+    agent = Agent(
+        name="a",
+        prompt={"id": "p"},
+        tools=[risky, nested.as_tool("ask", "d", run_config=RunConfig())],
+        handoffs=[behind],
+    )
+    with pytest.raises(Untrainable) as refused:
+        refuse_untrainable(agent)
+    for way_out in (
+        "write it into `instructions`",
+        "needs_approval=False",
+        "leave `run_config` out of as_tool()",
+        "replace it by a function tool",
+    ):
+        assert way_out in str(refused.value)
+
+
+def test_agents_that_hand_off_to_each_other_are_looked_at_once():
+    first, second = Agent(name="first"), Agent(name="second")
+    first.handoffs.append(second)
+    second.handoffs.append(first)
+    assert list(obstacles(first)) == []

@@ -1,0 +1,91 @@
+from array import array
+
+import pytest
+import torch
+
+from sparring.contracts.policies import Finish, SampleKey, SampleRequest, Sampling
+from sparring.contracts.rollouts import RolloutKey
+from sparring.policies.generation import generate
+
+
+def request(prompt, index=0, *, temperature=1.0, max_tokens=24, case="c"):
+    key = SampleKey(RolloutKey(0, 0, case, index), 0)
+    return SampleRequest(key, array("i", prompt), Sampling(temperature, max_tokens))
+
+
+def prompts(policy, count):
+    common = list(range(40, 80))
+    return [[*common, *range(100 + n, 103 + 3 * n)] for n in range(count)]
+
+
+def reference(model, prompt, ids, temperature):
+    """Log-probabilities by one plain forward pass over the whole sequence."""
+    whole = torch.tensor([[*prompt, *ids]])
+    with torch.inference_mode():
+        logits = model(input_ids=whole).logits[0, len(prompt) - 1 : -1].float() / temperature
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor([ids]).T).squeeze(1)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.8, 1.0, 1.5])
+def test_log_probabilities_equal_those_of_a_plain_forward_pass(tiny_policy, temperature):
+    model, stops = tiny_policy.model, tiny_policy.codec.stop_ids
+    asked = [
+        request(prompt, index, temperature=temperature)
+        for prompt in prompts(tiny_policy, 5)
+        for index in range(3)
+    ]
+    for each, sample in zip(asked, generate(model, asked, stops), strict=True):
+        wanted = reference(model, list(each.prompt), list(sample.ids), temperature)
+        assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
+
+
+def test_prompts_of_one_token_and_without_anything_in_common_work(tiny_policy):
+    asked = [request([5]), request([9, 8, 7], case="d"), request(list(range(50, 90)), case="e")]
+    samples = generate(tiny_policy.model, asked, frozenset())
+    for each, sample in zip(asked, samples, strict=True):
+        wanted = reference(tiny_policy.model, list(each.prompt), list(sample.ids), 1.0)
+        assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
+
+
+def test_rows_may_end_at_different_lengths(tiny_policy):
+    asked = [request([5, 6, 7], n, max_tokens=3 + 7 * n) for n in range(5)]
+    samples = generate(tiny_policy.model, asked, frozenset())
+    assert [len(sample.ids) for sample in samples] == [3, 10, 17, 24, 31]
+    for each, sample in zip(asked, samples, strict=True):
+        wanted = reference(tiny_policy.model, list(each.prompt), list(sample.ids), 1.0)
+        assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
+
+
+def test_a_stop_token_ends_the_sample_and_is_part_of_it(tiny_policy):
+    everything = frozenset(range(len(tiny_policy.tokenizer)))
+    (sample,) = generate(tiny_policy.model, [request([5, 6])], everything)
+    assert len(sample.ids) == 1
+    assert sample.finish is Finish.STOP
+
+
+def test_siblings_differ_and_repeats_do_not(tiny_policy):
+    asked = [request([5, 6, 7], index) for index in range(4)]
+    first = generate(tiny_policy.model, asked, frozenset())
+    again = generate(tiny_policy.model, asked, frozenset())
+    assert [sample.ids for sample in first] == [sample.ids for sample in again]
+    assert [sample.logprobs for sample in first] == [sample.logprobs for sample in again]
+    assert len({sample.ids.tobytes() for sample in first}) == 4
+
+
+def test_temperature_zero_takes_the_likeliest_token(tiny_policy):
+    (sample,) = generate(tiny_policy.model, [request([5, 6], temperature=0.0)], frozenset())
+    whole = torch.tensor([[5, 6, *sample.ids]])
+    with torch.inference_mode():
+        best = tiny_policy.model(input_ids=whole).logits[0, 1:-1].argmax(-1)
+    assert best.tolist() == list(sample.ids)
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says(tiny_policy):
+    """Inverse transform sampling, checked on the most likely token of one prompt."""
+    asked = [request([5, 6], index, max_tokens=1, temperature=0.3) for index in range(4000)]
+    samples = generate(tiny_policy.model, asked, frozenset())
+    with torch.inference_mode():
+        logits = tiny_policy.model(input_ids=torch.tensor([[5, 6]])).logits[0, -1].float() / 0.3
+    share, token = torch.softmax(logits, -1).max(-1)
+    seen = sum(sample.ids[0] == int(token) for sample in samples) / len(samples)
+    assert abs(seen - float(share)) < 4 * (float(share) * (1 - float(share)) / 4000) ** 0.5

@@ -1,0 +1,116 @@
+from array import array
+from dataclasses import replace
+
+import pytest
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.rollouts import (
+    CallFailure,
+    Ending,
+    Message,
+    RequestedCall,
+    ResultBody,
+    Span,
+    TokenKind,
+    TokenRow,
+    ToolCall,
+)
+from sparring.contracts.verdicts import Judgement, failed
+from sparring.run_folder import rollout_log
+from sparring.run_folder.records import from_record, to_record
+from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
+from tests.rollouts import rollout
+
+
+def full_rollout(number: int = 0):
+    row = TokenRow(
+        "agent",
+        array("i", [1, 2, 3, 4]),
+        array("f", [-0.5]),
+        (Span(TokenKind.PROMPT, 2), Span(TokenKind.SAMPLED, 1), Span(TokenKind.OBSERVED, 1)),
+        (ResultBody("add", 3, 4),),
+    )
+    return rollout(
+        f"answer {number} \ud800",
+        {"a": 1},
+        id=f"case{number}",
+        ending=Ending.TURN_LIMIT,
+        detail="why",
+        reward=0.25,
+        rows=(row,),
+        tools=(ToolCall("1", "add", "{}", "3", CallFailure.RAISED, "agent"),),
+        messages=(
+            Message("assistant", "hm", "agent", "thought", (RequestedCall("1", "add", "{}"),)),
+            Message("tool", "3", call_id="1"),
+        ),
+        judgements=(Judgement("m", failed("no"), 1.0, 0.5, "broke"),),
+    )
+
+
+def test_a_record_gives_the_rollout_back():
+    original = full_rollout()
+    assert from_record(to_record(original)) == original
+
+
+def test_rollouts_are_read_back_by_range_across_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
+    with RolloutWriter(tmp_path) as writer:
+        for number in range(10):
+            writer.append(full_rollout(number), 1.5)
+    log = RolloutLog(tmp_path)
+    assert len(log) == 10
+    assert len(list(tmp_path.glob("*.jsonl"))) == 3
+    assert [record["case"]["id"] for record in log.records(3, 9)] == [
+        f"case{number}" for number in range(3, 9)
+    ]
+    entry = next(iter(log.entries(7, 8)))
+    assert (entry.ending, entry.reward, entry.seconds) == (Ending.TURN_LIMIT, 0.25, 1.5)
+    assert log.find("case5.0.0")["case"]["id"] == "case5"
+
+
+def test_reading_a_page_reads_no_other_line(tmp_path):
+    with RolloutWriter(tmp_path) as writer:
+        for number in range(5):
+            writer.append(full_rollout(number), 0.0)
+    log = RolloutLog(tmp_path)
+    keep = next(iter(log.entries(3, 4)))
+    data = tmp_path / "00000.jsonl"
+    text = data.read_bytes()
+    data.write_bytes(b"#" * keep.offset + text[keep.offset : keep.offset + keep.length])
+    assert next(log.records(3, 4))["case"]["id"] == "case3"
+
+
+@pytest.mark.parametrize("cut", [1, 17, 39])
+def test_a_torn_tail_is_cut_off_and_the_log_goes_on(tmp_path, cut):
+    with RolloutWriter(tmp_path) as writer:
+        for number in range(3):
+            writer.append(full_rollout(number), 0.0)
+    whole = (tmp_path / "00000.jsonl").read_bytes()
+    index = tmp_path / "00000.idx"
+    index.write_bytes(index.read_bytes()[:-cut])  # killed while writing the entry
+    with RolloutWriter(tmp_path) as writer:
+        writer.append(full_rollout(2), 0.0)
+    assert (tmp_path / "00000.jsonl").read_bytes() == whole
+    assert len(RolloutLog(tmp_path)) == 3
+
+
+def test_a_line_without_an_index_entry_does_not_exist(tmp_path):
+    with RolloutWriter(tmp_path) as writer:
+        writer.append(full_rollout(0), 0.0)
+    with (tmp_path / "00000.jsonl").open("ab") as file:
+        file.write(b'{"half":')
+    assert len(list(RolloutLog(tmp_path).records())) == 1
+    with RolloutWriter(tmp_path) as writer:
+        writer.append(full_rollout(1), 0.0)
+    assert [record["case"]["id"] for record in RolloutLog(tmp_path).records()] == ["case0", "case1"]
+
+
+def test_an_unscored_rollout_has_no_reward_in_the_index(tmp_path):
+    with RolloutWriter(tmp_path) as writer:
+        writer.append(replace(full_rollout(), reward=None), 0.0)
+    assert next(iter(RolloutLog(tmp_path).entries())).reward is None
+
+
+def test_an_unknown_rollout_is_refused_with_the_way_out(tmp_path):
+    with pytest.raises(InvalidInput, match="rollout list"):
+        RolloutLog(tmp_path).find("nobody")
