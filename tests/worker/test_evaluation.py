@@ -135,7 +135,7 @@ def test_another_suite_is_refused_on_resuming(tmp_path, codec):
     play(tmp_path, "run", codec, cases=4)
     other = Suite.from_records([{"input": f"p{n}", "split": "validation"} for n in range(30)])
     with pytest.raises(RunChanged, match="started on another suite"):
-        play(tmp_path, "run", codec, suite=other)
+        play(tmp_path, "run", codec, cases=4, suite=other)
 
 
 def test_other_settings_are_refused_on_resuming_with_what_differs(tmp_path, codec):

@@ -15,6 +15,11 @@ from sparring.contracts.cases import Case
 from sparring.contracts.verdicts import Judgement
 
 
+def clean_text(text: str) -> str:
+    """Lone surrogates, which JSON can spell and UTF-8 cannot, become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 class Ending(StrEnum):
     """Why a rollout ended: one of a closed list.
 

@@ -16,7 +16,7 @@ from agents import FunctionTool, Tool
 from agents.tool_context import ToolContext
 
 from sparring.contracts.limits import Limits
-from sparring.contracts.rollouts import CallFailure, Ending
+from sparring.contracts.rollouts import CallFailure, Ending, clean_text
 from sparring.player.episode import EPISODE, EpisodeOver
 from sparring.player.threads import CURRENT_CALL, ThreadUse, ToolThreads
 
@@ -79,6 +79,8 @@ class ToolStage:
             finally:
                 CURRENT_CALL.reset(token)
                 episode.nested_calls -= 1
+            if isinstance(result, str):
+                result = clean_text(result)
             episode.note_result(context.tool_call_id, str(result))
             return result
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from sparring.contracts.errors import UnknownFamily
 from sparring.contracts.policies import BodySpan, Encoded, Reply
-from sparring.contracts.rollouts import Message
+from sparring.contracts.rollouts import Message, clean_text
 from sparring.policies.families import Family
 
 _SLOT = "SPARRINGxSLOTx{}x"
@@ -79,7 +79,7 @@ class ChatCodec:
 
     def _encode_prompt(self, messages: tuple[Message, ...], tools: str) -> Encoded:
         schemas = json.loads(tools)
-        contents = [_clean(message.content) for message in messages]
+        contents = [clean_text(message.content) for message in messages]
         if not any(self._special.search(content) for content in contents):
             plain = [
                 _chat_message(message, text)
@@ -209,7 +209,7 @@ class ChatCodec:
 
     def _body(self, message: Message) -> str:
         transform = self._bodies.get("tool" if message.role == "tool" else "user", str)
-        return transform(_clean(message.content))
+        return transform(clean_text(message.content))
 
     # ------------------------------------------------------------------ tokenising
 
@@ -282,11 +282,6 @@ def _body_spans(
             token += 1
         spans.append(BodySpan(number, first, token))
     return tuple(spans)
-
-
-def _clean(text: str) -> str:
-    """Lone surrogates, which JSON can spell and UTF-8 cannot, become question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _unquoted(piece: str) -> str:

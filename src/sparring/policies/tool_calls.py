@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparring.contracts.policies import ParsedCall, Reply
+from sparring.contracts.rollouts import clean_text
 
 _MAX_CALLS = 32
 _MAX_DEPTH = 64  # validators and templates recurse; far less is ever meant
@@ -87,7 +88,7 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
             )
         if _is_deeper_than(arguments, _MAX_DEPTH):
             return f"the {arguments_key} of {name} are nested deeper than {_MAX_DEPTH} levels"
-        return ParsedCall(name, json.dumps(arguments))
+        return ParsedCall(clean_text(name), clean_text(json.dumps(arguments, ensure_ascii=False)))
     except RecursionError:
         return "a tool call is nested too deeply"
     except ValueError as error:

@@ -51,8 +51,9 @@ class JsonlRecords:
         try:
             record = json.loads(line)
         except ValueError as error:
+            problem = str(error).partition(":")[0]
             raise SuiteError(
-                f"{self._path}:{self._lines[number]} is not JSON ({error.args[0].partition(':')[0]}); "
+                f"{self._path}:{self._lines[number]} is not JSON ({problem}); "
                 "each line must hold one object"
             ) from error
         if not isinstance(record, dict):

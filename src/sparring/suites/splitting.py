@@ -34,7 +34,8 @@ class Splitter:
         named = shares or DEFAULT_SHARES
         if unknown := [name for name in named if name not in list(Split)]:
             raise SuiteError(
-                f"`shares` names {', '.join(unknown)}; the splits are training, validation, held-out"
+                f"`shares` names {', '.join(unknown)}; the splits are "
+                "training, validation, held-out"
             )
         given = {Split(name): float(share) for name, share in named.items()}
         total = sum(given.values())

@@ -15,6 +15,7 @@ import typer
 app = typer.Typer(
     name="sparring",
     help="Train the agent you ship on the evals you already have: check, train, prove, ship.",
+    invoke_without_command=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -128,12 +129,15 @@ def fetch_model(
     reading.fetch(name, as_json=as_json)
 
 
-@app.command("version")
-def version() -> None:
-    """Print the version."""
-    from importlib.metadata import version as installed
+@app.callback()
+def common(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
 
-    print(installed("sparring"))
+        print(installed("sparring"))
+        raise typer.Exit
 
 
 def run() -> None:
@@ -141,13 +145,18 @@ def run() -> None:
     from sparring.contracts.errors import SparringError
 
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
     except SparringError as error:
         sys.exit(show_error(type(error).__name__, str(error), error.exit_code))
+    except typer.Abort:
+        sys.exit(130)
     except Exception as error:
-        if type(error).__module__.partition(".")[0] != "pydantic_core":
+        if type(error).__module__.partition(".")[0] == "pydantic_core":
+            sys.exit(show_error("InvalidInput", _fields(error), 2))
+        usage = getattr(error, "format_message", None)  # typer's own: an option that is wrong
+        if usage is None:
             raise
-        sys.exit(show_error("InvalidInput", _fields(error), 2))
+        sys.exit(show_error("InvalidInput", usage(), 2) if usage() else 2)
 
 
 def show_error(kind: str, message: str, code: int) -> int:
