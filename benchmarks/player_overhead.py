@@ -22,12 +22,11 @@ import gc
 import json
 import resource
 import statistics
+import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import psutil
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
 from openai.types.responses import (
     ResponseFunctionToolCall,
@@ -137,16 +136,13 @@ def play_ours(policy: Any) -> Callable[[int], Awaitable[None]]:
     return play
 
 
-def measure(play: Callable[[int], Awaitable[None]], count: int, repeats: int) -> dict[str, float]:
-    """CPU milliseconds per turn, and how much the process grew at its peak, per rollout."""
+def cpu_per_turn(play: Callable[[int], Awaitable[None]], count: int, repeats: int) -> float:
+    """CPU milliseconds per turn."""
     gc.collect()
-    process = psutil.Process()
-    before_memory, started = process.memory_info().rss, _cpu()
+    started = _cpu()
     for _ in range(repeats):
         asyncio.run(play(count))  # type: ignore[arg-type]
-    cpu = (_cpu() - started) / (repeats * count * TURNS) * 1000
-    grown = max(0, process.memory_info().rss - before_memory)
-    return {"ms": cpu, "kib": grown / 1024 / count}
+    return (_cpu() - started) / (repeats * count * TURNS) * 1000
 
 
 def _cpu() -> float:
@@ -154,40 +150,76 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, as in CI")
-    rounds = 3 if parser.parse_args().quick else 5
+def peak_kib_per_rollout(count: int) -> float:
+    """How much a fresh process grows at its peak, per rollout in flight, with token rows."""
+    command = [sys.executable, __file__, "--peak", str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def print_peak(count: int) -> None:
+    play = players()["token"]
+    asyncio.run(play(16))  # type: ignore[arg-type]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    asyncio.run(play(count))  # type: ignore[arg-type]
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / count)
+
+
+def players() -> dict[str, Callable[[int], Awaitable[None]]]:
     codec = ChatCodec(build_tokenizer(), family_named("qwen3"))
-    players = {
+    return {
         "bare": play_bare,
         "chat": play_ours(ScriptedChat()),
         "token": play_ours(ScriptedPolicy(token_script, codec)),
     }
-    for play in players.values():
-        measure(play, 16, 1)
-    sizes: dict[str, Any] = {}
-    for count, repeats in ((16, 8), (256, 1), (4096, 1)):
-        seen: dict[str, list[dict[str, float]]] = {name: [] for name in players}
-        for _ in range(rounds if count < 4096 else max(1, rounds // 2)):
-            for name, play in players.items():
-                seen[name].append(measure(play, count, repeats))
-        cpu = {name: statistics.median(each["ms"] for each in rows) for name, rows in seen.items()}
-        memory = {name: max(each["kib"] for each in rows) for name, rows in seen.items()}
-        sizes[str(count)] = {
-            "bare_ms_per_turn": round(cpu["bare"], 3),
-            "ratio_chat": round(cpu["chat"] / cpu["bare"], 3),
-            "ratio_token": round(cpu["token"] / cpu["bare"], 3),
-            "kib_per_rollout": {name: round(value, 1) for name, value in memory.items()},
-        }
+
+
+def compare(count: int, repeats: int, rounds: int) -> dict[str, float]:
+    """All players side by side, the order turned round each time."""
+    seen: dict[str, list[float]] = {name: [] for name in players()}
+    for number in range(rounds):
+        names = list(seen) if number % 2 else list(reversed(seen))
+        for name in names:
+            seen[name].append(cpu_per_turn(players()[name], count, repeats))
+    cpu = {name: statistics.median(values) for name, values in seen.items()}
+    return {
+        "bare_ms_per_turn": round(cpu["bare"], 3),
+        "ratio_chat": round(cpu["chat"] / cpu["bare"], 3),
+        "ratio_token": round(cpu["token"] / cpu["bare"], 3),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="up to 1,024 in flight, as in CI")
+    parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        print_peak(options.peak)
+        return 0
+    largest = 1024 if options.quick else 4096
+    for play in (*players().values(), play_shared):
+        cpu_per_turn(play, 16, 1)
+    sizes = {}
+    for count, repeats, rounds in (
+        (16, 8, 5),
+        (256, 1, 5),
+        (largest, 1, 1 if options.quick else 2),
+    ):
+        sizes[str(count)] = compare(count, repeats, rounds)
         print(f"{count:>5} in flight: {sizes[str(count)]}", flush=True)
-    passed = all(size["ratio_chat"] <= BAR for size in sizes.values())
-    print(json.dumps({"turns": TURNS, "bar": BAR, "sizes": sizes, "passed": passed}))
+    shared = {
+        str(count): round(cpu_per_turn(play_shared, count, 1), 2) for count in (16, 256, 1024)
+    }
+    print(f"one shared Agent object, bare SDK, ms per turn: {shared}", flush=True)
+    memory = {str(count): round(peak_kib_per_rollout(count), 1) for count in (256, largest)}
+    print(f"peak KiB per rollout in flight: {memory}", flush=True)
+    flat = memory[str(largest)] <= 1.2 * memory["256"]
+    passed = flat and all(size["ratio_chat"] <= BAR for size in sizes.values())
+    figures = {"turns": TURNS, "bar": BAR, "sizes": sizes, "shared_ms_per_turn": shared}
+    print(json.dumps({**figures, "peak_kib_per_rollout": memory, "passed": passed}))
     return 0 if passed else 1
 
 
 if __name__ == "__main__":
-    started = time.monotonic()
-    code = main()
-    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
-    sys.exit(code)
+    sys.exit(main())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InvalidInput
 from sparring.measures.declaration import Judge, Measure
+from sparring.policies.families import Family
 from sparring.suites import Suite
 
 if TYPE_CHECKING:
@@ -23,12 +24,14 @@ class Environment:
     """What an agent is trained on. Derive from it, and say what it is in the docstring.
 
     `measures` are rewarded with weight 1 each, or as `weights` says; weight 0 shows a
-    measure without rewarding it.
+    measure without rewarding it. `family` declares the chat format of a model whose family
+    Sparring does not know (docs/families.md).
     """
 
     name: ClassVar[str] = ""
     measures: Sequence[Measure | str | Judge] = ()
     weights: Mapping[str, float] = {}
+    family: Family | None = None
 
     def agent(self) -> Agent[Any]:
         """The agent that is played, and later shipped."""

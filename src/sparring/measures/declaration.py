@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -87,31 +86,3 @@ def measure(
         return Measure(name or function.__name__, function, threshold, low, high, seconds)
 
     return declare if judge is None else declare(judge)
-
-
-def resolve(wanted: Measure | str | Judge) -> Measure:
-    """A measure from an object, the name of a ready one, or `module:name`."""
-    if isinstance(wanted, Measure):
-        return wanted
-    if callable(wanted):
-        return measure(wanted)
-    if isinstance(wanted, str):
-        return _by_name(wanted)
-    raise MeasureError(f"{wanted!r} is no measure; give a @measure function or a name")
-
-
-def _by_name(name: str) -> Measure:
-    from sparring.measures.ready import READY
-
-    if name in READY:
-        return READY[name]()
-    module, _, attribute = name.partition(":")
-    if not attribute:
-        raise MeasureError(
-            f"there is no ready measure {name!r}; ready are {', '.join(sorted(READY))}. "
-            "Name one of your own as `module:name`"
-        )
-    try:
-        return resolve(getattr(importlib.import_module(module), attribute))
-    except (ImportError, AttributeError) as error:
-        raise MeasureError(f"measure {name!r} cannot be loaded: {error}") from error

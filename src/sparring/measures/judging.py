@@ -15,7 +15,8 @@ from pathlib import Path
 from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
-from sparring.measures.declaration import Judge, Measure, resolve
+from sparring.measures.declaration import Judge, Measure
+from sparring.measures.naming import resolve
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PolicySpec
+from sparring.policies.families import Family, family_named
 
 
-def load_policy(spec: PolicySpec, agent_model: object = None) -> Policy:
+def load_policy(
+    spec: PolicySpec, agent_model: object = None, declared: Family | None = None
+) -> Policy:
     """Weights in this process, a vLLM server, or chat endpoints.
 
-    Without a model in the spec, the agent's own is taken, where it is written as a name.
+    Without a model in the spec, the agent's own is taken, where it is written as a name. A
+    family named in the spec goes before one that the environment declared.
     """
     if spec.kind == "endpoint":
         from sparring.policies.endpoint_policy import EndpointPolicy
@@ -22,16 +26,15 @@ def load_policy(spec: PolicySpec, agent_model: object = None) -> Policy:
             "no model to play with: pass --model, or model= in Python (a hub name, a folder, tiny "
             "or smollm2), or give the agent one, as in Agent(model='Qwen/Qwen3-0.6B')"
         )
+    family = family_named(spec.family) if spec.family else declared
     try:
         if spec.kind == "vllm":
             from sparring.policies.vllm_policy import VllmPolicy
 
-            return VllmPolicy.load(spec.endpoints[0], model, family=spec.family)
+            return VllmPolicy.load(spec.endpoints[0], model, family=family)
         from sparring.policies.transformers_policy import TransformersPolicy
 
-        return TransformersPolicy.load(
-            model, family=spec.family, dtype=spec.dtype, device=spec.device
-        )
+        return TransformersPolicy.load(model, family=family, dtype=spec.dtype, device=spec.device)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "accelerate"):
             raise

@@ -10,7 +10,7 @@ import torch
 from sparring.contracts.errors import UnknownModel
 from sparring.contracts.policies import Sample, SampleRequest
 from sparring.policies.codec import ChatCodec
-from sparring.policies.families import Family, family_named, recognise
+from sparring.policies.families import Family, recognise
 from sparring.policies.generation import generate
 from sparring.policies.model_names import locate
 from sparring.policies.waves import Waves
@@ -43,7 +43,7 @@ class TransformersPolicy:
         cls,
         name: str,
         *,
-        family: str | None = None,
+        family: Family | None = None,
         dtype: str | None = None,
         device: str | None = None,
     ) -> TransformersPolicy:
@@ -61,8 +61,7 @@ class TransformersPolicy:
                 f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]} "
                 "Check its name, or download it and give its folder"
             ) from error
-        chosen = family_named(family) if family else None
-        return cls(model.to(device), tokenizer, name=name, family=chosen)
+        return cls(model.to(device), tokenizer, name=name, family=family)
 
     def join(self) -> None:
         self._waves.join()

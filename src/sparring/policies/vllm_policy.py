@@ -13,7 +13,7 @@ from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.contracts.specs import EndpointSpec
 from sparring.policies.codec import ChatCodec
-from sparring.policies.families import Family, family_named, recognise
+from sparring.policies.families import Family, recognise
 from sparring.policies.servers import connect
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ class VllmPolicy:
         self._client = connect(endpoint)
 
     @classmethod
-    def load(cls, endpoint: EndpointSpec, model: str, *, family: str | None = None) -> VllmPolicy:
+    def load(
+        cls, endpoint: EndpointSpec, model: str, *, family: Family | None = None
+    ) -> VllmPolicy:
         """The server at `endpoint`, with the tokenizer of `model` (a name or a folder)."""
         from transformers import AutoConfig, AutoTokenizer
 
@@ -40,10 +42,10 @@ class VllmPolicy:
 
         place = locate(model)
         tokenizer = AutoTokenizer.from_pretrained(place)
-        if family is not None:
-            return cls(endpoint, tokenizer, family_named(family))
-        kind = AutoConfig.from_pretrained(place).model_type
-        return cls(endpoint, tokenizer, recognise(kind, set(tokenizer.get_vocab())))
+        if family is None:
+            kind = AutoConfig.from_pretrained(place).model_type
+            family = recognise(kind, set(tokenizer.get_vocab()))
+        return cls(endpoint, tokenizer, family)
 
     def join(self) -> None:
         """A server needs no head count."""

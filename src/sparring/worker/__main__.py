@@ -71,7 +71,7 @@ def _load(spec: EvalSpec) -> EvalWork:
         agent=agent,
         suite=suite,
         measures=measures,
-        policy=load_policy(spec.policy, agent.model),
+        policy=load_policy(spec.policy, agent.model, environment.family),
         play=spec.play,
         split=spec.split,
         cases=spec.cases,
