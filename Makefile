@@ -27,7 +27,7 @@ contracts: venv
 	$(BIN)/lint-imports
 
 docs: venv
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: venv
 	$(BIN)/pytest

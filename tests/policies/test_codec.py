@@ -71,10 +71,10 @@ def test_splicing_gives_what_rendering_the_whole_conversation_gives(codecs, name
 
 def test_thinking_is_kept_apart_from_the_answer(codecs):
     codec = codecs["qwen3"]
-    ids = codec._ids("<think>\nhm\n</think>\n\nIt is 3.<|im_end|>")
+    ids = codec._tokenise("<think>\nhm\n</think>\n\nIt is 3.<|im_end|>")[0]
     reply = codec.parse(ids)
     assert (reply.thinking, reply.content) == ("hm", "It is 3.")
-    cut = codec.parse(codec._ids("<think>\nhm"))
+    cut = codec.parse(codec._tokenise("<think>\nhm")[0])
     assert (cut.thinking, cut.content) == ("hm", "")
 
 

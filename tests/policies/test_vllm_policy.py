@@ -109,9 +109,9 @@ def test_log_probabilities_are_those_of_the_temperature_scaled_softmax(server):
 
     policy = VllmPolicy.load(server, server.model)
     model = AutoModelForCausalLM.from_pretrained(server.model, dtype=torch.float32)
-    prompt = policy.codec._ids(
+    prompt = policy.codec._tokenise(
         "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
-    )
+    )[0]
     for temperature in (0.7, 1.3):
         sample = asyncio.run(
             VllmPolicy.load(server, server.model).sample(request(prompt, temperature=temperature))

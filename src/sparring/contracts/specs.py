@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sparring.contracts.cases import Split
 
@@ -24,6 +24,14 @@ class EndpointSpec(Frozen):
     model: str
     key_variable: str = "OPENAI_API_KEY"
     weight: float = Field(default=1.0, gt=0)
+
+    @field_validator("base_url")
+    @classmethod
+    def _carries_no_key(cls, url: str) -> str:
+        """A spec is written to disk, so a key in the address would be too."""
+        if "@" in url.partition("//")[2].partition("/")[0]:
+            raise ValueError("the address must not carry a user or key; set key_variable instead")
+        return url
 
 
 class PolicySpec(Frozen):

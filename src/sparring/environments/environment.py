@@ -6,12 +6,13 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sparring.contracts.cases import Case
-from sparring.contracts.errors import InvalidInput
+from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.measures.declaration import Judge, Measure
 from sparring.policies.families import Family
 from sparring.suites import Suite
@@ -44,6 +45,49 @@ class Environment:
     def context(self, case: Case) -> Any:  # noqa: ARG002 - for overriding
         """A fresh context for one rollout; tools get it from the SDK, measures as `world`."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an environment is made of, checked."""
+
+    agent: Agent[Any]
+    suite: Suite
+    measures: Sequence[Measure | str | Judge]
+
+
+def read_parts(environment: Environment) -> Parts:
+    """Ask an environment for its parts; whatever its code does wrong is named by line."""
+    from agents import Agent
+
+    name = type(environment).__name__
+    agent = _asked(environment, environment.agent)
+    if not isinstance(agent, Agent):
+        raise InvalidInput(f"{name}.agent() must return an agents.Agent, not {agent!r}")
+    suite = _asked(environment, environment.suite)
+    if not isinstance(suite, Suite):
+        raise InvalidInput(
+            f"{name}.suite() must return a Suite, not {suite!r}; "
+            "make one with Suite.from_records([{'input': …, 'expected': …}])"
+        )
+    measures = environment.measures
+    if isinstance(measures, Measure | str) or callable(measures):
+        raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
+    return Parts(agent, suite, measures)
+
+
+def _asked(environment: Environment, part: Callable[[], Any]) -> Any:
+    try:
+        return part()
+    except (SparringError, NotImplementedError) as error:
+        raise InvalidInput(str(error)) from error
+    except Exception as error:
+        file = inspect.getsourcefile(type(environment)) or ""
+        where = f"{Path(file).name}{_last_frame_in(Path(file).resolve(), error)}"
+        raise InvalidInput(
+            f"{type(environment).__name__}.{part.__name__}() failed at {where}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def load_environment(target: str) -> Environment:

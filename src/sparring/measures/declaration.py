@@ -36,10 +36,6 @@ class Measure:
                 f"measure {self.name}: the range must rise, not {self.low}…{self.high}"
             )
 
-    @property
-    def is_async(self) -> bool:
-        return inspect.iscoroutinefunction(self.judge)
-
     def __call__(self, rollout: Rollout) -> Verdict | Awaitable[Verdict]:
         """Judge directly, as in a unit test of the measure."""
         return self.judge(rollout)

@@ -7,9 +7,10 @@ cause. Counting it as zero would teach the model that a broken judge is its own 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sparring.contracts.errors import MeasureError
@@ -17,6 +18,10 @@ from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
 from sparring.measures.declaration import Judge, Measure
 from sparring.measures.naming import resolve
+from sparring.measures.ready import READY
+from sparring.threads import DaemonThreads
+
+_THREADS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class MeasureSet:
     measures: tuple[Measure, ...]
     weights: Mapping[str, float]
     seconds: float = 30.0
+    threads: DaemonThreads = field(default_factory=lambda: DaemonThreads(_THREADS), compare=False)
 
     @classmethod
     def of(
@@ -65,7 +71,7 @@ class MeasureSet:
     def _applying_to(self, rollout: Rollout) -> list[Measure]:
         """The run's measures, and those that only this case names."""
         known = {each.name for each in self.measures}
-        extra = [resolve(name) for name in rollout.case.measures if name not in known]
+        extra = [_from_data(name) for name in rollout.case.measures if name not in known]
         return [*self.measures, *extra]
 
     async def _judge_with(self, each: Measure, rollout: Rollout) -> Judgement:
@@ -74,14 +80,39 @@ class MeasureSet:
         cause = None
         try:
             async with asyncio.timeout(seconds) as deadline:
-                verdict = _on_unit_scale(each, await _call(each, rollout))
+                verdict = _on_unit_scale(each, await self._call(each, rollout))
         except TimeoutError:
             cause = f"no verdict within {seconds:g} s" if deadline.expired() else "TimeoutError"
-        except Exception as error:  # a measure is user code: whatever it raises is its cause
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a measure is user code: whatever it raises is its cause
             cause = f"{type(error).__name__}: {error}{_place(error)}"
         if cause is not None:
             verdict = cannot_tell(f"the measure broke: {cause}")
         return Judgement(each.name, verdict, weight, each.threshold, cause)
+
+    async def _call(self, each: Measure, rollout: Rollout) -> object:
+        """Plain measures run on threads of their own: one that hangs must not take a tool's."""
+        if inspect.iscoroutinefunction(each.judge):
+            return await each.judge(rollout)
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self.threads, each.judge, rollout)
+        return await result if inspect.isawaitable(result) else result
+
+
+def _from_data(name: str) -> Measure:
+    """A measure that a case names. Data may name ready ones only: nothing is imported for it."""
+    if name in READY:
+        return READY[name]()
+
+    def judge(_: Rollout) -> Verdict:
+        raise MeasureError(
+            f"the case names a measure {name!r}; add it to the environment's measures, or name "
+            f"one of {', '.join(sorted(READY))}"
+        )
+
+    return Measure(name, judge)
 
 
 def blend(judgements: Sequence[Judgement]) -> float | None:
@@ -97,14 +128,7 @@ def blend(judgements: Sequence[Judgement]) -> float | None:
     return total / sum(judgement.weight for judgement in rewarded)
 
 
-async def _call(each: Measure, rollout: Rollout) -> object:
-    if each.is_async:
-        return await each.judge(rollout)  # type: ignore[misc]
-    result = await asyncio.to_thread(each.judge, rollout)
-    return await result if asyncio.iscoroutine(result) else result
-
-
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The last line of code that was reached, for an error that a measure raised."""
     if isinstance(error, MeasureError):
         return ""

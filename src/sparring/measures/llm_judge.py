@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import EndpointSpec
 from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
+from sparring.endpoints import EndpointClient
 from sparring.measures.declaration import Measure
 from sparring.secrets import read_key
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 _ASK = """You judge an answer by one question and nothing else.
 
@@ -39,19 +38,20 @@ def llm_judge(
     key_variable: str = "OPENAI_API_KEY",
     seconds: float = 60.0,
     name: str = "llm_judge",
-    client: AsyncOpenAI | None = None,
 ) -> Measure:
     """Passes where another model says that `question` holds of the answer.
 
     A judge that cannot be reached, or whose reply cannot be read, cannot tell; the rollout
     stays unscored. The key is read from the environment when the first rollout is judged.
     """
-    held: list[AsyncOpenAI] = [client] if client else []
+    address = base_url or "https://api.openai.com/v1"
+    endpoint = EndpointSpec(base_url=address, model=model, key_variable=key_variable)
+    client = EndpointClient(endpoint, retries=4, seconds=seconds)
 
     async def judge(rollout: Rollout) -> Verdict:
-        if not held:
-            held.append(_connect(base_url, key_variable))
-        completion: Any = await held[0].chat.completions.create(
+        if base_url is None and read_key(key_variable) is None:
+            raise MeasureError(f"the judge needs a key: set {key_variable}, or give a base_url")
+        completion: Any = await client.get().chat.completions.create(
             model=model,
             messages=[{"role": "user", "content": _prompt(question, rollout)}],
             temperature=0.0,
@@ -59,16 +59,6 @@ def llm_judge(
         return _read(completion.choices[0].message.content or "")
 
     return Measure(name, judge, seconds=seconds)
-
-
-def _connect(base_url: str | None, key_variable: str) -> AsyncOpenAI:
-    from openai import AsyncOpenAI
-
-    key = read_key(key_variable)
-    if key is None and base_url is None:
-        raise MeasureError(f"the judge needs a key: set {key_variable}, or give a base_url")
-    secret = key.get_secret_value() if key else "none"
-    return AsyncOpenAI(api_key=secret, base_url=base_url, max_retries=4)
 
 
 def _prompt(question: str, rollout: Rollout) -> str:

@@ -18,6 +18,7 @@ from sparring.contracts.rollouts import Message, RequestedCall
 
 Item = Mapping[str, Any]
 _TAG = "sparring_turn"
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
 def turn_of(item: Item) -> int | None:
@@ -29,29 +30,29 @@ def turn_of(item: Item) -> int | None:
 def to_items(reply: Reply, calls: Sequence[RequestedCall], turn: int) -> list[ResponseOutputItem]:
     """A reply as the SDK wants it. The tag comes back with the item in the next turn's input,
     which is how sampled tokens are found again."""
-    tag = {_TAG: turn}
+    tag: dict[str, Any] = {"provider_data": {_TAG: turn}}
     items: list[ResponseOutputItem] = []
     if reply.content or not calls:
         text = ResponseOutputText(type="output_text", text=reply.content, annotations=[])
         items.append(
-            ResponseOutputMessage.model_construct(
+            ResponseOutputMessage(
                 id=f"msg_{turn}",
                 type="message",
                 role="assistant",
                 status="completed",
                 content=[text],
-                provider_data=tag,
+                **tag,
             )
         )
     items += [
-        ResponseFunctionToolCall.model_construct(
+        ResponseFunctionToolCall(
             id=f"fc_{call.id}",
             type="function_call",
             call_id=call.id,
             name=call.tool,
             arguments=call.arguments,
             status="completed",
-            provider_data=tag,
+            **tag,
         )
         for call in calls
     ]
@@ -73,8 +74,11 @@ def to_messages(items: Sequence[Item]) -> list[Message]:
         elif kind == "function_call_output":
             messages.append(Message("tool", text_of(item["output"]), call_id=item["call_id"]))
         elif kind == "message":
-            role = str(item["role"])
-            role = "system" if role == "developer" else role
+            role = _ROLES.get(str(item["role"]))
+            if role is None:
+                raise Untrainable(
+                    f"a message has the role {item['role']!r}; use {', '.join(_ROLES)}"
+                )
             messages.append(Message(role, text_of(item.get("content") or "")))
         elif kind != "reasoning":
             raise Untrainable(

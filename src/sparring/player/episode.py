@@ -50,7 +50,7 @@ class Episode:
         self.answer = ""
         self.turns = 0
         self.spent = 0
-        self.nested_calls = 0
+        self.open_calls = 0
         self._prompt_tokens = self._sampled_tokens = 0
         self._messages: list[Message] = []
         self._calls: dict[str, ToolCall] = {}
@@ -67,7 +67,9 @@ class Episode:
     def tokens_left(self) -> int:
         left = self.limits.completion_tokens - self.spent
         if left <= 0:
-            self.end(Ending.TOKEN_BUDGET, f"{self.limits.completion_tokens} tokens are used up")
+            by_tools = self.spent - self._sampled_tokens
+            told = f"{self.limits.completion_tokens} tokens are used up, {by_tools} by tool results"
+            self.end(Ending.TOKEN_BUDGET, told)
             raise EpisodeOver
         return left
 
@@ -94,15 +96,19 @@ class Episode:
         self._messages.append(
             Message("assistant", reply.content, turn.agent, reply.thinking, tuple(calls))
         )
-        if not self.nested_calls:
+        if not self.open_calls:
             self.answer = reply.content
         return calls
+
+    # ------------------------------------------------------------------ tool calls
 
     def tool_of(self, call_id: str) -> str:
         call = self._calls.get(call_id)
         return call.tool if call else ""
 
-    # ------------------------------------------------------------------ tool calls
+    def caller_of(self, call_id: str) -> str:
+        call = self._calls.get(call_id)
+        return call.agent if call else ""
 
     def arguments_of(self, call_id: str) -> str:
         call = self._calls.get(call_id)
@@ -117,6 +123,10 @@ class Episode:
             self._calls[call_id] = replace(call, failure=failure)
 
     # ------------------------------------------------------------------ ending
+
+    @property
+    def is_over(self) -> bool:
+        return self._ending is not None
 
     def end(self, ending: Ending, detail: str = "") -> None:
         """Note why it ended; the first cause stands."""

@@ -5,29 +5,57 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
 
 def run_in_own_loop(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run to the end in a loop of its own; in a thread, where this one's loop is taken."""
+    """Run to the end in a loop of its own; in a thread, where this one's loop is taken.
+
+    Ctrl-C reaches the waiting thread only, so the work is cancelled and waited for: nothing
+    of it may go on behind the caller's back.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    outcome: list[Result] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(asyncio.run(work))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="sparring-player")
+    thread = _LoopThread(work)
     thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    try:
+        thread.join()
+    except BaseException:
+        thread.cancel()
+        thread.join()
+        raise
+    return thread.result()
+
+
+class _LoopThread(threading.Thread, Generic[Result]):
+    def __init__(self, work: Coroutine[Any, Any, Result]) -> None:
+        super().__init__(name="sparring-player")
+        self._work = work
+        self._outcome: list[Result] = []
+        self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Result] | None = None
+
+    def run(self) -> None:
+        try:
+            self._outcome.append(asyncio.run(self._run_task()))
+        except BaseException as error:
+            self._failure = error
+
+    def cancel(self) -> None:
+        if self._loop is not None and self._task is not None and self.is_alive():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def result(self) -> Result:
+        if self._failure is not None:
+            raise self._failure
+        return self._outcome[0]
+
+    async def _run_task(self) -> Result:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.ensure_future(self._work)
+        return await self._task

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -21,18 +22,17 @@ from agents import (
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
 )
-from agents.models.multi_provider import MultiProvider
 
 from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
-from sparring.player.sdk_model import EpisodeModel
-from sparring.player.threads import ToolThreads
+from sparring.player.sdk_model import EpisodeModel, common_run_config
 from sparring.player.tools import ToolStage
 from sparring.player.trainability import refuse_untrainable
 from sparring.player.voices import voice_for
+from sparring.threads import DaemonThreads
 
 ContextFactory = Callable[[], Any] | Callable[[Case], Any]
 
@@ -76,8 +76,8 @@ class Player:
         self._limits = limits or Limits()
         self._temperature = temperature
         self._context = _taking_a_case(context)
-        self._provider = MultiProvider()
-        self._threads = ToolThreads(self._limits.tool_threads)
+        self._run_config = common_run_config()
+        self._threads = DaemonThreads(self._limits.tool_threads)
         self._stage = ToolStage(self._limits, self._threads)
 
     @property
@@ -88,35 +88,38 @@ class Player:
         """Tools whose threads outlived their deadline and have not returned yet."""
         return self._threads.hung()
 
-    async def play(self, plays: Iterable[Play]) -> AsyncIterator[Played]:
+    async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
         """Play all; yields in the order of `plays` in waves, else as they finish."""
         asyncio.get_running_loop().set_default_executor(self._threads)
         waiting = iter(plays)
         if self.plays_in_waves:
             while block := list(islice(waiting, self._limits.in_flight)):
-                async for played in self._play_block(block):
-                    yield played
+                async with aclosing(self._play_block(block)) as stream:
+                    async for played in stream:
+                        yield played
         else:
-            async for played in self._play_window(waiting):
-                yield played
+            async with aclosing(self._play_window(waiting)) as stream:
+                async for played in stream:
+                    yield played
 
     async def play_one(self, play: Play) -> Rollout:
         """Play a single rollout, as in a test or a chat."""
-        async for played in self.play([play]):
-            return played.rollout
-        raise AssertionError("a play always yields its rollout")
+        async with aclosing(self.play([play])) as stream:
+            return (await anext(stream)).rollout
 
-    async def _play_block(self, block: list[Play]) -> AsyncIterator[Played]:
+    async def _play_block(self, block: list[Play]) -> AsyncGenerator[Played]:
         for _ in block:
             self._policy.join()  # type: ignore[union-attr]
-        tasks = [asyncio.create_task(self._play_in_wave(play)) for play in block]
+        tasks = [asyncio.create_task(self._play(play)) for play in block]
+        for task in tasks:  # also of a task that is cancelled before its first step
+            task.add_done_callback(lambda _: self._policy.leave())  # type: ignore[union-attr]
         try:
             for task in tasks:
                 yield await task
         finally:
             await _end(tasks)
 
-    async def _play_window(self, waiting: Iterator[Play]) -> AsyncIterator[Played]:
+    async def _play_window(self, waiting: Iterator[Play]) -> AsyncGenerator[Played]:
         running: set[asyncio.Task[Played]] = set()
         try:
             while True:
@@ -129,12 +132,6 @@ class Player:
                     yield task.result()
         finally:
             await _end(list(running))
-
-    async def _play_in_wave(self, play: Play) -> Played:
-        try:
-            return await self._play(play)
-        finally:
-            self._policy.leave()  # type: ignore[union-attr]
 
     async def _play(self, play: Play) -> Played:
         started = time.monotonic()
@@ -187,7 +184,7 @@ class Player:
             episode.case.input,  # type: ignore[arg-type]
             context=world,
             max_turns=self._limits.turns,
-            run_config=model.run_config(self._provider),
+            run_config=model.run_config(self._run_config),
             error_handlers=handlers,
         )
         if not isinstance(result.final_output, str):

@@ -61,6 +61,10 @@ class GrowingRow:
         self._items = list(items)
         self._turn = turn
 
+    @property
+    def is_answered(self) -> bool:
+        return len(self._logprobs) > 0
+
     def finished(self) -> TokenRow:
         return TokenRow(
             self.agent, self.ids, self._logprobs, tuple(self._spans), tuple(self._bodies)

@@ -49,6 +49,9 @@ def _of_agent(agent: Agent[Any]) -> Iterator[str]:
 
 
 def _of_tool(agent: Agent[Any], tool: Any) -> Iterator[str]:
+    if inspect.isfunction(tool):
+        yield f"{agent.name}: {tool.__name__} is a plain function; decorate it with @function_tool"
+        return
     if not isinstance(tool, FunctionTool):
         yield (
             f"{agent.name}: {tool.name} is hosted by the provider; "

@@ -73,10 +73,12 @@ class TokenVoice:
         self._rows: list[GrowingRow] = []
 
     def rows(self) -> list[TokenRow]:
-        return [row.finished() for row in self._rows]
+        """Rows with something to learn from; one that was never answered has nothing."""
+        return [row.finished() for row in self._rows if row.is_answered]
 
     async def speak(self, turn: Turn, prompt: Prompt) -> Spoken:
         episode = self._episode
+        episode.tokens_left()  # before a long result is tokenised for nothing
         row = self._row(turn, prompt)
         sampling = Sampling(self._temperature, episode.tokens_left())
         request = SampleRequest(turn.key, row.ids, sampling)

@@ -4,8 +4,9 @@ The first prompt is rendered by the family's template. Everything behind it is s
 ids that were sampled stay as they are, and only what comes after them, tool results and
 the next opening, is rendered and tokenised. No text is ever tokenised twice.
 
-Text from users and tools is data. Where it spells a special token of the model, that
-spelling is tokenised as plain text, so that no tool result can end a turn or open one.
+Text from users and tools is data. Where it spells a special token of the model, a stand-in
+character takes its place while the template is rendered, and is tokenised as the plain
+text: no tool result, argument or description can end a turn or open one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sparring.policies.families import Family
 
 _SLOT = "SPARRINGxSLOTx{}x"
 _SLOTS = re.compile(r"SPARRINGxSLOTx(\d+)x")
+_STAND_IN = 0x10F000  # private use, in the last plane: no text means anything by these
 _PROBE = ' a "quoted"\nprobe '
 _TRANSFORMS: tuple[Callable[[str], str], ...] = (
     lambda text: text,
@@ -40,14 +42,15 @@ class ChatCodec:
         self.tokenizer = tokenizer
         self.family = family
         self._backend = tokenizer.backend_tokenizer
-        self._special = re.compile(
-            "|".join(
-                re.escape(token.content)
-                for token in tokenizer.added_tokens_decoder.values()
-                if token.special
-            )
-            or r"(?!)"
+        special = [
+            token.content for token in tokenizer.added_tokens_decoder.values() if token.special
+        ]
+        self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        self._stand_ins = {token: chr(_STAND_IN + number) for number, token in enumerate(special)}
+        self._stood_in = re.compile(
+            f"([{''.join(self._stand_ins.values())}])" if special else "(?!)"
         )
+        self._plain = {self._stand_ins[token]: self._plain_ids(token) for token in special}
         self.end_of_turn = self._id(family.end_of_turn)
         self.stop_ids = frozenset(
             {self.end_of_turn, *(self._id(stop, optional=True) for stop in family.also_stops)}
@@ -69,57 +72,45 @@ class ChatCodec:
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     ) -> Encoded:
         """The whole conversation so far, up to the model's next word."""
-        return self._prompt(tuple(messages), json.dumps(list(tools), sort_keys=True))
+        return self._prompt(tuple(messages), json.dumps(list(tools)))
 
     def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
         """What follows the model's own end of turn: these messages, and its next opening."""
         pieces = self._scaffold(tuple(message.role for message in messages))
-        bodies = [self._body(message) for message in messages]
-        return self._encode_pieces(pieces, bodies)
-
-    def _encode_prompt(self, messages: tuple[Message, ...], tools: str) -> Encoded:
-        schemas = json.loads(tools)
-        contents = [clean_text(message.content) for message in messages]
-        if not any(self._special.search(content) for content in contents):
-            plain = [
-                _chat_message(message, text)
-                for message, text in zip(messages, contents, strict=True)
-            ]
-            return Encoded(self._ids(self._render(plain, schemas)))
-        slotted = [
-            _chat_message(message, _SLOT.format(number)) for number, message in enumerate(messages)
-        ]
-        return self._fill(self._render(slotted, schemas), contents)
-
-    def _fill(self, rendered: str, contents: list[str]) -> Encoded:
-        """Tokenise template and contents apart, the contents as plain text."""
-        ids: array[int] = array("i")
-        for position, part in enumerate(_SLOTS.split(rendered)):
-            if position % 2:
-                ids.extend(self._plain_ids(contents[int(part)]))
-            else:
-                ids.extend(self._ids(part))
-        return Encoded(ids)
-
-    def _encode_pieces(self, pieces: tuple[str, ...], bodies: list[str]) -> Encoded:
-        if any(self._special.search(body) for body in bodies):
-            return self._encode_apart(pieces, bodies)
         text, places = pieces[0], []
-        for body, piece in zip(bodies, pieces[1:], strict=True):
+        for message, piece in zip(messages, pieces[1:], strict=True):
+            body = self._body(message)
             places.append((len(text), len(text) + len(body)))
             text += body + piece
-        encoding = self._backend.encode(text, add_special_tokens=False)
-        return Encoded(array("i", encoding.ids), _body_spans(encoding.offsets, places))
+        ids, offsets = self._tokenise(text)
+        return Encoded(ids, _body_spans(offsets, places))
 
-    def _encode_apart(self, pieces: tuple[str, ...], bodies: list[str]) -> Encoded:
-        ids = self._ids(pieces[0])
-        spans = []
-        for number, (body, piece) in enumerate(zip(bodies, pieces[1:], strict=True)):
-            start = len(ids)
-            ids.extend(self._plain_ids(body))
-            spans.append(BodySpan(number, start, len(ids)))
-            ids.extend(self._ids(piece))
-        return Encoded(ids, tuple(spans))
+    def _encode_prompt(self, messages: tuple[Message, ...], tools: str) -> Encoded:
+        schemas = json.loads(self._disarmed(tools))
+        text = self._render([self._chat_message(message) for message in messages], schemas)
+        return Encoded(self._tokenise(text)[0])
+
+    def _chat_message(self, message: Message) -> dict[str, Any]:
+        """A message as chat templates expect it, with nothing special in its text."""
+        chat: dict[str, Any] = {"role": message.role, "content": self._disarmed(message.content)}
+        if message.thinking:
+            chat["reasoning_content"] = self._disarmed(message.thinking)
+        if message.calls:
+            chat["tool_calls"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": self._disarmed(call.tool),
+                        "arguments": _object(self._disarmed(call.arguments)),
+                    },
+                }
+                for call in message.calls
+            ]
+        return chat
+
+    def _disarmed(self, text: str) -> str:
+        """The text with each special token's spelling replaced by a stand-in character."""
+        return self._special.sub(lambda found: self._stand_ins[found.group()], clean_text(text))
 
     # ------------------------------------------------------------------ decoding
 
@@ -208,19 +199,35 @@ class ChatCodec:
         )
 
     def _body(self, message: Message) -> str:
-        transform = self._bodies.get("tool" if message.role == "tool" else "user", str)
-        return transform(clean_text(message.content))
+        transform = self._bodies["tool" if message.role == "tool" else "user"]
+        return transform(self._disarmed(message.content))
 
     # ------------------------------------------------------------------ tokenising
 
-    def _ids(self, text: str) -> array[int]:
-        return array("i", self._backend.encode(text, add_special_tokens=False).ids)
+    def _tokenise(self, text: str) -> tuple[array[int], list[tuple[int, int]]]:
+        """Ids with the characters that each stands for; a stand-in becomes plain text again."""
+        if not self._stood_in.search(text):
+            encoding = self._backend.encode(text, add_special_tokens=False)
+            return array("i", encoding.ids), encoding.offsets
+        ids: array[int] = array("i")
+        offsets: list[tuple[int, int]] = []
+        start = 0
+        for part in self._stood_in.split(text):
+            if part in self._plain:
+                ids.extend(self._plain[part])
+                offsets += [(start, start + 1)] * len(self._plain[part])
+            else:
+                encoding = self._backend.encode(part, add_special_tokens=False)
+                ids.extend(encoding.ids)
+                offsets += [(start + first, start + last) for first, last in encoding.offsets]
+            start += len(part)
+        return ids, offsets
 
     def _plain_ids(self, text: str) -> array[int]:
         """Ids of a text in which nothing is special."""
         self._backend.encode_special_tokens = True
         try:
-            return self._ids(text)
+            return array("i", self._backend.encode(text, add_special_tokens=False).ids)
         finally:
             self._backend.encode_special_tokens = False
 
@@ -243,22 +250,6 @@ def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
         return after.strip(), before.replace(opening, "", 1).strip()
     head, opened, thought = text.partition(opening)
     return (head.strip(), thought.strip()) if opened else (text, "")
-
-
-def _chat_message(message: Message, content: str) -> dict[str, Any]:
-    """A message as chat templates expect it."""
-    chat: dict[str, Any] = {"role": message.role, "content": content}
-    if message.thinking:
-        chat["reasoning_content"] = message.thinking
-    if message.calls:
-        chat["tool_calls"] = [
-            {
-                "type": "function",
-                "function": {"name": call.tool, "arguments": _object(call.arguments)},
-            }
-            for call in message.calls
-        ]
-    return chat
 
 
 def _object(arguments: str) -> Any:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, MachineryFailure
 from sparring.contracts.policies import ChatReply, ChatRequest, Finish, ParsedCall, Reply, SampleKey
-from sparring.contracts.rollouts import Message
+from sparring.contracts.rollouts import Message, clean_text
 from sparring.contracts.specs import EndpointSpec
+from sparring.endpoints import EndpointClient
 from sparring.policies.codec import split_thinking
-from sparring.policies.servers import connect
 
 
 class EndpointPolicy:
@@ -27,7 +26,6 @@ class EndpointPolicy:
         self,
         endpoints: Sequence[EndpointSpec],
         *,
-        concurrency: int = 64,
         retries: int = 5,
         seconds: float = 120.0,
     ) -> None:
@@ -37,8 +35,9 @@ class EndpointPolicy:
             )
         self.name = ", ".join(dict.fromkeys(each.model for each in endpoints))
         self._endpoints = tuple(endpoints)
-        self._clients = [connect(each, retries=retries, seconds=seconds) for each in endpoints]
-        self._slots = asyncio.Semaphore(concurrency)
+        self._clients = [
+            EndpointClient(each, retries=retries, seconds=seconds) for each in endpoints
+        ]
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         from openai import APIError
@@ -46,8 +45,7 @@ class EndpointPolicy:
         failure: Exception | None = None
         for number in self._order(request.key):
             try:
-                async with self._slots:
-                    return await self._ask(number, request)
+                return await self._ask(number, request)
             except APIError as error:
                 failure = error
         where = ", ".join(each.base_url for each in self._endpoints)
@@ -77,13 +75,17 @@ class EndpointPolicy:
                 "type": "json_schema",
                 "json_schema": {"name": "output", "schema": dict(request.output_schema)},
             }
-        completion: Any = await self._clients[number].chat.completions.create(
-            model=self._endpoints[number].model,
-            messages=[_chat_message(message) for message in request.messages],  # type: ignore[misc]
-            temperature=request.sampling.temperature,
-            max_tokens=request.sampling.max_tokens,
-            seed=request.key.seed() % 2**31,
-            **options,
+        completion: Any = (
+            await self._clients[number]
+            .get()
+            .chat.completions.create(
+                model=self._endpoints[number].model,
+                messages=[_chat_message(message) for message in request.messages],  # type: ignore[misc]
+                temperature=request.sampling.temperature,
+                max_tokens=request.sampling.max_tokens,
+                seed=request.key.seed() % 2**31,
+                **options,
+            )
         )
         if not completion.choices:
             raise MachineryFailure(
@@ -115,18 +117,18 @@ def _chat_message(message: Message) -> Mapping[str, Any]:
 
 
 def _reply(message: Any) -> Reply:
-    text, thinking = split_thinking(message.content or "", "<think>", "</think>")
-    thinking = thinking or getattr(message, "reasoning_content", None) or ""
+    content = clean_text(message.content or "")
+    text, thinking = split_thinking(content, "<think>", "</think>")
+    thinking = thinking or clean_text(getattr(message, "reasoning_content", None) or "")
     calls: list[ParsedCall] = []
     for call in message.tool_calls or ():
-        arguments = call.function.arguments or "{}"
+        name, arguments = clean_text(call.function.name), call.function.arguments or "{}"
         try:
-            if not isinstance(json.loads(arguments), dict):
+            value = json.loads(arguments)
+            if not isinstance(value, dict):
                 raise ValueError("not an object")
         except (ValueError, RecursionError) as error:
-            said = f"{text}\n{call.function.name}({arguments})"
-            return Reply(
-                said, thinking, malformed=f"the arguments of {call.function.name}: {error}"
-            )
-        calls.append(ParsedCall(call.function.name, arguments))
+            said = clean_text(f"{text}\n{name}({arguments})")
+            return Reply(said, thinking, malformed=f"the arguments of {name}: {error}")
+        calls.append(ParsedCall(name, clean_text(json.dumps(value, ensure_ascii=False))))
     return Reply(text, thinking, tuple(calls))

@@ -7,7 +7,7 @@ which is what the trainer computes again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +32,18 @@ class _Row:
 
 @torch.inference_mode()
 def generate(
-    model: Any, requests: Sequence[SampleRequest], stop_ids: frozenset[int]
+    model: Any,
+    requests: Sequence[SampleRequest],
+    stop_ids: frozenset[int],
+    on_tokens: Callable[[int], None] = lambda _: None,
 ) -> list[Sample]:
-    """One sample per request, in order."""
+    """One sample per request, in order; `on_tokens` hears how many tokens each step drew."""
     rows = [_row(request) for request in requests]
     decoder = _Decoder(model, rows)
     while True:
-        for row, token, logprob in decoder.draw():
+        drawn = decoder.draw()
+        on_tokens(len(drawn))
+        for row, token, logprob in drawn:
             row.ids.append(token)
             row.logprobs.append(logprob)
             if token in stop_ids:
@@ -115,7 +120,7 @@ class _Decoder:
     def _prefill(self, prompts: list[list[int]]) -> None:
         """All different prompts at once, what they have in common only once."""
         shared = _common_prefix(prompts) if len(prompts) > 1 else 0
-        if shared < _WORTH_SHARING:
+        if shared < _WORTH_SHARING or _has_sliding_window(self._model.config):
             shared = 0
         if shared:
             head = torch.tensor([prompts[0][:shared]], device=self._device)
@@ -152,6 +157,14 @@ class _Decoder:
         self._cache.batch_select_indices(index)
         self._mask = self._mask[index]
         self._logits = self._logits[index]
+
+
+def _has_sliding_window(config: Any) -> bool:
+    """A window counts cache slots, so padding behind a shared prefix would push tokens out."""
+    layers = getattr(config, "layer_types", None) or ()
+    if layers:
+        return any("sliding" in str(layer) for layer in layers)
+    return getattr(config, "sliding_window", None) is not None
 
 
 def _tokens(prompt: bytes) -> list[int]:

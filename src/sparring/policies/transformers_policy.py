@@ -37,6 +37,7 @@ class TransformersPolicy:
         self.codec = ChatCodec(tokenizer, chosen)
         self._batch_size = batch_size
         self._waves = Waves(self._generate)
+        self.tokens_drawn = 0
 
     @classmethod
     def load(
@@ -72,9 +73,13 @@ class TransformersPolicy:
     async def sample(self, request: SampleRequest) -> Sample:
         return await self._waves.sample(request)
 
+    def _count_tokens(self, drawn: int) -> None:
+        """Progress inside of a wave, which may take minutes."""
+        self.tokens_drawn += drawn
+
     def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         samples: list[Sample] = []
         for start in range(0, len(requests), self._batch_size):
             batch = requests[start : start + self._batch_size]
-            samples += generate(self.model, batch, self.codec.stop_ids)
+            samples += generate(self.model, batch, self.codec.stop_ids, self._count_tokens)
         return samples

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.contracts.specs import EndpointSpec
+from sparring.endpoints import EndpointClient
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, recognise
-from sparring.policies.servers import connect
 
 if TYPE_CHECKING:
     from openai.types import Completion
@@ -29,7 +29,7 @@ class VllmPolicy:
         self.name = endpoint.model
         self.codec = ChatCodec(tokenizer, family)
         self._endpoint = endpoint
-        self._client = connect(endpoint)
+        self._client = EndpointClient(endpoint)
 
     @classmethod
     def load(
@@ -57,7 +57,7 @@ class VllmPolicy:
         from openai import APIError
 
         try:
-            completion = await self._client.completions.create(
+            completion = await self._client.get().completions.create(
                 model=self._endpoint.model,
                 prompt=request.prompt.tolist(),
                 max_tokens=request.sampling.max_tokens,

@@ -26,7 +26,21 @@ from sparring.run_folder.records import to_record
 
 SHARD_ROLLOUTS = 4096
 _ENTRY = struct.Struct("<QQIIffBBHI")  # 40 bytes
-_ENDINGS = tuple(Ending)
+# Numbers on disk: append, never reorder.
+_ENDINGS = (
+    Ending.ANSWERED,
+    Ending.UNPARSABLE_CALL,
+    Ending.UNKNOWN_TOOL,
+    Ending.TOOL_DEADLINE,
+    Ending.TURN_LIMIT,
+    Ending.TOKEN_BUDGET,
+    Ending.INVALID_OUTPUT,
+    Ending.INPUT_GUARDRAIL,
+    Ending.OUTPUT_GUARDRAIL,
+    Ending.TOOL_GUARDRAIL,
+    Ending.ROLLOUT_DEADLINE,
+    Ending.MACHINERY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +120,16 @@ class RolloutWriter:
         self._data = os.open(_data_path(self._folder, number), flags, 0o644)
         self._shard = number
         self._count = os.fstat(self._index).st_size // _ENTRY.size
-        os.ftruncate(self._index, self._count * _ENTRY.size)
+        written = os.fstat(self._data).st_size
         self._end = 0
-        if self._count:
+        while self._count:
             last = _unpack(os.pread(self._index, _ENTRY.size, (self._count - 1) * _ENTRY.size))
             self._end = last.offset + last.length
+            if self._end <= written:
+                break
+            self._count -= 1  # the power went before the line was on disk
+            self._end = 0
+        os.ftruncate(self._index, self._count * _ENTRY.size)
         os.ftruncate(self._data, self._end)
 
 

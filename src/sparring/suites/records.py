@@ -87,11 +87,9 @@ class ListRecords:
         return record
 
 
-def spool(records: Iterable[Mapping[str, Any]], folder: Path | None = None) -> JsonlRecords:
+def spool(records: Iterable[Mapping[str, Any]]) -> JsonlRecords:
     """Write a stream to an indexed local file, one record at a time, and read it from there."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix="suite-", suffix=".jsonl", dir=folder)
+    descriptor, name = tempfile.mkstemp(prefix="suite-", suffix=".jsonl")
     path = Path(name)
     with os.fdopen(descriptor, "wb") as file:
         for record in records:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SplitTooSmall, SuiteError
+from sparring.contracts.rollouts import clean_text
 from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, spool
 from sparring.suites.splitting import Splitter, input_digest
 
@@ -169,7 +170,7 @@ class Suite:
         for number in range(len(self._records)):
             record = self._records[number]
             case_id = self._id(record, number)
-            self._expected(record, number)
+            expected = self._expected(record, number)
             seen[case_id] = seen.get(case_id, 0) + 1
             if seen[case_id] > 1:
                 if self._columns.id is not None:
@@ -178,8 +179,9 @@ class Suite:
                         "too; ids must differ (leave the id out to use the input's digest)"
                     )
                 self._repeats[number] = seen[case_id]
-            self._sides.append(_SIDES.index(self._side(record, case_id, number)))
-            digest.update(_canonical(record))
+            side = self._side(record, case_id, number)
+            self._sides.append(_SIDES.index(side))
+            digest.update(_canonical([case_id, side, self._input(record, number), expected]))
         return digest.hexdigest()
 
     def _case(self, number: int) -> Case:
@@ -215,7 +217,7 @@ class Suite:
     def _id(self, record: Mapping[str, Any], number: int) -> str:
         if self._columns.id is None:
             return input_digest(self._input(record, number))
-        return str(_take(record, self._columns.id, number))
+        return clean_text(str(_take(record, self._columns.id, number)))
 
     def _side(self, record: Mapping[str, Any], case_id: str, number: int) -> Split:
         column = self._columns.split
@@ -266,5 +268,5 @@ def _names(value: Any, number: int) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _canonical(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(dict(record), sort_keys=True, default=repr).encode("ascii") + b"\n"
+def _canonical(case: list[Any]) -> bytes:
+    return json.dumps(case, sort_keys=True, default=repr).encode("ascii") + b"\n"

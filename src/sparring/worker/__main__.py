@@ -1,6 +1,7 @@
 """`python -m sparring.worker RUN_FOLDER`: do the run that is described there.
 
-Facts go to the folder's events; deciding about the run's state is not the worker's.
+Facts go to the folder's events, and only while this process holds the run; deciding about
+the run's state is not the worker's.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import signal
 import sys
 import traceback
 from pathlib import Path
+from typing import Any, NoReturn
 
-from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
 from sparring.contracts.specs import EvalSpec
 from sparring.run_folder import RunFolder
 from sparring.worker.evaluation import Evaluation, EvalWork
@@ -23,11 +25,22 @@ STOPPED = 103
 
 def main(path: str) -> int:
     folder = RunFolder(Path(path))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     try:
         with alone(folder):
-            report_event(folder, "started", pid=os.getpid(), attempt=folder.attempts())
-            asyncio.run(_until_stopped(folder))
-    except asyncio.CancelledError:
+            return _attempt(folder)
+    except SparringError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def _attempt(folder: RunFolder) -> int:
+    report_event(folder, "started", pid=os.getpid(), attempt=folder.attempts())
+    try:
+        summary = _do(folder)
+        _refuse_a_run_that_shows_nothing(summary)
+    except (KeyboardInterrupt, asyncio.CancelledError):
         report_event(folder, "stopped")
         return STOPPED
     except SparringError as error:
@@ -39,44 +52,59 @@ def main(path: str) -> int:
     return 0
 
 
-async def _until_stopped(folder: RunFolder) -> None:
-    """SIGTERM and Ctrl-C cancel the work; what was logged stays, and the run can resume."""
-    work = asyncio.create_task(_work(folder))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
-    await work
-
-
-async def _work(folder: RunFolder) -> None:
+def _do(folder: RunFolder) -> dict[str, Any]:
     spec = folder.read_spec()
     if spec.get("kind") != "eval":
         raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
-    await Evaluation(folder, _load(EvalSpec.model_validate(spec))).run()
+    work = _load(EvalSpec.model_validate(spec))
+    return asyncio.run(_until_stopped(Evaluation(folder, work)))
+
+
+async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
+    """SIGTERM and Ctrl-C cancel the work; what was logged stays, and the run can resume."""
+    work = asyncio.create_task(evaluation.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
+    return await work
 
 
 def _load(spec: EvalSpec) -> EvalWork:
-    from sparring.environments.environment import load_environment
+    from sparring.environments.environment import load_environment, read_parts
     from sparring.measures import MeasureSet
     from sparring.policies.loading import load_policy
 
     environment = load_environment(spec.target)
-    agent = environment.agent()
-    measures = MeasureSet.of(
-        environment.measures, environment.weights, seconds=spec.play.measure_seconds
-    )
-    suite = environment.suite()
-    suite.require(spec.split)  # before a model is loaded for minutes
+    parts = read_parts(environment)
+    measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
+    parts.suite.require(spec.split)  # before a model is loaded for minutes
     return EvalWork(
-        agent=agent,
-        suite=suite,
+        agent=parts.agent,
+        suite=parts.suite,
         measures=measures,
-        policy=load_policy(spec.policy, agent.model, environment.family),
+        policy=load_policy(spec.policy, parts.agent.model, environment.family),
         play=spec.play,
         split=spec.split,
         cases=spec.cases,
         context=environment.context,
     )
+
+
+def _refuse_a_run_that_shows_nothing(summary: dict[str, Any]) -> None:
+    """A table without a single judged rollout must not look like a result to a program."""
+    if not summary["rollouts"] or summary["unscored"] < summary["rollouts"]:
+        return
+    reasons = summary["causes"] or [
+        reason
+        for measure in summary["measures"].values()
+        for reason in measure["reasons_for_failing"]
+    ]
+    why = reasons[0]["reason"] if reasons else "no measure has a weight"
+    raise MachineryFailure(f"none of {summary['rollouts']} rollouts could be scored: {why}")
+
+
+def _stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _fail(folder: RunFolder, error: Exception, message: str, code: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import sys
 import time
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents import Agent
+from agents import Agent, FunctionTool
 from pydantic import ValidationError
 from rich.progress import (
     BarColumn,
@@ -108,6 +110,7 @@ def evaluate(
             policy=PolicySpec(model=model or getattr(policy, "name", None)),
             play=settings,
             measures=dict(measure_set.weights),
+            code_digest=_agent_digest(agent),
         )
     except ValidationError as error:
         raise InvalidInput(_explained(error)) from error
@@ -152,6 +155,21 @@ def _open(runs: Path, run: str | None, spec: EvalSpec, name: str) -> RunFolder:
             "mix the two; use another name for a new run"
         )
     return folder
+
+
+def _agent_digest(agent: Agent[Any]) -> str:
+    """What of an agent can be told apart without its source: words, tools, model."""
+    told = [
+        agent.name,
+        agent.instructions if isinstance(agent.instructions, str) else "(function)",
+        agent.model if isinstance(agent.model, str) else "",
+        [
+            [tool.name, tool.description, tool.params_json_schema]
+            for tool in agent.tools
+            if isinstance(tool, FunctionTool)
+        ],
+    ]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_wrong_kinds(agent: object, suite: object) -> None:

@@ -12,7 +12,8 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -23,7 +24,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Policy
-from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played, Player
@@ -32,7 +33,7 @@ from sparring.proofs.eval_summary import EvalTally
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, read_lines, write_json
 from sparring.run_folder.records import from_record
-from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter, id_digest
+from sparring.run_folder.rollout_log import Entry, RolloutLog, RolloutWriter, id_digest
 from sparring.suites import Suite
 from sparring.worker.holding import report_event
 
@@ -97,7 +98,7 @@ class Evaluation:
         self._tally = EvalTally()
         self._progress = Progress(total=work.total())
         self._on_progress = on_progress or (lambda _: None)
-        self._seconds = 0.0
+        self._kept_tokens = 0
 
     async def run(self) -> dict[str, Any]:
         """Play what is missing and sum up. The caller holds the run."""
@@ -114,9 +115,10 @@ class Evaluation:
         started = time.monotonic()
         try:
             with RolloutWriter(self._folder.rollouts()) as writer:
-                async for played in self._judged(player):
-                    writer.append(played.rollout, played.seconds)
-                    self._count(played.rollout)
+                async with aclosing(self._judged(player)) as judged:
+                    async for played in judged:
+                        writer.append(played.rollout, played.seconds)
+                        self._count(played.rollout)
         finally:
             beat.cancel()
             self._write_heartbeat()
@@ -124,29 +126,40 @@ class Evaluation:
 
     # ------------------------------------------------------------------ playing
 
-    async def _judged(self, player: Player) -> AsyncIterator[Played]:
+    async def _judged(self, player: Player) -> AsyncGenerator[Played]:
         """Play what is missing; judge beside playing; keep the order of playing."""
         judging: deque[asyncio.Task[Played]] = deque()
-        plays, skip = self._missing(player)
-        async for played in player.play(plays):
-            if skip:
-                skip -= 1
-                continue
-            judging.append(asyncio.create_task(self._judge(played)))
-            while judging and (judging[0].done() or len(judging) > _JUDGED_AHEAD):
+        plays, skip = self._missing()
+        try:
+            async with aclosing(player.play(plays)) as stream:
+                async for played in stream:
+                    if skip:
+                        skip -= 1
+                        continue
+                    judging.append(asyncio.create_task(self._judge(played)))
+                    while judging and (judging[0].done() or len(judging) > _JUDGED_AHEAD):
+                        yield await judging.popleft()
+            while judging:
                 yield await judging.popleft()
-        while judging:
-            yield await judging.popleft()
+        finally:
+            for task in judging:
+                task.cancel()
 
     async def _judge(self, played: Played) -> Played:
         return Played(await self._work.measures.judge(played.rollout), played.seconds)
 
-    def _missing(self, player: Player) -> tuple[Iterator[Play], int]:
+    def _missing(self) -> tuple[Iterator[Play], int]:
         """What is left to play, and how many of its first rollouts are logged already."""
         log = RolloutLog(self._folder.rollouts())
-        if not player.plays_in_waves:
-            done = {entry.id_digest for entry in log.entries()}
+        if not self._in_waves:
+            done = {entry.id_digest for entry in log.entries() if self._stays(entry)}
             return (play for play in self._work.plan() if id_digest(play.key.id) not in done), 0
+        for entry, play in zip(log.entries(), self._work.plan(), strict=False):
+            if entry.id_digest != id_digest(play.key.id):
+                raise RunChanged(
+                    f"run {self._folder.id} has logged other rollouts than its plan says; "
+                    "start a new run"
+                )
         blocks, skip = divmod(len(log), self._work.play.in_flight)
         return islice(self._work.plan(), blocks * self._work.play.in_flight, None), skip
 
@@ -164,8 +177,23 @@ class Evaluation:
         report_event(self._folder, "suite", digest=digest, cases=len(self._work.suite))
 
     def _count_earlier_rollouts(self) -> None:
-        for record in RolloutLog(self._folder.rollouts()).records():
-            self._count(from_record(record))
+        """All that stays; a rollout that broke and will be played again is not counted."""
+        log = RolloutLog(self._folder.rollouts())
+        for number, entry in enumerate(log.entries()):
+            if self._stays(entry):
+                self._count(from_record(next(log.records(number, number + 1))))
+        self._kept_tokens = self._progress.sampled_tokens
+
+    def _stays(self, entry: Entry) -> bool:
+        """Machinery may work by now. In waves, what broke is part of an order that repeats."""
+        return self._in_waves or entry.ending is not Ending.MACHINERY
+
+    @property
+    def _in_waves(self) -> bool:
+        return bool(getattr(self._work.policy, "plays_in_waves", False))
+
+    def _tokens_drawn(self) -> int:
+        return int(getattr(self._work.policy, "tokens_drawn", 0))
 
     def _count(self, rollout: Rollout) -> None:
         self._tally.add(rollout)
@@ -187,7 +215,9 @@ class Evaluation:
             "time": time.time(),
             "rollouts": progress.rollouts,
             "total": progress.total,
-            "sampled_tokens": progress.sampled_tokens,
+            "sampled_tokens": max(
+                progress.sampled_tokens, self._kept_tokens + self._tokens_drawn()
+            ),
             "passed": progress.passed,
         }
         write_json(self._folder.heartbeat, beat, durable=False)
@@ -203,6 +233,7 @@ class Evaluation:
             seconds=round(seconds, 2),
             hung_tools=hung,
         )
-        append_line(self._folder.metrics, {"step": 0, **summary})
+        attempt = self._folder.attempts()
+        append_line(self._folder.metrics, {"attempt": attempt, "step": 0, **summary})
         write_json(self._folder.summary, summary)
         return summary

@@ -12,17 +12,27 @@ from sparring.contracts.errors import SparringError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line
 
+_TRIES = 25
+
 
 @contextmanager
 def alone(folder: RunFolder) -> Iterator[None]:
-    """Hold the run for as long as this process lives; a second writer would corrupt it."""
+    """Hold the run for as long as this process lives; a second writer would corrupt it.
+
+    Whoever asks for a run's state holds its lock for an instant, so it is tried for a while.
+    """
     with folder.lock.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SparringError(
-                f"run {folder.id} is being worked on by another process; wait for it, or stop it"
-            ) from None
+        for remaining in range(_TRIES, -1, -1):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not remaining:
+                    raise SparringError(
+                        f"run {folder.id} is being worked on by another process; wait for it, "
+                        "or stop it"
+                    ) from None
+                time.sleep(0.02)
         yield
 
 

@@ -1,8 +1,8 @@
-"""The threads on which plain (not async) tools run.
+"""Threads for other people's code: plain tools and plain measures. A leaf that rooms share.
 
 The SDK hands plain tools to the event loop's default executor, which has six threads on a
-machine with two cores. This one has as many as rollouts need. Its threads are daemons: a
-tool that never returns must not keep the process from ending.
+machine with two cores. This one has as many as rollouts need. Its threads are daemons:
+code that never returns must not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ThreadUse:
     is_running: bool = False
 
 
-class ToolThreads(ThreadPoolExecutor):
+class DaemonThreads(ThreadPoolExecutor):
     """Daemon threads on demand, and a count of those whose call was given up."""
 
     def __init__(self, most: int) -> None:
@@ -34,7 +34,7 @@ class ToolThreads(ThreadPoolExecutor):
         self._most = most
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
-        self._started = self._idle = 0
+        self._alive = self._idle = 0
         self._hung: set[ThreadUse] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -44,51 +44,62 @@ class ToolThreads(ThreadPoolExecutor):
         def work() -> None:
             if not future.set_running_or_notify_cancel():
                 return
-            if use is not None:
-                use.is_running = True
+            self._mark(use, is_running=True)
             try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:
+                outcome = fn(*args, **kwargs)
+            except Exception as error:
+                self._mark(use, is_running=False)
                 future.set_exception(error)
-            finally:
-                if use is not None:
-                    use.is_running = False
-                    self._hung.discard(use)
+            except BaseException as error:  # sys.exit() in a tool must not end the event loop
+                self._mark(use, is_running=False)
+                future.set_exception(RuntimeError(f"{type(error).__name__} was raised: {error}"))
+            else:
+                self._mark(use, is_running=False)
+                future.set_result(outcome)
 
         self._work.put(work)
-        self._start_one_if_needed()
+        self._wake_or_start()
         return future
 
     def give_up(self, use: ThreadUse) -> None:
-        """A call ran out of time; if its thread still runs, count it until it returns."""
-        if use.is_running:
-            self._hung.add(use)
+        """A call is over; if its thread still runs, count it until it returns."""
+        with self._guard:
+            if use.is_running:
+                self._hung.add(use)
 
     def hung(self) -> list[str]:
-        """The tools whose threads outlived their deadline and still run."""
-        return sorted(use.tool for use in self._hung.copy())
+        """The tools whose threads outlived their call and still run."""
+        with self._guard:
+            return sorted(use.tool for use in self._hung)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let idle threads end. Hung ones are daemons and are not waited for."""
         with self._guard:
-            for _ in range(self._started):
+            for _ in range(self._alive):
                 self._work.put(None)
-            self._started = 0
+            self._alive = self._idle = 0
 
-    def _start_one_if_needed(self) -> None:
+    def _mark(self, use: ThreadUse | None, *, is_running: bool) -> None:
+        if use is None:
+            return
         with self._guard:
-            if self._idle >= self._work.qsize() or self._started >= self._most:
+            use.is_running = is_running
+            if not is_running:
+                self._hung.discard(use)
+
+    def _wake_or_start(self) -> None:
+        """Reserve an idle thread for the work just queued, or start one."""
+        with self._guard:
+            if self._idle > 0:
+                self._idle -= 1
                 return
-            self._started += 1
+            if self._alive >= self._most:
+                return
+            self._alive += 1
         threading.Thread(target=self._serve, name="sparring-tool", daemon=True).start()
 
     def _serve(self) -> None:
-        while True:
+        while (work := self._work.get()) is not None:
+            work()
             with self._guard:
                 self._idle += 1
-            work = self._work.get()
-            with self._guard:
-                self._idle -= 1
-            if work is None:
-                return
-            work()
