@@ -73,6 +73,9 @@ def test_a_changed_file_is_refused_on_resuming(tmp_path, tiny_folder):
         folder=tmp_path,
     )
     run = json.loads(done.stdout)["run"]
+    again = sparring("eval", "--resume", run, "--json", folder=tmp_path)  # done: shown at once
+    assert json.loads(again.stdout) == json.loads(done.stdout)
+    (tmp_path / "runs" / run / "events.jsonl").write_text("")  # as if it had been cut off
     own.write_text(own.read_text() + "\n# changed\n")
     refused = sparring("eval", "--resume", run, folder=tmp_path)
     assert refused.returncode == 2
@@ -81,7 +84,17 @@ def test_a_changed_file_is_refused_on_resuming(tmp_path, tiny_folder):
     assert json.loads(again.stdout)["rollouts"] == 2
 
 
+HEAD = "from agents import Agent\nfrom sparring import Environment, Suite\nclass E(Environment):\n"
 BROKEN = {
+    "no_agent": HEAD + "    measures = ('length',)\n",
+    "no_suite": HEAD
+    + "    def agent(self): return Agent(name='a')\n    def suite(self): return None\n",
+    "bad_agent": HEAD + "    def agent(self):\n        return Agent(nme='a')\n",
+    "plain_tool": HEAD
+    + "    measures = ('length',)\n    def agent(self): return Agent(name='a', tools=[print_it])\n"
+    + "    def suite(self): return Suite.from_records(\n"
+    + "        [{'input': str(n), 'split': 'validation'} for n in range(30)])\n"
+    + "def print_it(): pass\n",
     "syntax": "def broken(:\n",
     "raises": "raise RuntimeError('no data here')\n",
     "empty": "x = 1\n",
@@ -109,6 +122,10 @@ BROKEN = {
         ),
         (["eval", "empty.py:E", "--model", "tiny"], 2, "derive a class from sparring.Environment"),
         (["eval", "hosted.py:E", "--model", "MODEL"], 2, "replace it by a function tool"),
+        (["eval", "no_agent.py:E"], 2, "E must define agent()"),
+        (["eval", "no_suite.py:E"], 2, "E.suite() must return a Suite, not None"),
+        (["eval", "bad_agent.py:E"], 2, "failed at bad_agent.py:5: TypeError"),
+        (["eval", "plain_tool.py:E", "--model", "MODEL"], 2, "decorate it with @function_tool"),
         (["eval", f"{AGENT_FILE}:Waiting"], 2, "pass --model"),
         (["eval", f"{AGENT_FILE}:Nobody", "--model", "tiny"], 2, "it has Waiting, waiting"),
         (["eval", f"{AGENT_FILE}:Waiting", "--model", "gpt-9"], 2, "Qwen/Qwen3-0.6B"),
@@ -158,7 +175,8 @@ def test_an_unreachable_endpoint_is_shown_as_machinery_and_scores_nothing(tmp_pa
         "--json",
         folder=tmp_path,
     )
-    summary = json.loads(done.stdout)
-    assert summary["endings"] == {"machinery": 2}
-    assert summary["unscored"] == 2
-    assert "Check the address" in summary["causes"][0]["reason"]
+    assert done.returncode == 100
+    error = json.loads(done.stdout)["error"]
+    assert error["type"] == "MachineryFailure"
+    assert "none of 2 rollouts could be scored" in error["message"]
+    assert "Check the address" in error["message"]

@@ -8,6 +8,11 @@ class SparringError(Exception):
 
     exit_code = 2
 
+    @property
+    def name(self) -> str:
+        """What programs know it by."""
+        return str(getattr(self, "kind", type(self).__name__))
+
 
 class InvalidInput(SparringError):
     """An argument, a file or a field that cannot be used as given."""
@@ -62,9 +67,12 @@ class NewerFormat(SparringError):
 
 
 class RunFailed(SparringError):
-    """A run that ended without its result."""
+    """A run that ended without its result; `kind` names the error that ended it."""
 
-    exit_code = 100
+    def __init__(self, message: str, kind: str = "RunFailed", exit_code: int = 100) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.exit_code = exit_code
 
 
 class NotPermitted(SparringError):

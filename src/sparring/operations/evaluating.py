@@ -1,4 +1,8 @@
-"""Starting an evaluation, following it, and reading its result."""
+"""Starting an evaluation, following it, and reading its result.
+
+Starting takes the owner for now: whoever starts a run picks the file that is executed and
+the server that a key is sent to, and nothing holds an operator to those of the project yet.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,14 @@ from sparring.operations.operation import Caller, Role, operation
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.run_folder.ids import new_run_id
-from sparring.runs.local import RunState, find_run, is_held, start_worker, status_of
+from sparring.runs.local import (
+    RunState,
+    ask_to_stop,
+    find_run,
+    is_held,
+    start_worker,
+    status_of,
+)
 
 
 class StartEval(Frozen):
@@ -35,7 +46,7 @@ class Started(Frozen):
     run: str
     folder: str
     log: str
-    pid: int
+    pid: int | None = None
 
 
 class RunQuery(Frozen):
@@ -47,6 +58,7 @@ class Status(Frozen):
     state: RunState
     message: str = ""
     exit_code: int = 0
+    kind: str = ""
     progress: dict[str, Any] | None = None
 
 
@@ -55,7 +67,7 @@ class Summary(Frozen):
     summary: dict[str, Any]
 
 
-@operation("eval.start", role=Role.OPERATOR, changes_state=True)
+@operation("eval.start", role=Role.OWNER, changes_state=True)
 def start_eval(request: StartEval, caller: Caller) -> Started:
     """Play an environment's cases and judge them, as a run of its own."""
     digest = _code_digest(request.target)
@@ -74,13 +86,14 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     return _start(folder)
 
 
-@operation("eval.resume", role=Role.OPERATOR, changes_state=True)
+@operation("eval.resume", role=Role.OWNER, changes_state=True)
 def resume_eval(request: ResumeEval, caller: Caller) -> Started:
-    """Go on with an evaluation where it stopped."""
+    """Go on with an evaluation where it stopped; one that runs or is done is left alone."""
     folder = find_run(caller.runs, request.run)
     spec = EvalSpec.model_validate(folder.read_spec())
-    if is_held(folder):
-        raise SparringError(f"run {folder.id} is still being worked on; there is nothing to resume")
+    status = status_of(folder)
+    if is_held(folder) or status.state is RunState.COMPLETED:  # to be followed, or read
+        return _told(folder, None)
     if not request.accept_changes and _code_digest(spec.target) != spec.code_digest:
         raise RunChanged(
             f"{spec.target} has changed since run {folder.id} started, and its table would mix two "
@@ -99,8 +112,19 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
         state=status.state,
         message=status.message,
         exit_code=status.exit_code,
+        kind=status.kind,
         progress=status.progress,
     )
+
+
+@operation("run.stop", role=Role.OPERATOR, changes_state=True)
+def stop_run(request: RunQuery, caller: Caller) -> Status:
+    """Ask a run to stop; what it has played stays."""
+    folder = find_run(caller.runs, request.run)
+    status = status_of(folder)
+    if status.pid is not None:
+        ask_to_stop(status.pid)
+    return run_status(RunQuery(run=folder.id), caller)
 
 
 @operation("eval.summary", role=Role.VIEWER, changes_state=False)
@@ -111,17 +135,28 @@ def eval_summary(request: RunQuery, caller: Caller) -> Summary:
         raise SparringError(
             f"run {folder.id} has no result yet; go on with it: sparring eval --resume {folder.id}"
         )
-    return Summary(run=folder.id, summary=read_json(folder.summary))
+    summary = read_json(folder.summary)
+    if caller.role < Role.OWNER and summary["split"] == Split.HELD_OUT:
+        summary = _figures_only(summary)
+    return Summary(run=folder.id, summary=summary)
+
+
+def _figures_only(summary: dict[str, Any]) -> dict[str, Any]:
+    """Reasons quote cases, and held-out cases are for nobody but the owner."""
+    measures = {
+        name: {**measure, "reasons_for_failing": []}
+        for name, measure in summary["measures"].items()
+    }
+    return {**summary, "measures": measures, "causes": []}
 
 
 def _start(folder: RunFolder) -> Started:
-    process = start_worker(folder)
-    return Started(
-        run=folder.id,
-        folder=str(folder.path),
-        log=str(folder.log(folder.attempts())),
-        pid=process.pid,
-    )
+    return _told(folder, start_worker(folder).pid)
+
+
+def _told(folder: RunFolder, pid: int | None) -> Started:
+    log = folder.log(folder.attempts())
+    return Started(run=folder.id, folder=str(folder.path), log=str(log), pid=pid)
 
 
 def _file_of(target: str) -> Path:

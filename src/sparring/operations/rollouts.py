@@ -50,7 +50,7 @@ class ShownRollout(Frozen):
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     """One page of a run's rollouts; only that page is read."""
     log = RolloutLog(find_run(caller.runs, request.run).rollouts())
-    stop = request.start + request.count
+    stop = min(request.start + request.count, len(log))  # once: the log may be growing
     lines = [
         RolloutLine(
             id=record["id"],

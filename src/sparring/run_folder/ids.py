@@ -15,3 +15,8 @@ def new_run_id(name: str, now: float, token: str) -> str:
 def is_plain_name(name: str) -> bool:
     """Whether a name is one part of a path and nothing else: no way out, no pattern."""
     return re.fullmatch(r"[A-Za-z0-9][\w.\-]*", name) is not None
+
+
+def is_run_of(run: str, name: str) -> bool:
+    """Whether a run's id was made from this name by `new_run_id`."""
+    return re.fullmatch(re.escape(name) + r"-\d{8}-\d{6}-[0-9a-f]+", run) is not None

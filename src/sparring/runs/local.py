@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any
 from sparring.contracts.errors import RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
-from sparring.run_folder.ids import is_plain_name
+from sparring.run_folder.ids import is_plain_name, is_run_of
 
 
 class RunState(StrEnum):
@@ -35,22 +36,31 @@ class RunStatus:
     state: RunState
     message: str = ""
     exit_code: int = 0
+    kind: str = ""
+    pid: int | None = None
     progress: dict[str, Any] | None = None
 
 
 def find_run(runs: Path, name: str) -> RunFolder:
-    """A run by its id, or by any beginning of it that fits one run only."""
+    """A run by its id, by a beginning of it that fits one run only, or, by the name of its
+    environment, the newest run of that."""
     if is_plain_name(name):
         if (runs / name / "spec.json").is_file():
             return RunFolder(runs / name)
-        found = sorted(path.parent for path in runs.glob(f"{name}*/spec.json"))
+        found = [path.parent for path in runs.glob(f"{name}*/spec.json")]
     else:
         found = []
     if len(found) == 1:
         return RunFolder(found[0])
+    found.sort(key=lambda path: (path / "spec.json").stat().st_mtime, reverse=True)
+    if found and all(is_run_of(path.name, name) for path in found):
+        return RunFolder(found[0])
     if found:
         listed = ", ".join(path.name for path in found[:5])
-        raise RunNotFound(f"{name!r} fits {len(found)} runs in {runs}: {listed}; write more of it")
+        raise RunNotFound(
+            f"{name!r} fits {len(found)} runs in {runs}, the newest first: {listed}; "
+            "write more of it"
+        )
     newest = sorted(runs.glob("*/spec.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     listed = ", ".join(path.parent.name for path in newest[:3]) or "none yet"
     raise RunNotFound(f"there is no run {name!r} in {runs.absolute()}; the newest are: {listed}")
@@ -92,22 +102,33 @@ def is_held(folder: RunFolder) -> bool:
 
 def status_of(folder: RunFolder) -> RunStatus:
     """The state that the worker's own facts, and whether it lives, amount to."""
+    is_alive = is_held(folder)  # asked first: a worker that ends meanwhile has said why
     last: dict[str, Any] = {}
     for event in read_lines(folder.events):
         if event.get("event") in ("started", "stopped", "completed", "failed"):
             last = event
     progress = read_json(folder.heartbeat) if folder.heartbeat.is_file() else None
-    name = last.get("event")
+    name, pid = last.get("event"), last.get("pid")
     if name == "completed":
         return RunStatus(RunState.COMPLETED, progress=progress)
     if name == "stopped":
-        return RunStatus(RunState.STOPPED, "stopped before its end", 103, progress)
+        return RunStatus(
+            RunState.STOPPED, "stopped before its end", 103, "Stopped", progress=progress
+        )
     if name == "failed":
         message, code = str(last.get("message", "")), int(last.get("exit_code", 100))
-        return RunStatus(RunState.FAILED, message, code, progress)
-    if progress is None:
+        return RunStatus(
+            RunState.FAILED, message, code, str(last.get("kind", "")), progress=progress
+        )
+    if is_alive:
+        state = RunState.RUNNING if progress else RunState.STARTING
+        return RunStatus(state, pid=pid, progress=progress)
+    if name is None:
         return RunStatus(RunState.STARTING)
-    if is_held(folder):
-        return RunStatus(RunState.RUNNING, progress=progress)
     message = f"its process ended without a word; see {folder.log(folder.attempts())}"
-    return RunStatus(RunState.FAILED, message, 100, progress)
+    return RunStatus(RunState.FAILED, message, 100, "RunFailed", progress=progress)
+
+
+def ask_to_stop(pid: int) -> None:
+    """SIGTERM: the worker ends in good order and what it logged stays."""
+    os.kill(pid, signal.SIGTERM)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import (
@@ -20,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput, RunFailed
 from sparring.operations.evaluating import (
@@ -32,6 +30,7 @@ from sparring.operations.evaluating import (
     resume_eval,
     run_status,
     start_eval,
+    stop_run,
 )
 from sparring.operations.operation import Caller, Role
 from sparring.runs.local import RunState, has_ended
@@ -73,16 +72,14 @@ def resume(run: str, accept_changes: bool, caller: Caller) -> Started:
 def follow(started: Started, caller: Caller, *, as_json: bool) -> None:
     """Wait for the run with progress on a terminal; Ctrl-C stops it in good order."""
     console = Console(stderr=True)
-    console.print(f"run [bold]{started.run}[/bold]  log {started.log}", highlight=False)
+    console.print(Text.assemble("run ", (started.run, "bold")), soft_wrap=True)
     query = RunQuery(run=started.run)
     try:
         status = _wait(query, caller, started.pid, console)
     except KeyboardInterrupt:
-        os.kill(started.pid, signal.SIGTERM)
         console.print("stopping…")
-        while not has_ended(started.pid):
-            time.sleep(0.1)
-        status = run_status(query, caller)
+        stop_run(query, caller)
+        status = _wait(query, caller, started.pid, console)
     if status.state is not RunState.COMPLETED:
         _give_up(status, started)
     summary = eval_summary(query, caller).summary
@@ -92,7 +89,7 @@ def follow(started: Started, caller: Caller, *, as_json: bool) -> None:
         show_summary(summary, Console())
 
 
-def _wait(query: RunQuery, caller: Caller, pid: int, console: Console) -> Status:
+def _wait(query: RunQuery, caller: Caller, pid: int | None, console: Console) -> Status:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -105,8 +102,9 @@ def _wait(query: RunQuery, caller: Caller, pid: int, console: Console) -> Status
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("loading", total=None, news="")
         while True:
-            ended = has_ended(pid)
+            ended = pid is not None and has_ended(pid)
             status = run_status(query, caller)
+            ended = ended or status.state not in (RunState.STARTING, RunState.RUNNING)
             if beat := status.progress:
                 bar.update(
                     task,
@@ -120,12 +118,14 @@ def _wait(query: RunQuery, caller: Caller, pid: int, console: Console) -> Status
             time.sleep(0.2)
 
 
-def _give_up(status: Status, started: Started) -> None:
-    played = (status.progress or {}).get("rollouts", 0)
+def _give_up(status: Status, started: Started) -> NoReturn:
+    beat = status.progress or {}
+    played, total = beat.get("rollouts", 0), beat.get("total", 0)
     message = status.message or f"the worker ended without a word; see {started.log}"
-    if played:
-        message += f"\n{played} rollouts are kept: `sparring eval --resume {started.run}` goes on"
-    failure = RunFailed(message)
-    failure.exit_code = status.exit_code or 100
-    sys.stdout.flush()
-    raise failure
+    if total:
+        message += (
+            f"\n{played} of {total} rollouts are kept: `sparring eval --resume {started.run}` goes "
+            "on. (In-process weights are played in blocks of --in-flight rollouts, each kept when "
+            "it is whole.)"
+        )
+    raise RunFailed(message, status.kind or "RunFailed", status.exit_code or 100)

@@ -63,7 +63,10 @@ def evaluate(
     in_flight: Annotated[int, typer.Option(help="Rollouts played at the same time.")] = 64,
     tool_seconds: Annotated[float, typer.Option(help="Deadline of a tool call.")] = 30.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same rollouts.")] = 0,
-    resume: Annotated[str | None, typer.Option(help="Go on with this run instead.")] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Go on with this run, follow it if it runs, show it if it is done."),
+    ] = None,
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="Resume although the file has changed.")
     ] = False,
@@ -110,13 +113,14 @@ def list_rollouts(
 def show_rollout(
     run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],
     rollout: Annotated[str, typer.Argument(help="The rollout's id, from `rollout list`.")],
+    full: Annotated[bool, typer.Option("--full", help="Long messages whole.")] = False,
     runs: RunsFolder = "runs",
     as_json: AsJson = False,
 ) -> None:
     """Show one rollout: what was said, which tools ran, and why it passed or failed."""
     from sparring.surfaces.cli import reading
 
-    reading.show(run, rollout, runs, as_json=as_json)
+    reading.show(run, rollout, runs, full=full, as_json=as_json)
 
 
 @models.command("fetch")
@@ -147,7 +151,7 @@ def run() -> None:
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except SparringError as error:
-        sys.exit(show_error(type(error).__name__, str(error), error.exit_code))
+        sys.exit(show_error(error.name, str(error), error.exit_code))
     except typer.Abort:
         sys.exit(130)
     except Exception as error:

@@ -6,15 +6,22 @@ import json
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from sparring.operations.models import FetchModel, fetch_model
-from sparring.operations.rollouts import ListRollouts, ShowRollout, list_rollouts, show_rollout
+from sparring.operations.rollouts import (
+    ListRollouts,
+    RolloutLine,
+    ShowRollout,
+    list_rollouts,
+    show_rollout,
+)
 from sparring.surfaces.cli.evaluating import owner
+from sparring.surfaces.cli.tables import printable
 
-_WIDTHS = {"rollout": 20, "reward": 6, "ending": 8, "calls": 5, "tokens": 6}
 _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"}
+_SHOWN = 2000
 
 
 def list_page(run: str, start: int, count: int, runs: str, *, as_json: bool) -> None:
@@ -22,40 +29,29 @@ def list_page(run: str, start: int, count: int, runs: str, *, as_json: bool) -> 
     if as_json:
         print(page.model_dump_json())
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("rollout", "reward", "ending", "calls", "tokens", "answer", "why not"):
-        table.add_column(title, overflow="ellipsis", no_wrap=True, min_width=_WIDTHS.get(title))
-    for line in page.rollouts:
-        reward = "–" if line.reward is None else f"{line.reward:.2f}"
-        table.add_row(
-            line.id,
-            reward,
-            line.ending,
-            str(line.tool_calls),
-            str(line.sampled_tokens),
-            Text(_one_line(line.answer)),
-            Text(_one_line(line.reason)),
-        )
     console = Console()
-    console.print(table)
-    last = start + len(page.rollouts)
-    console.print(f"[dim]{start}…{last} of {page.total}[/dim]", highlight=False)
+    for line in page.rollouts:
+        _show_line(line, console)
+    shown = f"{start + 1} to {start + len(page.rollouts)}" if page.rollouts else "none"
+    console.print(Text(f"{shown} of {page.total}", style="dim"))
 
 
-def show(run: str, rollout: str, runs: str, *, as_json: bool) -> None:
+def show(run: str, rollout: str, runs: str, *, full: bool, as_json: bool) -> None:
     record = show_rollout(ShowRollout(run=run, rollout=rollout), owner(runs)).record
     if as_json:
         print(json.dumps(record))
         return
     console = Console()
     for message in record["messages"]:
-        _show_message(message, console)
+        _show_message(message, console, full=full)
     console.rule(style="dim")
-    console.print(Text(f"{record['ending']} {record['detail']}".strip()))
+    console.print(Text(printable(f"{record['ending']} {record['detail']}".strip())))
     for judgement in record["judgements"]:
-        shown = f"{judgement['measure']}: {judgement['outcome']}: {judgement['reason']}"
-        console.print(Text(shown, style="green" if judgement["outcome"] == "passed" else "yellow"))
-    console.print(Text(f"reward {record['reward']}"))
+        score = f" {judgement['score']:g}" if judgement["outcome"] == "scored" else ""
+        shown = f"{judgement['measure']}: {judgement['outcome']}{score}: {judgement['reason']}"
+        style = "green" if judgement["outcome"] == "passed" else "yellow"
+        console.print(Text(printable(shown), style=style))
+    console.print(Text(f"reward {_reward(record['reward'])}"))
 
 
 def fetch(name: str, *, as_json: bool) -> None:
@@ -64,17 +60,39 @@ def fetch(name: str, *, as_json: bool) -> None:
     print(fetched.model_dump_json() if as_json else fetched.folder)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _show_line(line: RolloutLine, console: Console) -> None:
+    """Figures on one line, words below it, so that nothing is squeezed out at any width."""
+    style = "green" if line.reward == 1.0 else "yellow" if line.reward is None else "red"
+    figures = f"  {line.ending}, {line.tool_calls} calls, {line.sampled_tokens} tokens"
+    head = Text.assemble((_reward(line.reward), style), "  ", (printable(line.id), "bold"), figures)
+    console.print(head, soft_wrap=True)
+    for words in (line.answer, line.reason):
+        if words.strip():
+            text = Text(
+                printable(" ".join(words.split())), style="dim" if words is line.reason else ""
+            )
+            console.print(Padding(text, (0, 0, 0, 6)), no_wrap=True, overflow="ellipsis")
 
 
-def _show_message(message: dict[str, Any], console: Console) -> None:
+def _show_message(message: dict[str, Any], console: Console, *, full: bool) -> None:
     role = message["role"]
     who = f"{role} ({message['agent']})" if role == "assistant" else role
-    console.print(Text(who, style=_STYLES.get(role, "")))
+    console.print(Text(printable(who), style=_STYLES.get(role, "")))
     if message.get("thinking"):
-        console.print(Text(f"  (thinking) {message['thinking']}", style="dim italic"))
-    if message["content"]:
-        console.print(Text(f"  {message['content']}"))
+        _show_words(f"(thinking) {message['thinking']}", "dim italic", console, full=full)
+    _show_words(message["content"], "", console, full=full)
     for call in message.get("calls", ()):
-        console.print(Text(f"  → {call['tool']}({call['arguments']})", style="magenta"))
+        _show_words(f"→ {call['tool']}({call['arguments']})", "magenta", console, full=full)
+
+
+def _show_words(words: str, style: str, console: Console, *, full: bool) -> None:
+    """Indented, so that nothing a tool returns can pass for another turn."""
+    if not words:
+        return
+    if len(words) > _SHOWN and not full:
+        words = f"{words[:_SHOWN]}… ({len(words):,} characters; --full shows them)"
+    console.print(Padding(Text(printable(words), style=style), (0, 0, 0, 2)))
+
+
+def _reward(reward: float | None) -> str:
+    return "   –" if reward is None else f"{reward:.2f}"

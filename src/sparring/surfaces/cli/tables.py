@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -14,20 +15,18 @@ _BAR = 16
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """What an evaluation showed."""
     console.print()
-    console.print(
-        f"[bold]{summary['policy']}[/bold] on {summary['cases']} {summary['split']} cases × "
-        f"{summary['rollouts_per_case']}, temperature {summary['temperature']:g}",
-        highlight=False,
+    told = (
+        f" on {summary['cases']} {summary['split']} cases × {summary['rollouts_per_case']}, "
+        f"temperature {summary['temperature']:g}"
     )
+    console.print(Text.assemble((printable(summary["policy"]), "bold"), told))
     console.print(_measures(summary))
     for name, measure in summary["measures"].items():
         if not measure["judged"]:
             console.print(Text(f"{name} could judge none of the rollouts", style="bold red"))
     console.print(_facts(summary))
     _reasons(summary, console)
-    console.print(
-        f"[dim]sparring rollout list {summary['run']}[/dim]", highlight=False, soft_wrap=True
-    )
+    console.print(Text(f"sparring rollout list {summary['run']}", style="dim"), soft_wrap=True)
 
 
 def _measures(summary: dict[str, Any]) -> Table:
@@ -37,7 +36,7 @@ def _measures(summary: dict[str, Any]) -> Table:
     for name, measure in summary["measures"].items():
         rate = measure["pass_rate"]
         table.add_row(
-            Text(name),
+            Text(printable(name)),
             f"{rate['value']:.1%}" if rate else "–",
             f"{rate['low']:.1%} … {rate['high']:.1%}" if rate else "–",
             _bar(rate),
@@ -73,8 +72,8 @@ def _facts(summary: dict[str, Any]) -> Table:
     table.add_row("endings", _counts(summary["endings"]))
     table.add_row("calls parsed", _percent(summary["parse_rate"]))
     table.add_row("called a tool", _percent(summary["called_a_tool"]))
-    table.add_row("tool calls", _counts(summary["tool_calls"]) or "none")
-    table.add_row("tool failures", _counts(summary["tool_failures"]) or "none")
+    table.add_row("tool calls", _counts(summary["tool_calls"]))
+    table.add_row("tool failures", _counts(summary["tool_failures"]))
     table.add_row("truncated", _percent(summary["truncated"]))
     if summary["unscored"]:
         table.add_row("unscored", f"{summary['unscored']} of {summary['rollouts']}")
@@ -83,7 +82,7 @@ def _facts(summary: dict[str, Any]) -> Table:
     table.add_row("tokens", f"{tokens['sampled']:,} sampled{rate}; {tokens['prompt']:,} of prompts")
     table.add_row("time", f"{seconds:.1f} s")
     if summary["hung_tools"]:
-        table.add_row("hung tools", ", ".join(summary["hung_tools"]))
+        table.add_row("hung tools", _counts(Counter(summary["hung_tools"])))
     return table
 
 
@@ -94,19 +93,29 @@ def _reasons(summary: dict[str, Any], console: Console) -> None:
 
 
 def _show_reasons(title: str, rows: list[dict[str, Any]], console: Console) -> None:
-    """Reasons by shape, each with one that was really given."""
+    """How often, and one that was really given, whole."""
     if not rows:
         return
     console.print(Text(title, style="dim"))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    table.add_column(justify="right", min_width=6, no_wrap=True)
+    table.add_column(overflow="fold")
     for row in rows:
-        line = Text(f"  {row['count']:>4} × {row['shape']}")
-        if row["reason"] != row["shape"]:
-            line.append(f"   as in: {row['reason']}", style="dim")
-        console.print(line, no_wrap=True, overflow="ellipsis")
+        like = "like " if row["count"] > 1 and row["reason"] != row["shape"] else ""
+        table.add_row(f"{row['count']} ×", Text.assemble((like, "dim"), printable(row["reason"])))
+    console.print(table)
 
 
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+def printable(text: str) -> str:
+    """Text from models and data, with nothing in it that a terminal would obey."""
+    return "".join(
+        letter if letter in "\n\t" or letter.isprintable() else f"\\x{ord(letter):02x}"
+        for letter in text
+    )
+
+
+def _counts(counts: dict[str, int]) -> Text:
+    return Text(printable(", ".join(f"{count} {name}" for name, count in counts.items()) or "none"))
 
 
 def _percent(share: float | None) -> str:
