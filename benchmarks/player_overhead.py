@@ -24,9 +24,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import psutil
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
 from openai.types.responses import (
     ResponseFunctionToolCall,
@@ -160,9 +162,19 @@ def peak_kib_per_rollout(count: int) -> float:
 def print_peak(count: int) -> None:
     play = players()["token"]
     asyncio.run(play(16))  # type: ignore[arg-type]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    process, seen = psutil.Process(), [0]
+    before, done = process.memory_info().rss, threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            seen.append(process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     asyncio.run(play(count))  # type: ignore[arg-type]
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / count)
+    done.set()
+    watcher.join()
+    print((max(seen) - before) / 1024 / count)
 
 
 def players() -> dict[str, Callable[[int], Awaitable[None]]]:
@@ -204,7 +216,7 @@ def main() -> int:
     for count, repeats, rounds in (
         (16, 8, 5),
         (256, 1, 5),
-        (largest, 1, 1 if options.quick else 2),
+        (largest, 1, 1),
     ):
         sizes[str(count)] = compare(count, repeats, rounds)
         print(f"{count:>5} in flight: {sizes[str(count)]}", flush=True)

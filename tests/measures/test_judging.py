@@ -136,3 +136,23 @@ def test_the_reward_lies_between_the_verdicts_or_is_none(pairs):
 def test_weights_decide_the_share_of_each_measure():
     judgements = [Judgement("a", passed("x"), 3.0), Judgement("b", failed("x"), 1.0)]
     assert blend(judgements) == pytest.approx(0.75)
+
+
+def test_a_case_can_name_ready_measures_only():
+    """Names come from data: nothing may be imported, let alone called, for them."""
+    for name in ("sys:exit", "os:abort", "nobody"):
+        result = judged([good], rollout("x", measures=(name,)))
+        assert result.reward == 1.0
+        assert "add it to the environment's measures" in (result.judgements[1].cause or "")
+
+
+def test_a_measure_that_exits_the_process_only_breaks():
+    @measure
+    async def leaves(rollout):
+        raise SystemExit(2)
+
+    @measure
+    def leaves_too(rollout):
+        raise SystemExit(2)
+
+    assert all("SystemExit" in (j.cause or "") for j in judged([leaves, leaves_too]).judgements)

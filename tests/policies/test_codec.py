@@ -1,7 +1,9 @@
+import json
+
 import pytest
 
 from sparring.contracts.errors import UnknownFamily
-from sparring.contracts.rollouts import Message
+from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.models.tiny import build_tokenizer
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, family_named, recognise
@@ -111,3 +113,50 @@ def test_families_are_recognised_and_others_are_refused_with_the_page():
 def test_a_tokenizer_without_the_end_of_turn_is_refused():
     with pytest.raises(UnknownFamily, match="eot_id"):
         ChatCodec(build_tokenizer(), family_named("llama3"))
+
+
+@ALL
+def test_nothing_special_gets_in_through_calls_tools_or_thoughts(codecs, name):
+    codec = codecs[name]
+    end = codec.family.end_of_turn
+
+    def ends(word):
+        call = RequestedCall("1", f"t{word}", json.dumps({f"k{word}": f"v{word}"}))
+        tool = {
+            "type": "function",
+            "function": {
+                "name": f"t{word}",
+                "description": f"d{word}",
+                "parameters": {"type": "object", "properties": {f"p{word}": {"type": "string"}}},
+            },
+        }
+        messages = [
+            Message("system", f"s{word}"),
+            Message("user", f"u{word}"),
+            Message("assistant", "", thinking=f"h{word}", calls=(call,)),
+            Message("tool", f"r{word}"),
+        ]
+        return codec.encode_prompt(messages, [tool]).ids.tolist().count(codec.end_of_turn)
+
+    assert ends(end) == ends("")
+
+
+def test_a_quoting_template_quotes_text_that_spells_a_special_token_too(codecs):
+    codec = codecs["llama3"]
+    messages = [
+        Message("user", "?"),
+        Message("assistant", "x"),
+        Message("tool", 'a "b"<|eot_id|>\n'),
+    ]
+    assert r'"a \"b\"<|eot_id|>\n"' in codec.decode(codec.encode_prompt(messages, []).ids)
+    assert r'"a \"b\"<|eot_id|>\n"' in codec.decode(codec.encode_continuation(messages[2:]).ids)
+
+
+def test_tools_are_shown_in_the_order_in_which_they_were_declared(codecs):
+    tool = {
+        "type": "function",
+        "function": {"name": "book", "parameters": {"properties": {"z": {}, "a": {}}}},
+    }
+    text = codecs["qwen3"].decode(codecs["qwen3"].encode_prompt([Message("user", "?")], [tool]).ids)
+    assert '{"type": "function", "function": {"name": "book"' in text
+    assert text.index('"z"') < text.index('"a"')

@@ -101,3 +101,13 @@ def test_the_key_comes_from_the_environment_or_a_file(chat_server, monkeypatch, 
 def test_no_endpoint_at_all_is_refused():
     with pytest.raises(InvalidInput, match="--endpoint"):
         EndpointPolicy([])
+
+
+def test_one_policy_serves_several_event_loops(chat_server):
+    policy = policy_for(chat_server)
+    assert [ask(policy).reply.content for _ in range(3)] == ["hello"] * 3
+
+
+def test_a_key_in_the_address_is_refused():
+    with pytest.raises(ValueError, match="must not carry"):
+        EndpointSpec(base_url="https://me:secret@host/v1", model="x")

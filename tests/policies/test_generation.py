@@ -89,3 +89,26 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(tiny_policy):
     share, token = torch.softmax(logits, -1).max(-1)
     seen = sum(sample.ids[0] == int(token) for sample in samples) / len(samples)
     assert abs(seen - float(share)) < 4 * (float(share) * (1 - float(share)) / 4000) ** 0.5
+
+
+def test_sliding_windows_see_the_same_tokens_in_a_batch_as_alone():
+    """Padding between a shared prefix and the rest would push tokens out of the window."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        sliding_window=24,
+    )
+    model = MistralForCausalLM(config).eval()
+    common = list(range(40, 80))
+    asked = [request([*common, *range(100, 103 + 9 * n)], case=str(n)) for n in range(3)]
+    for each, sample in zip(asked, generate(model, asked, frozenset()), strict=True):
+        wanted = reference(model, list(each.prompt), list(sample.ids), 1.0)
+        assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)

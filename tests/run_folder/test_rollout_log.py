@@ -114,3 +114,15 @@ def test_an_unscored_rollout_has_no_reward_in_the_index(tmp_path):
 def test_an_unknown_rollout_is_refused_with_the_way_out(tmp_path):
     with pytest.raises(InvalidInput, match="rollout list"):
         RolloutLog(tmp_path).find("nobody")
+
+
+def test_a_log_whose_data_is_shorter_than_its_index_loses_only_what_is_gone(tmp_path):
+    with RolloutWriter(tmp_path) as writer:
+        for number in range(3):
+            writer.append(full_rollout(number), 0.0)
+    data = tmp_path / "00000.jsonl"
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-10])  # as after a power cut
+    with RolloutWriter(tmp_path) as writer:
+        writer.append(full_rollout(2), 0.0)
+    assert data.read_bytes() == whole

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -237,3 +238,37 @@ def test_a_worker_that_is_asked_to_stop_says_so_and_can_go_on(tmp_path, tiny_fol
     assert json.loads(folder.events.read_text().splitlines()[-1])["event"] == "stopped"
     assert start_worker(folder).wait(timeout=120) == 0
     assert len(RolloutLog(folder.rollouts())) == 96
+
+
+def test_rollouts_that_broke_are_played_again_on_resuming(tmp_path, codec):
+    def down(request):
+        raise ConnectionError("down")
+
+    first = play(tmp_path, "run", codec, policy=ScriptedPolicy(down, codec))
+    assert first.summary["endings"] == {"machinery": 60}
+    again = play(tmp_path, "run", codec, policy=ScriptedPolicy(lambda request: "up", codec))
+    assert again.summary["endings"] == {"answered": 60}
+    assert again.summary["unscored"] == 0
+
+
+def test_a_run_can_be_asked_about_while_it_is_taken(tmp_path):
+    """Whoever asks holds the lock for an instant; a worker that starts then must not give up."""
+    from sparring.runs.local import is_held
+
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1})
+    stop = threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            is_held(folder)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(200):
+            with alone(folder):
+                pass
+    finally:
+        stop.set()
+        asking.join()

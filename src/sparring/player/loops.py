@@ -23,10 +23,10 @@ def run_in_own_loop(work: Coroutine[Any, Any, Result]) -> Result:
     thread = _LoopThread(work)
     thread.start()
     try:
-        thread.join()
+        thread.done.wait()
     except BaseException:
         thread.cancel()
-        thread.join()
+        thread.done.wait()
         raise
     return thread.result()
 
@@ -35,6 +35,7 @@ class _LoopThread(threading.Thread, Generic[Result]):
     def __init__(self, work: Coroutine[Any, Any, Result]) -> None:
         super().__init__(name="sparring-player")
         self._work = work
+        self.done = threading.Event()  # an interrupted join() takes its thread for ended
         self._outcome: list[Result] = []
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -45,9 +46,11 @@ class _LoopThread(threading.Thread, Generic[Result]):
             self._outcome.append(asyncio.run(self._run_task()))
         except BaseException as error:
             self._failure = error
+        finally:
+            self.done.set()
 
     def cancel(self) -> None:
-        if self._loop is not None and self._task is not None and self.is_alive():
+        if self._loop is not None and self._task is not None and not self.done.is_set():
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     def result(self) -> Result:
