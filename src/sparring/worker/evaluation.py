@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -127,23 +126,35 @@ class Evaluation:
     # ------------------------------------------------------------------ playing
 
     async def _judged(self, player: Player) -> AsyncGenerator[Played]:
-        """Play what is missing; judge beside playing; keep the order of playing."""
-        judging: deque[asyncio.Task[Played]] = deque()
+        """Play what is missing; judge beside playing; hand on in the order of playing, each as
+        soon as it is judged, so that a crash finds as little as possible unlogged."""
+        judging: asyncio.Queue[asyncio.Task[Played] | None] = asyncio.Queue(_JUDGED_AHEAD)
+        playing = asyncio.create_task(self._play_into(judging, player))
+        try:
+            while (task := await judging.get()) is not None:
+                yield await task
+            await playing
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+
+    async def _play_into(
+        self, judging: asyncio.Queue[asyncio.Task[Played] | None], player: Player
+    ) -> None:
         plays, skip = self._missing()
         try:
             async with aclosing(player.play(plays)) as stream:
                 async for played in stream:
                     if skip:
                         skip -= 1
-                        continue
-                    judging.append(asyncio.create_task(self._judge(played)))
-                    while judging and (judging[0].done() or len(judging) > _JUDGED_AHEAD):
-                        yield await judging.popleft()
-            while judging:
-                yield await judging.popleft()
-        finally:
-            for task in judging:
-                task.cancel()
+                    else:
+                        await judging.put(asyncio.create_task(self._judge(played)))
+        except asyncio.CancelledError:
+            raise  # nobody listens any more
+        except BaseException:
+            await judging.put(None)  # the listener finds the failure when it looks
+            raise
+        await judging.put(None)
 
     async def _judge(self, played: Played) -> Played:
         return Played(await self._work.measures.judge(played.rollout), played.seconds)
