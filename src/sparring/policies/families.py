@@ -1,7 +1,7 @@
 """Model families: their training template, tool-call format, and end of turn.
 
-A family has one training template. It is prefix-preserving, it is saved with every
-checkpoint and export, and its digest is part of a run's spec.
+A family has one training template. It is prefix-preserving; a checkpoint is saved with it,
+and tells it by its digest.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ class ModelName:
     """One Hugging Face model: a folder on this machine, or a repository of the hub."""
 
     text: str
-    is_folder: bool = False
     is_development: bool = False
 
 
@@ -40,7 +39,7 @@ def resolve_model_name(name: str) -> ModelName:
         return ModelName(name, is_development=True)
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
-        return ModelName(str(folder.resolve()), is_folder=True)
+        return ModelName(str(folder.resolve()))
     if folder.is_dir() and _REPOSITORY.fullmatch(name) is None:
         raise UnknownModel(
             f"the folder {folder.resolve()} holds no model: it has no config.json. Models are "
