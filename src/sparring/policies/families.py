@@ -1,12 +1,11 @@
 """Model families: their training template, tool-call format, and end of turn.
 
-A family has one training template. It is prefix-preserving; a checkpoint is saved with it,
-and tells it by its digest.
+A family has one training template, which is prefix-preserving. A run records its digest
+(`ChatCodec.digest`) and refuses to go on with another.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -29,10 +28,6 @@ class Family:
     tool_calls: ToolCallFormat
     thinking: tuple[str, str] | None = None
     also_stops: tuple[str, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.template.encode()).hexdigest()
 
 
 @cache

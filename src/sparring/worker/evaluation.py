@@ -101,7 +101,7 @@ class Evaluation:
 
     async def run(self) -> dict[str, Any]:
         """Play what is missing and sum up. The caller holds the run."""
-        self._refuse_another_suite()
+        self._refuse_other_inputs()
         self._count_earlier_rollouts()
         player = Player(
             self._work.agent,
@@ -176,16 +176,20 @@ class Evaluation:
 
     # ------------------------------------------------------------------ counting
 
-    def _refuse_another_suite(self) -> None:
-        """Rollouts of two different suites must never end up in one table."""
-        digest = self._work.suite.digest
+    def _refuse_other_inputs(self) -> None:
+        """Rollouts of two suites, or of two chat formats, must never end up in one table."""
+        codec = getattr(self._work.policy, "codec", None)
+        inputs = {"suite": self._work.suite.digest, "template": getattr(codec, "digest", None)}
         for event in read_lines(self._folder.events):
-            if event.get("event") == "suite" and event.get("digest") != digest:
-                raise RunChanged(
-                    f"run {self._folder.id} was started on another suite (digest "
-                    f"{str(event.get('digest'))[:12]}, now {digest[:12]}); start a new run"
-                )
-        report_event(self._folder, "suite", digest=digest, cases=len(self._work.suite))
+            if event.get("event") != "inputs":
+                continue
+            for name, digest in inputs.items():
+                if event.get(name) != digest:
+                    raise RunChanged(
+                        f"run {self._folder.id} was started on another {name} (digest "
+                        f"{str(event.get(name))[:12]}, now {str(digest)[:12]}); start a new run"
+                    )
+        report_event(self._folder, "inputs", **inputs, cases=len(self._work.suite))
 
     def _count_earlier_rollouts(self) -> None:
         """All that stays; a rollout that broke and will be played again is not counted."""
