@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,8 +56,8 @@ class MeasureSet:
             raise MeasureError(
                 f"weights name {', '.join(unknown)}, but the measures are {', '.join(names)}"
             )
-        if any(weight < 0 for weight in given.values()):
-            raise MeasureError(f"weights must not be negative: {given}")
+        if not all(math.isfinite(weight) and weight >= 0 for weight in given.values()):
+            raise MeasureError(f"weights must be numbers from 0 upwards: {given}")
         return cls(resolved, {name: given.get(name, 1.0) for name in names}, seconds)
 
     async def judge(self, rollout: Rollout) -> Rollout:
@@ -120,12 +121,13 @@ def blend(judgements: Sequence[Judgement]) -> float | None:
     rewarded = [judgement for judgement in judgements if judgement.weight > 0]
     if not rewarded:
         return None
-    total = 0.0
+    total = sum(judgement.weight for judgement in rewarded)
+    reward = 0.0
     for judgement in rewarded:
         if judgement.verdict.score is None:
             return None
-        total += judgement.weight * judgement.verdict.score
-    return total / sum(judgement.weight for judgement in rewarded)
+        reward += judgement.weight / total * judgement.verdict.score
+    return reward
 
 
 def _place(error: BaseException) -> str:
