@@ -214,8 +214,8 @@ def main() -> int:
         cpu_per_turn(play, 16, 1)
     sizes = {}
     for count, repeats, rounds in (
-        (16, 8, 5),
-        (256, 1, 5),
+        (16, 8, 7),
+        (256, 1, 7),
         (largest, 1, 2),
     ):
         sizes[str(count)] = compare(count, repeats, rounds)
