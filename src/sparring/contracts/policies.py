@@ -156,3 +156,8 @@ class ChatPolicy(Protocol):
 
 
 Policy = TokenPolicy | ChatPolicy
+
+
+def is_played_in_waves(policy: Policy) -> bool:
+    """Whether rollouts of this policy go in blocks that repeat exactly; a chat never does."""
+    return isinstance(policy, TokenPolicy) and policy.plays_in_waves

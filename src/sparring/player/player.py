@@ -25,7 +25,7 @@ from agents import (
 
 from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
-from sparring.contracts.policies import Policy
+from sparring.contracts.policies import Policy, is_played_in_waves
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
 from sparring.player.sdk_model import EpisodeModel, common_run_config
@@ -80,10 +80,6 @@ class Player:
         self._threads = DaemonThreads(self._limits.tool_threads)
         self._stage = ToolStage(self._limits, self._threads)
 
-    @property
-    def plays_in_waves(self) -> bool:
-        return bool(getattr(self._policy, "plays_in_waves", False))
-
     def hung_threads(self) -> list[str]:
         """Tools whose threads outlived their deadline and have not returned yet."""
         return self._threads.hung()
@@ -92,7 +88,7 @@ class Player:
         """Play all; yields in the order of `plays` in waves, else as they finish."""
         asyncio.get_running_loop().set_default_executor(self._threads)
         waiting = iter(plays)
-        if self.plays_in_waves:
+        if is_played_in_waves(self._policy):
             while block := list(islice(waiting, self._limits.in_flight)):
                 async with aclosing(self._play_block(block)) as stream:
                     async for played in stream:

@@ -63,7 +63,7 @@ class RunFolder:
     def read_spec(self) -> dict[str, Any]:
         if not self.spec.is_file():
             raise RunNotFound(
-                f"there is no run at {self.path}; `sparring run list` shows the runs there are"
+                f"there is no run at {self.path}: it has no spec.json; give the folder of a run"
             )
         spec = read_json(self.spec)
         if spec.get("format", 0) > FORMAT:

@@ -105,7 +105,7 @@ def evaluate(
         measure_set = MeasureSet.of(measures, weights, seconds=settings.measure_seconds)
         spec = EvalSpec(
             target=f"(python) {agent.name}",
-            split=Split(split) if split in list(Split) else split,  # type: ignore[arg-type]
+            split=split,  # type: ignore[arg-type]
             cases=cases,
             policy=PolicySpec(model=model or getattr(policy, "name", None)),
             play=settings,

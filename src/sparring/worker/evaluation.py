@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,7 @@ from agents import Agent
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.limits import Limits
-from sparring.contracts.policies import Policy
+from sparring.contracts.policies import Policy, is_played_in_waves
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.measures import MeasureSet
@@ -80,7 +80,6 @@ class Progress:
     rollouts: int = 0
     sampled_tokens: int = 0
     passed: int = 0
-    started: float = field(default_factory=time.monotonic)
 
 
 OnProgress = Callable[[Progress], None]
@@ -205,7 +204,7 @@ class Evaluation:
 
     @property
     def _in_waves(self) -> bool:
-        return bool(getattr(self._work.policy, "plays_in_waves", False))
+        return is_played_in_waves(self._work.policy)
 
     def _tokens_drawn(self) -> int:
         return int(getattr(self._work.policy, "tokens_drawn", 0))
