@@ -27,8 +27,11 @@ if TYPE_CHECKING:
         regex,
         tool_called,
     )
+    from sparring.player.worlds import tool
     from sparring.suites import Suite
     from sparring.worker.evaluate import EvalResult, evaluate
+    from sparring.worker.train import Trainer, train
+    from sparring.worker.train_result import TrainResult
 
 __version__ = "0.1.0"
 
@@ -56,6 +59,10 @@ _HOMES = {
     "Suite": "sparring.suites",
     "EvalResult": "sparring.worker.evaluate",
     "evaluate": "sparring.worker.evaluate",
+    "tool": "sparring.player.worlds",
+    "train": "sparring.worker.train",
+    "Trainer": "sparring.worker.train",
+    "TrainResult": "sparring.worker.train_result",
 }
 
 __all__ = [
@@ -66,6 +73,8 @@ __all__ = [
     "SparringError",
     "Split",
     "Suite",
+    "TrainResult",
+    "Trainer",
     "Verdict",
     "__version__",
     "cannot_tell",
@@ -82,7 +91,9 @@ __all__ = [
     "passed",
     "regex",
     "scored",
+    "tool",
     "tool_called",
+    "train",
 ]
 
 

@@ -42,6 +42,22 @@ class UnknownFamily(InvalidInput):
     """A model whose chat format nobody has declared."""
 
 
+class SettingError(InvalidInput):
+    """A setting that does not exist, is not yours to set, or would do nothing."""
+
+
+class CheckpointError(SparringError):
+    """A checkpoint that cannot be trusted, or must not be written here."""
+
+
+class ParityError(SparringError):
+    """Sampler and trainer disagree about the same tokens; learning from them would be wrong."""
+
+
+class WorldSizeError(SparringError):
+    """Another number of processes than was asked for."""
+
+
 class MissingPackage(SparringError):
     """An optional package that this piece of work needs."""
 

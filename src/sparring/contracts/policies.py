@@ -41,10 +41,14 @@ class SampleKey:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn: by temperature only, so that sampler and trainer agree."""
+    """How tokens are drawn: by temperature only, so that sampler and trainer agree.
+
+    `repetition_penalty` is for talking to a trained model; nothing is learned under it.
+    """
 
     temperature: float = 0.8
     max_tokens: int = 1024
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

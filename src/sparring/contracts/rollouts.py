@@ -184,6 +184,7 @@ class Rollout:
     tokens: TokenUse = TokenUse()
     judgements: tuple[Judgement, ...] = ()
     reward: float | None = None
+    advantage: float | None = None
     world: Any = field(default=None, compare=False, repr=False)
     output: Any = field(default=None, compare=False, repr=False)
 

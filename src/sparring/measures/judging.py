@@ -20,6 +20,7 @@ from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
 from sparring.measures.declaration import Judge, Measure
 from sparring.measures.naming import resolve
 from sparring.measures.ready import READY
+from sparring.measures.reward_functions import Batch, RewardFunction
 from sparring.threads import DaemonThreads
 
 _THREADS = 64
@@ -32,6 +33,7 @@ class MeasureSet:
     measures: tuple[Measure, ...]
     weights: Mapping[str, float]
     seconds: float = 30.0
+    reward_functions: tuple[RewardFunction, ...] = ()
     threads: DaemonThreads = field(default_factory=lambda: DaemonThreads(_THREADS), compare=False)
 
     @classmethod
@@ -41,11 +43,13 @@ class MeasureSet:
         weights: Mapping[str, float] | None = None,
         *,
         seconds: float = 30.0,
+        reward_functions: Sequence[Batch] = (),
     ) -> MeasureSet:
         resolved = tuple(resolve(wanted) for wanted in measures)
-        if not resolved:
+        functions = tuple(RewardFunction.of(each, weights or {}) for each in reward_functions)
+        if not resolved and not functions:
             raise MeasureError("nothing would be judged: give at least one measure")
-        names = [each.name for each in resolved]
+        names = [each.name for each in resolved] + [each.name for each in functions]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise MeasureError(
@@ -58,7 +62,7 @@ class MeasureSet:
             )
         if not all(math.isfinite(weight) and weight >= 0 for weight in given.values()):
             raise MeasureError(f"weights must be numbers from 0 upwards: {given}")
-        return cls(resolved, {name: given.get(name, 1.0) for name in names}, seconds)
+        return cls(resolved, {name: given.get(name, 1.0) for name in names}, seconds, functions)
 
     async def judge(self, rollout: Rollout) -> Rollout:
         """The rollout with its verdicts and its reward."""
@@ -68,6 +72,22 @@ class MeasureSet:
             *(self._judge_with(each, rollout) for each in self._applying_to(rollout))
         )
         return replace(rollout, judgements=tuple(judged), reward=blend(judged))
+
+    async def judge_together(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """Rollouts that measures have judged, with the word of the reward functions as well."""
+        if not self.reward_functions:
+            return list(rollouts)
+        judged = list(rollouts)
+        places = [n for n, rollout in enumerate(judged) if rollout.ending.is_models_doing]
+        batch = [judged[n] for n in places]
+        for each in self.reward_functions:
+            if not batch:
+                break
+            judgements = await each.judge(batch, self.seconds, self.threads)
+            for place, judgement in zip(places, judgements, strict=True):
+                given = (*judged[place].judgements, judgement)
+                judged[place] = replace(judged[place], judgements=given, reward=blend(given))
+        return judged
 
     def _applying_to(self, rollout: Rollout) -> list[Measure]:
         """The run's measures, and those that only this case names."""

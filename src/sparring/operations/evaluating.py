@@ -6,25 +6,27 @@ the server that a key is sent to, and nothing holds an operator to those of the 
 
 from __future__ import annotations
 
-import hashlib
-import secrets
-import time
-from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import InvalidInput, RunChanged, SparringError
+from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import EvalSpec, Frozen, PlaySettings, PolicySpec
 from sparring.operations.operation import Caller, Role, operation
-from sparring.run_folder import RunFolder
+from sparring.operations.starting import (
+    Started,
+    absolute,
+    begin,
+    code_digest,
+    create_run,
+    refuse_changed_code,
+    told,
+)
 from sparring.run_folder.files import read_json
-from sparring.run_folder.ids import new_run_id
 from sparring.runs.local import (
     RunState,
     ask_to_stop,
     find_run,
     is_held,
-    start_worker,
     status_of,
 )
 
@@ -40,13 +42,6 @@ class StartEval(Frozen):
 class ResumeEval(Frozen):
     run: str
     accept_changes: bool = False
-
-
-class Started(Frozen):
-    run: str
-    folder: str
-    log: str
-    pid: int | None = None
 
 
 class RunQuery(Frozen):
@@ -70,20 +65,15 @@ class Summary(Frozen):
 @operation("eval.start", role=Role.OWNER, changes_state=True)
 def start_eval(request: StartEval, caller: Caller) -> Started:
     """Play an environment's cases and judge them, as a run of its own."""
-    digest = _code_digest(request.target)
     spec = EvalSpec(
-        target=_absolute(request.target),
+        target=absolute(request.target),
         split=request.split,
         cases=request.cases,
         policy=request.policy,
         play=request.play,
-        code_digest=digest,
+        code_digest=code_digest(request.target),
     )
-    name = request.target.rpartition(":")[2].removesuffix(".py")
-    run = new_run_id(Path(name).name, time.time(), secrets.token_hex(2))
-    folder = RunFolder(caller.runs / run)
-    folder.create(spec.model_dump(mode="json"))
-    return _start(folder)
+    return begin(create_run(caller.runs, request.target, spec))
 
 
 @operation("eval.resume", role=Role.OWNER, changes_state=True)
@@ -93,13 +83,10 @@ def resume_eval(request: ResumeEval, caller: Caller) -> Started:
     spec = EvalSpec.model_validate(folder.read_spec())
     status = status_of(folder)
     if is_held(folder) or status.state is RunState.COMPLETED:  # to be followed, or read
-        return _told(folder, None)
-    if not request.accept_changes and _code_digest(spec.target) != spec.code_digest:
-        raise RunChanged(
-            f"{spec.target} has changed since run {folder.id} started, and its table would mix two "
-            "agents; start a new run, or pass --accept-changes if the change does not matter"
-        )
-    return _start(folder)
+        return told(folder, None)
+    if not request.accept_changes:
+        refuse_changed_code(folder, spec.target, spec.code_digest)
+    return begin(folder)
 
 
 @operation("run.status", role=Role.VIEWER, changes_state=False)
@@ -148,33 +135,3 @@ def _figures_only(summary: dict[str, Any]) -> dict[str, Any]:
         for name, measure in summary["measures"].items()
     }
     return {**summary, "measures": measures, "causes": []}
-
-
-def _start(folder: RunFolder) -> Started:
-    return _told(folder, start_worker(folder).pid)
-
-
-def _told(folder: RunFolder, pid: int | None) -> Started:
-    log = folder.log(folder.attempts())
-    return Started(run=folder.id, folder=str(folder.path), log=str(log), pid=pid)
-
-
-def _file_of(target: str) -> Path:
-    file, colon, name = target.rpartition(":")
-    path = Path(file if colon else name)
-    if not path.is_file():
-        raise InvalidInput(
-            f"there is no file {path} here ({Path.cwd()}); write FILE:NAME, as in "
-            "my_agent.py:MyAgent"
-        )
-    return path
-
-
-def _absolute(target: str) -> str:
-    file, colon, name = target.rpartition(":")
-    path = _file_of(target).resolve()
-    return f"{path}:{name}" if colon and file else str(path)
-
-
-def _code_digest(target: str) -> str:
-    return hashlib.sha256(_file_of(target).read_bytes()).hexdigest()

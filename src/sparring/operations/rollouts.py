@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
-from sparring.run_folder.rollout_log import RolloutLog
+from sparring.run_folder.rollout_log import GangLog
 from sparring.runs.local import find_run
 
 
@@ -49,7 +49,7 @@ class ShownRollout(Frozen):
 @operation("rollout.list", role=Role.OWNER, changes_state=False)
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     """One page of a run's rollouts; only that page is read."""
-    log = RolloutLog(find_run(caller.runs, request.run).rollouts())
+    log = GangLog(find_run(caller.runs, request.run).rollouts_of_all_ranks())
     stop = min(request.start + request.count, len(log))  # once: the log may be growing
     lines = [
         RolloutLine(
@@ -73,7 +73,7 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
 def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
     """One rollout, whole: messages, tool calls, verdicts and reasons."""
     folder = find_run(caller.runs, request.run)
-    record = RolloutLog(folder.rollouts()).find(request.rollout)
+    record = GangLog(folder.rollouts_of_all_ranks()).find(request.rollout)
     return ShownRollout(run=folder.id, record=record)
 
 

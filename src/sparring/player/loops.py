@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
+_CANCEL_SECONDS = 10.0
 
 
 def run_in_own_loop(work: Coroutine[Any, Any, Result]) -> Result:
@@ -29,6 +31,37 @@ def run_in_own_loop(work: Coroutine[Any, Any, Result]) -> Result:
         thread.done.wait()
         raise
     return thread.result()
+
+
+class LoopThread:
+    """One event loop that lives as long as a training: tools keep their connections, limits
+    their places, and nobody minds whether the caller's thread has a loop of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="sparring-player", daemon=True
+        )
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run to the end. Ctrl-C cancels the work and waits for it to be over."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+                self._loop.call_soon_threadsafe(lambda: None)
+                with contextlib.suppress(BaseException):
+                    future.result(timeout=_CANCEL_SECONDS)
+            raise
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=_CANCEL_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 class _LoopThread(threading.Thread, Generic[Result]):

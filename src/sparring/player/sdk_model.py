@@ -73,7 +73,7 @@ class EpisodeModel(Model):
         if episode.is_over:
             raise EpisodeOver
         turn = episode.begin_turn()
-        said = _prompt(system_instructions, input, tools, output_schema, handoffs)
+        said = prompt_of(system_instructions, input, tools, output_schema, handoffs)
         self._offered[turn.agent] = {
             tool["function"]["name"]: tool["function"] for tool in said.tools
         }
@@ -144,7 +144,7 @@ def common_run_config() -> RunConfig:
     )
 
 
-def _prompt(
+def prompt_of(
     system: str | None,
     input: str | list[TResponseInputItem],
     tools: list[Tool],

@@ -19,6 +19,21 @@ def refuse_untrainable(agent: Agent[Any]) -> None:
         raise Untrainable(f"the agent {agent.name!r} cannot be trained as it is:\n{listed}")
 
 
+def refuse_several_rows(agent: Agent[Any]) -> None:
+    """Raise where a rollout would be several sequences of tokens, which cannot be learned from
+    yet: their shares in one reward are not decided."""
+    nested = [tool.name for tool in agent.tools if getattr(tool, "_is_agent_tool", False)]
+    handoffs = [
+        target.name if isinstance(target, Agent) else target.agent_name for target in agent.handoffs
+    ]
+    if nested or handoffs:
+        listed = ", ".join([*nested, *handoffs])
+        raise Untrainable(
+            f"the agent {agent.name!r} hands over to others ({listed}), so that one rollout has "
+            "several rows; train these agents by themselves, each on cases of its own"
+        )
+
+
 def obstacles(agent: Agent[Any]) -> Iterator[str]:
     """One line per obstacle, each with the way out, over all agents that can be reached."""
     seen: set[int] = set()

@@ -94,7 +94,7 @@ class TokenVoice:
 
     def _row(self, turn: Turn, prompt: Prompt) -> GrowingRow:
         tools, last, episode = json.dumps(prompt.tools), prompt.last_own, self._episode
-        system = _with_schema(prompt)
+        system = system_of(prompt)
         for row in reversed(self._rows):
             if last >= 0 and row.continues(system, tools, prompt.items, last):
                 messages = to_messages(prompt.items[last + 1 :])
@@ -137,7 +137,7 @@ class ChatVoice:
         return Spoken(answer.reply, answer.finish)
 
 
-def _with_schema(prompt: Prompt) -> str:
+def system_of(prompt: Prompt) -> str:
     """A sampled model is not held to a schema by its decoder, so it has to be told."""
     if prompt.output_schema is None:
         return prompt.system

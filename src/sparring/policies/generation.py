@@ -87,7 +87,7 @@ class _Decoder:
         temperatures = torch.tensor(
             [max(row.request.sampling.temperature, 1e-6) for row in self.rows], dtype=torch.float32
         )
-        scores = self._logits.float().cpu() / temperatures[:, None]
+        scores = self._penalised(self._logits.float().cpu()) / temperatures[:, None]
         logprobs = torch.log_softmax(scores, dim=-1)
         cumulative = logprobs.double().exp().cumsum(dim=-1)
         drawn = torch.stack(
@@ -104,6 +104,16 @@ class _Decoder:
             for number, row in enumerate(self.rows)
             if row.finish is None
         ]
+
+    def _penalised(self, scores: torch.Tensor) -> torch.Tensor:
+        """Tokens that were there already, made less likely where a request asks for it."""
+        for number, row in enumerate(self.rows):
+            penalty = row.request.sampling.repetition_penalty
+            if penalty != 1.0:
+                seen = torch.tensor(sorted({*row.request.prompt, *row.ids}))
+                found = scores[number, seen]
+                scores[number, seen] = torch.where(found > 0, found / penalty, found * penalty)
+        return scores
 
     def advance(self) -> None:
         """Forward the tokens just drawn."""

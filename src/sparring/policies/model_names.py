@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.errors import UnknownModel
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 
 DEVELOPMENT_MODELS = ("tiny", "smollm2")
 _PREFIXES = (
@@ -32,13 +34,15 @@ class ModelName:
 def resolve_model_name(name: str) -> ModelName:
     """`Qwen/Qwen3-0.6B`, a folder, `hf.co/…-GGUF:Q8_0`, `litellm/ollama_chat/hf.co/…`.
 
+    A folder holds a model, an adapter, or a training run, which means its best checkpoint.
+
     A GGUF repository means the model that it was made from: weights are trained from the
     original, and exported to GGUF again afterwards.
     """
     if name in DEVELOPMENT_MODELS:
         return ModelName(name, is_development=True)
-    folder = Path(name).expanduser()
-    if (folder / "config.json").is_file():
+    folder = _checkpoint_of(Path(name).expanduser())
+    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
         return ModelName(str(folder.resolve()))
     if folder.is_dir() and _REPOSITORY.fullmatch(name) is None:
         raise UnknownModel(
@@ -58,6 +62,18 @@ def resolve_model_name(name: str) -> ModelName:
             "give --endpoint URL as well"
         )
     return ModelName(bare)
+
+
+def _checkpoint_of(folder: Path) -> Path:
+    """The best checkpoint of a training run, where the folder is one; else its last."""
+    if not (folder / "spec.json").is_file():
+        return folder
+    there = list_checkpoints(RunFolder(folder).checkpoints)
+    if not there:
+        raise UnknownModel(
+            f"the run {folder} has no checkpoint yet; wait for one, or go on with it"
+        )
+    return (best_of(there) or there[-1]).path
 
 
 def locate(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ class TransformersPolicy:
         name: str = "in-process",
         family: Family | None = None,
         batch_size: int = 128,
+        autocast: torch.dtype | None = None,
     ) -> None:
         self.name = name
         self.model = model.eval()
@@ -36,6 +38,7 @@ class TransformersPolicy:
         chosen = family or recognise(model.config.model_type, set(tokenizer.get_vocab()))
         self.codec = ChatCodec(tokenizer, chosen)
         self._batch_size = batch_size
+        self._autocast = autocast
         self._waves = Waves(self._generate)
         self.tokens_drawn = 0
 
@@ -79,7 +82,14 @@ class TransformersPolicy:
 
     def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         samples: list[Sample] = []
-        for start in range(0, len(requests), self._batch_size):
-            batch = requests[start : start + self._batch_size]
-            samples += generate(self.model, batch, self.codec.stop_ids, self._count_tokens)
+        with self._precision():
+            for start in range(0, len(requests), self._batch_size):
+                batch = requests[start : start + self._batch_size]
+                samples += generate(self.model, batch, self.codec.stop_ids, self._count_tokens)
         return samples
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """As the trainer computes, where weights in float32 are used in bfloat16."""
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self.model.device.type, dtype=self._autocast)

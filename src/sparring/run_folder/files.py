@@ -25,7 +25,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = True) ->
             os.fsync(file.fileno())
     aside.replace(path)
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -63,7 +63,8 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield value
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Make a rename in this folder last."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -49,6 +49,25 @@ class RunFolder:
         """Each rank appends to shards of its own."""
         return self.path / "rollouts" / f"rank-{rank}"
 
+    def rollouts_of_all_ranks(self) -> list[Path]:
+        """By rank; that of rank 0 even where nothing was played yet."""
+        found = (self.path / "rollouts").glob("rank-*")
+        ranks = {int(path.name.removeprefix("rank-")) for path in found} | {0}
+        return [self.rollouts(rank) for rank in sorted(ranks)]
+
+    def validation_rollouts(self, rank: int = 0) -> Path:
+        """Rollouts by which checkpoints are picked, kept apart from those learned from."""
+        return self.path / "validation" / f"rank-{rank}"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def stop_request(self) -> Path:
+        """Somebody wants the run to stop; every rank can see it, on every host."""
+        return self.path / "stop.json"
+
     def log(self, attempt: int, process: str = "worker") -> Path:
         return self.path / "logs" / f"attempt-{attempt}" / f"{process}.log"
 

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -133,6 +133,28 @@ class RolloutWriter:
         os.ftruncate(self._data, self._end)
 
 
+def cut_from_step(folder: Path, step: int) -> None:
+    """Forget the rollouts of this step and later ones.
+
+    They were played after the checkpoint that a run goes on from, and are played again: the
+    log stays the history of the weights that there are.
+    """
+    for path in sorted(folder.glob("*.idx"), reverse=True):
+        block = path.read_bytes()
+        entries = [
+            _unpack(block[place : place + _ENTRY.size])
+            for place in range(0, len(block) - _ENTRY.size + 1, _ENTRY.size)
+        ]
+        kept = [entry for entry in entries if entry.step < step]
+        data = path.with_suffix(".jsonl")
+        if kept or path.stem == "00000":
+            os.truncate(path, len(kept) * _ENTRY.size)
+            os.truncate(data, kept[-1].offset + kept[-1].length if kept else 0)
+            return
+        path.unlink()
+        data.unlink(missing_ok=True)
+
+
 class RolloutLog:
     """Reads a log while it is being written; nothing is ever loaded whole."""
 
@@ -180,6 +202,41 @@ class RolloutLog:
 
     def _entries_in(self, shard: int) -> int:
         return _index_path(self._folder, shard).stat().st_size // _ENTRY.size
+
+
+class GangLog:
+    """The logs of all ranks as one: rank after rank, each in the order of writing."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._logs = [RolloutLog(folder) for folder in folders]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._logs))
+
+    def entries(self, start: int, stop: int) -> Iterator[Entry]:
+        for log, first, last in self._pieces(start, stop):
+            yield from log.entries(first, last)
+
+    def records(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
+        for log, first, last in self._pieces(start, stop):
+            yield from log.records(first, last)
+
+    def find(self, rollout_id: str) -> dict[str, Any]:
+        for log in self._logs[:-1]:
+            try:
+                return log.find(rollout_id)
+            except InvalidInput:
+                continue
+        return self._logs[-1].find(rollout_id)
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[RolloutLog, int, int]]:
+        before = 0
+        for log in self._logs:
+            size = len(log)
+            first, last = max(0, start - before), min(size, stop - before)
+            if first < last:
+                yield log, first, last
+            before += size
 
 
 def _unpack(block: bytes) -> Entry:

@@ -20,6 +20,9 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 from sparring.run_folder.ids import is_plain_name, is_run_of
 
+_RESTARTS = 3
+WORKER_LOST = "WorkerLost"
+
 
 class RunState(StrEnum):
     STARTING = "starting"
@@ -66,18 +69,36 @@ def find_run(runs: Path, name: str) -> RunFolder:
     raise RunNotFound(f"there is no run {name!r} in {runs.absolute()}; the newest are: {listed}")
 
 
-def start_worker(folder: RunFolder) -> subprocess.Popen[bytes]:
-    """Start the worker of a run; it goes on when this process ends."""
+def start_worker(folder: RunFolder, *, accept_changes: bool = False) -> subprocess.Popen[bytes]:
+    """Start the worker of a run, or its gang; it goes on when this process ends."""
     log = folder.log(folder.attempts() + 1)
     log.parent.mkdir(parents=True, exist_ok=True)
+    worker = ["-m", "sparring.worker", str(folder.path)]
+    if accept_changes:
+        worker.append("--accept-changes")
     with log.open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "sparring.worker", str(folder.path)],
+            [sys.executable, *_gang_of(folder), *worker],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def _gang_of(folder: RunFolder) -> list[str]:
+    """What goes before the worker to have it started several times. torchrun restarts all of
+    them from the newest checkpoint when one is lost."""
+    spec = folder.read_spec()
+    processes, nodes = int(spec.get("processes", 1)), int(spec.get("nodes", 1))
+    if processes * nodes == 1:
+        return []
+    gang = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    gang += ["--max-restarts", str(_RESTARTS)]
+    if nodes == 1:
+        return [*gang, "--standalone"]
+    meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", spec["rendezvous"], "--rdzv-id", folder.id]
+    return [*gang, "--nnodes", str(nodes), *meet]
 
 
 def has_ended(pid: int) -> bool:
@@ -126,7 +147,7 @@ def status_of(folder: RunFolder) -> RunStatus:
     if name is None:
         return RunStatus(RunState.STARTING)
     message = f"its process ended without a word; see {folder.log(folder.attempts())}"
-    return RunStatus(RunState.FAILED, message, 100, "RunFailed", progress=progress)
+    return RunStatus(RunState.FAILED, message, 100, WORKER_LOST, progress=progress)
 
 
 def ask_to_stop(pid: int) -> None:

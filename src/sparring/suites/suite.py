@@ -140,6 +140,20 @@ class Suite:
                 given += 1
                 yield self._case(number)
 
+    def case_ids(self, split: Split) -> list[str]:
+        """The ids of one split, in the order of the records."""
+        return [case.id for case in self.cases(split)]
+
+    def finder(self, split: Split) -> Callable[[str], Case]:
+        """Looks cases of one split up by id; a record is read when it is asked for."""
+        wanted = _SIDES.index(split)
+        places = {
+            self._case(number).id: number
+            for number, side in enumerate(self._sides)
+            if side == wanted
+        }
+        return lambda case_id: self._case(places[case_id])
+
     def require(self, split: Split) -> None:
         """Refuse a split with too few cases to say anything, with the number needed."""
         have = self.size(split)

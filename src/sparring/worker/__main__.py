@@ -1,7 +1,7 @@
 """`python -m sparring.worker RUN_FOLDER`: do the run that is described there.
 
 Facts go to the folder's events, and only while this process holds the run; deciding about
-the run's state is not the worker's.
+the run's state is not the worker's. Of a gang, rank 0 holds the run and speaks for all.
 """
 
 from __future__ import annotations
@@ -11,53 +11,66 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
 from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
 from sparring.contracts.specs import EvalSpec
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_lines
 from sparring.worker.evaluation import Evaluation, EvalWork
 from sparring.worker.holding import alone, report_event
 
 STOPPED = 103
 
 
-def main(path: str) -> int:
+def main(path: str, *, accept_changes: bool = False) -> int:
     folder = RunFolder(Path(path))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
+    rank, restarts = (int(os.environ.get(name, 0)) for name in _TOLD_BY_TORCHRUN)
+    if restarts and _has_failed(folder):
+        return 0  # a failure with a cause is not mended by starting again
+    holding: AbstractContextManager[None] = alone(folder) if rank == 0 else nullcontext()
     try:
-        with alone(folder):
-            return _attempt(folder)
+        with holding:
+            if rank == 0:
+                report_event(folder, "started", pid=os.getpid(), attempt=folder.attempts())
+            return _attempt(folder, rank, accept_changes)
     except SparringError as error:
         print(error, file=sys.stderr)
         return error.exit_code
 
 
-def _attempt(folder: RunFolder) -> int:
-    report_event(folder, "started", pid=os.getpid(), attempt=folder.attempts())
+def _attempt(folder: RunFolder, rank: int, accept_changes: bool) -> int:
+    """Every rank tells what made it fail; all else is rank 0's to tell."""
     try:
-        summary = _do(folder)
-        _refuse_a_run_that_shows_nothing(summary)
+        spec = folder.read_spec()
+        if (work := _KINDS.get(spec.get("kind", ""))) is None:
+            raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
+        ended = work(folder, spec, accept_changes)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        report_event(folder, "stopped")
-        return STOPPED
+        ended = "stopped"
     except SparringError as error:
-        return _fail(folder, error, str(error), error.exit_code)
+        return _fail(folder, rank, error, str(error), error.exit_code)
     except Exception as error:
         traceback.print_exc()
-        return _fail(folder, error, f"{type(error).__name__}: {error}", 100)
-    report_event(folder, "completed")
-    return 0
+        return _fail(folder, rank, error, f"{type(error).__name__}: {error}", 100)
+    if rank == 0:
+        report_event(folder, ended)
+    return 0 if ended == "completed" or _is_of_a_gang() else STOPPED
 
 
-def _do(folder: RunFolder) -> dict[str, Any]:
-    spec = folder.read_spec()
-    if spec.get("kind") != "eval":
-        raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
-    work = _load(EvalSpec.model_validate(spec))
-    return asyncio.run(_until_stopped(Evaluation(folder, work)))
+# ------------------------------------------------------------------ eval
+
+
+def _evaluate(folder: RunFolder, spec: dict[str, Any], _: bool) -> str:
+    work = _load_evaluation(EvalSpec.model_validate(spec))
+    summary = asyncio.run(_until_stopped(Evaluation(folder, work)))
+    _refuse_a_run_that_shows_nothing(summary)
+    return "completed"
 
 
 async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
@@ -69,7 +82,7 @@ async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
     return await work
 
 
-def _load(spec: EvalSpec) -> EvalWork:
+def _load_evaluation(spec: EvalSpec) -> EvalWork:
     from sparring.environments.environment import load_environment, read_parts
     from sparring.measures import MeasureSet
     from sparring.policies.loading import load_policy
@@ -103,18 +116,50 @@ def _refuse_a_run_that_shows_nothing(summary: dict[str, Any]) -> None:
     raise MachineryFailure(f"none of {summary['rollouts']} rollouts could be scored: {why}")
 
 
+# ------------------------------------------------------------------ train
+
+
+def _train(folder: RunFolder, spec: dict[str, Any], accept_changes: bool) -> str:
+    from sparring.worker.train_environment import train_environment
+
+    return train_environment(folder, spec, accept_changes=accept_changes)
+
+
+# ------------------------------------------------------------------ ending
+
+_TOLD_BY_TORCHRUN = ("RANK", "TORCHELASTIC_RESTART_COUNT")
+_KINDS: Mapping[str, Callable[[RunFolder, dict[str, Any], bool], str]] = {
+    "eval": _evaluate,
+    "train": _train,
+}
+
+
+def _is_of_a_gang() -> bool:
+    """torchrun takes any other end than 0 for a crash, and would start the gang again."""
+    return int(os.environ.get("WORLD_SIZE", 1)) > 1
+
+
+def _has_failed(folder: RunFolder) -> bool:
+    told = [event["event"] for event in read_lines(folder.events) if "event" in event]
+    lasting = [name for name in told if name in ("started", "failed", "stopped", "completed")]
+    return bool(lasting) and lasting[-1] == "failed"
+
+
 def _stop(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _fail(folder: RunFolder, error: Exception, message: str, code: int) -> int:
+def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: int) -> int:
     print(message, file=sys.stderr)
-    report_event(folder, "failed", kind=type(error).__name__, message=message, exit_code=code)
+    where = {"rank": rank} if _is_of_a_gang() else {}
+    report_event(
+        folder, "failed", kind=type(error).__name__, message=message, exit_code=code, **where
+    )
     return code
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1])
+    code = main(sys.argv[1], accept_changes="--accept-changes" in sys.argv[2:])
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a tool that hangs in a thread must not keep the worker alive

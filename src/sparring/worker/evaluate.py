@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import secrets
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, FunctionTool
+from agents import Agent
 from pydantic import ValidationError
 from rich.progress import (
     BarColumn,
@@ -25,7 +21,7 @@ from rich.progress import (
 )
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import InvalidInput, RunChanged
+from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec
@@ -35,11 +31,11 @@ from sparring.player.loops import run_in_own_loop
 from sparring.player.player import ContextFactory
 from sparring.policies.loading import load_policy
 from sparring.run_folder import RunFolder
-from sparring.run_folder.ids import is_plain_name, new_run_id
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite
 from sparring.worker.evaluation import Evaluation, EvalWork, OnProgress, Progress
+from sparring.worker.from_python import agent_digest, explained, open_run, refuse_wrong_kinds
 from sparring.worker.holding import alone, report_event
 
 
@@ -99,7 +95,7 @@ def evaluate(
     starts. `play` takes the fields of `PlaySettings`: num_generations, temperature,
     max_completion_length, tool_rounds, …
     """
-    _refuse_wrong_kinds(agent, suite)
+    refuse_wrong_kinds(agent, suite)
     try:
         settings = PlaySettings(**play)
         measure_set = MeasureSet.of(measures, weights, seconds=settings.measure_seconds)
@@ -110,13 +106,13 @@ def evaluate(
             policy=PolicySpec(model=model or getattr(policy, "name", None)),
             play=settings,
             measures=dict(measure_set.weights),
-            code_digest=_agent_digest(agent),
+            code_digest=agent_digest(agent),
         )
     except ValidationError as error:
-        raise InvalidInput(_explained(error)) from error
+        raise InvalidInput(explained(error, PlaySettings)) from error
     side = spec.split
     suite.require(side)
-    folder = _open(Path(runs), run, spec, agent.name)
+    folder = open_run(Path(runs), run, spec, agent.name)
     work = EvalWork(
         agent=agent,
         suite=suite,
@@ -137,65 +133,6 @@ def evaluate(
             raise
         report_event(folder, "completed")
     return EvalResult(folder, summary)
-
-
-def _open(runs: Path, run: str | None, spec: EvalSpec, name: str) -> RunFolder:
-    if run is not None and not is_plain_name(run):
-        raise InvalidInput(f"a run cannot be called {run!r}; use letters, digits, - _ and .")
-    folder = RunFolder(runs / (run or new_run_id(name, time.time(), secrets.token_hex(2))))
-    asked = spec.model_dump(mode="json")
-    if not folder.path.is_dir():
-        folder.create(asked)
-        return folder
-    started = EvalSpec.model_validate(folder.read_spec()).model_dump(mode="json")
-    if changed := [field for field in asked if asked[field] != started[field]]:
-        listed = "; ".join(f"{field}: {started[field]} → {asked[field]}" for field in changed)
-        raise RunChanged(
-            f"run {folder.id} was started with other settings ({listed}), and its figures would "
-            "mix the two; use another name for a new run"
-        )
-    return folder
-
-
-def _agent_digest(agent: Agent[Any]) -> str:
-    """What of an agent can be told apart without its source: words, tools, model."""
-    told = [
-        agent.name,
-        agent.instructions if isinstance(agent.instructions, str) else "(function)",
-        agent.model if isinstance(agent.model, str) else "",
-        [
-            [tool.name, tool.description, tool.params_json_schema]
-            for tool in agent.tools
-            if isinstance(tool, FunctionTool)
-        ],
-    ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def _refuse_wrong_kinds(agent: object, suite: object) -> None:
-    if not isinstance(agent, Agent):
-        raise InvalidInput(
-            f"the agent must be an agents.Agent, not {agent!r}; of an environment, pass "
-            "environment.agent(), environment.suite() and environment.measures"
-        )
-    if not isinstance(suite, Suite):
-        raise InvalidInput(
-            f"the suite must be a Suite, not {type(suite).__name__}; make one with "
-            "Suite.from_records([{'input': …, 'expected': …}])"
-        )
-
-
-def _explained(error: ValidationError) -> str:
-    known = ", ".join(PlaySettings.model_fields)
-    return "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: "
-        + (
-            f"no such setting; there are {known}"
-            if problem["type"] == "extra_forbidden"
-            else problem["msg"]
-        )
-        for problem in error.errors()
-    )
 
 
 class _ProgressBar:

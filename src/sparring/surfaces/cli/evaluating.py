@@ -23,7 +23,6 @@ from sparring.contracts.errors import InvalidInput, RunFailed
 from sparring.operations.evaluating import (
     ResumeEval,
     RunQuery,
-    Started,
     StartEval,
     Status,
     eval_summary,
@@ -33,6 +32,7 @@ from sparring.operations.evaluating import (
     stop_run,
 )
 from sparring.operations.operation import Caller, Role
+from sparring.operations.starting import Started
 from sparring.runs.local import RunState, has_ended
 from sparring.surfaces.cli.tables import show_summary
 

@@ -95,6 +95,105 @@ def evaluate(
     evaluating.follow(started, caller, as_json=as_json)
 
 
+@app.command("train")
+def train(
+    target: Annotated[
+        str | None, typer.Argument(help="FILE:NAME of the environment, as in my_agent.py:MyAgent.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Hub name, folder, tiny or smollm2; default: the agent's own model."),
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Chat format, where it is not recognised.")
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Optimizer steps; by default one pass over the cases.")
+    ] = None,
+    cases_per_batch: Annotated[int | None, typer.Option(help="Cases in one pass: 2.")] = None,
+    gradient_accumulation_steps: Annotated[
+        int | None, typer.Option(help="Passes in one step: 2.")
+    ] = None,
+    num_generations: Annotated[
+        int | None, typer.Option("--num-generations", "--rollouts", help="Rollouts per case: 4.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="1e-5, or 1e-4 with LoRA.")] = None,
+    lora: Annotated[bool | None, typer.Option("--lora", help="Train adapters only.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature: 0.8.")] = None,
+    max_completion_length: Annotated[
+        int | None, typer.Option(help="Tokens per rollout behind the prompt: 1024.")
+    ] = None,
+    tool_rounds: Annotated[
+        int | None, typer.Option(help="Tool rounds before an answer: 5.")
+    ] = None,
+    checkpoint_steps: Annotated[
+        int | None, typer.Option(help="Steps between checkpoints: 50.")
+    ] = None,
+    validation_cases: Annotated[
+        int | None, typer.Option(help="Cases played before each checkpoint: up to 64; 0 for none.")
+    ] = None,
+    report_to: Annotated[
+        list[str] | None, typer.Option(help="tensorboard, trackio, wandb or mlflow.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same run.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting, as in beta=0.04, lora.r=8, engine.X=Y."),
+    ] = None,
+    processes: Annotated[int, typer.Option(help="Processes on this host.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Hosts that train together.")] = 1,
+    rendezvous: Annotated[
+        str | None, typer.Option(help="HOST:PORT where several hosts meet.")
+    ] = None,
+    join: Annotated[
+        str | None, typer.Option(help="Bring this host into that run; its folder is shared.")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="Go on from its newest checkpoint; follow it if it runs."),
+    ] = None,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Resume although code or cases have changed.")
+    ] = False,
+    runs: RunsFolder = "runs",
+    as_json: AsJson = False,
+) -> None:
+    """Train an environment's agent on its own measures, with GRPO."""
+    from sparring.surfaces.cli import evaluating, training
+
+    caller = evaluating.owner(runs)
+    if join is not None:
+        started = training.join(join, caller)
+    elif resume is not None:
+        started = training.resume(resume, accept_changes, caller)
+    else:
+        given = {
+            "max_steps": max_steps,
+            "cases_per_batch": cases_per_batch,
+            "gradient_accumulation_steps": gradient_accumulation_steps,
+            "num_generations": num_generations,
+            "learning_rate": learning_rate,
+            "lora": lora,
+            "temperature": temperature,
+            "max_completion_length": max_completion_length,
+            "tool_rounds": tool_rounds,
+            "checkpoint_steps": checkpoint_steps,
+            "validation_cases": validation_cases,
+            "report_to": report_to,
+            "seed": seed,
+        }
+        request = {
+            "target": target,
+            "policy": {"model": model, "family": family},
+            "settings": training.settings_from(given, set or []),
+            "processes": processes,
+            "nodes": nodes,
+            "rendezvous": rendezvous,
+        }
+        started = training.start(request, caller)
+    training.follow(started, caller, as_json=as_json)
+
+
 @rollouts.command("list")
 def list_rollouts(
     run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],

@@ -51,7 +51,9 @@ def show(run: str, rollout: str, runs: str, *, full: bool, as_json: bool) -> Non
         shown = f"{judgement['measure']}: {judgement['outcome']}{score}: {judgement['reason']}"
         style = "green" if judgement["outcome"] == "passed" else "yellow"
         console.print(Text(printable(shown), style=style))
-    console.print(Text(f"reward {_reward(record['reward'])}"))
+    taught = record.get("advantage")
+    shown = "" if taught is None else f", advantage {taught:+.2f}"
+    console.print(Text(f"reward {_reward(record['reward'])}{shown}"))
 
 
 def fetch(name: str, *, as_json: bool) -> None:

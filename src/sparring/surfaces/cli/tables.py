@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sparring.contracts.progress import in_words
+
 _BAR = 16
 
 
@@ -26,6 +28,31 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
             console.print(Text(f"{name} could judge none of the rollouts", style="bold red"))
     console.print(_facts(summary))
     _reasons(summary, console)
+    console.print(Text(f"sparring rollout list {summary['run']}", style="dim"), soft_wrap=True)
+
+
+def show_training(summary: dict[str, Any], console: Console) -> None:
+    """What a training showed."""
+    console.print()
+    console.print(Text.assemble((printable(summary["model"]), "bold"), f": {summary['plan']}"))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    last = summary["last"]
+    if last:
+        table.add_row("last step", f"loss {last['loss']:+.3f}, reward {last.get('reward', 0):.3f}")
+        for name, rate in last.items():
+            if name.startswith("pass_rate/"):
+                table.add_row(printable(name.removeprefix("pass_rate/")), f"{rate:.1%} passed")
+    for row in summary["validation"]:
+        rate = f"reward {row['reward']:.3f} on {row['rollouts']} cases"
+        table.add_row(f"validation at step {row['step']}", rate)
+    table.add_row("time", f"{in_words(summary['seconds'])} for {summary['steps']} steps")
+    for name, link in summary["links"].items():
+        table.add_row(name, Text(printable(link)))
+    console.print(table)
+    weights = summary["best_checkpoint"] or summary["last_checkpoint"]
+    console.print(Text(f"weights: {weights}", style="dim"), soft_wrap=True)
     console.print(Text(f"sparring rollout list {summary['run']}", style="dim"), soft_wrap=True)
 
 

@@ -1,0 +1,37 @@
+"""How far a training has come, as its heartbeat says it, in words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def headline(beat: Mapping[str, Any]) -> str:
+    """Loss, reward, pass rates, live groups, speed and time left, on one line."""
+    row = beat.get("metrics") or {}
+    parts = []
+    if row.get("loss") is not None:
+        parts.append(f"loss {row['loss']:+.3f}")
+    if row.get("reward") is not None:
+        parts.append(f"reward {row['reward']:.2f}")
+    for name, rate in row.items():
+        if name.startswith("pass_rate/") and rate is not None:
+            parts.append(f"{name.removeprefix('pass_rate/')} {rate:.0%}")
+    if row.get("live_groups") is not None:
+        parts.append(f"live groups {row['live_groups']:.0%}")
+    if row.get("tokens_per_second"):
+        parts.append(f"{row['tokens_per_second']:.0f} tok/s")
+    if beat.get("validation") is not None:
+        parts.append(f"validation {beat['validation']:.2f}")
+    if beat.get("seconds_left") is not None:
+        parts.append(f"{in_words(beat['seconds_left'])} left")
+    return " · ".join(parts)
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

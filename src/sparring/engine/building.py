@@ -1,0 +1,179 @@
+"""Putting one training together on this rank: model, trainer, policy, practice."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from agents import Agent
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import SparringError
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import TokenPolicy
+from sparring.contracts.training import TrainSettings
+from sparring.engine.checkpoints import Checkpoints, Identity
+from sparring.engine.configuration import grpo_config, uses_autocast
+from sparring.engine.grpo import Hooks, PolicyTrainer
+from sparring.engine.loading import Loaded
+from sparring.engine.ranks import Launched
+from sparring.engine.vllm_sampler import VllmSampler
+from sparring.learning.batches import BatchPlan, solve
+from sparring.learning.practice import Plays, Practice, Vocabulary
+from sparring.measures import MeasureSet
+from sparring.player import Player
+from sparring.player.own_rollouts import FunctionPlayer, RolloutFunction
+from sparring.player.player import ContextFactory
+from sparring.policies.transformers_policy import TransformersPolicy
+from sparring.run_folder import RunFolder
+from sparring.suites import Suite
+
+_VALIDATION_CASES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TrainWork:
+    """Everything a training needs, already loaded."""
+
+    agent: Agent[Any]
+    suite: Suite
+    measures: MeasureSet
+    settings: TrainSettings
+    loaded: Loaded
+    context: ContextFactory | None = None
+    rollout_function: RolloutFunction | None = None
+    optimizers: tuple[Any, Any] = (None, None)
+    code_digest: str = ""
+
+    def validation_cases(self) -> int:
+        """How many validation cases are played; none where the split is too small to tell."""
+        wanted = self.settings.validation_cases
+        if wanted == 0:
+            return 0
+        try:
+            self.suite.require(Split.VALIDATION)
+        except SparringError:
+            if wanted is None:
+                return 0
+            raise
+        return min(wanted or _VALIDATION_CASES, self.suite.size(Split.VALIDATION))
+
+    def limits(self) -> Limits:
+        return Limits(
+            in_flight=self.settings.in_flight,
+            tool_rounds=self.settings.tool_rounds,
+            completion_tokens=self.settings.max_completion_length,
+            rollout_seconds=self.settings.rollout_seconds,
+            tool_seconds=self.settings.tool_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A training that is ready to go."""
+
+    trainer: PolicyTrainer
+    practice: Practice
+    policy: TokenPolicy
+    checkpoints: Checkpoints
+    plan: BatchPlan
+
+
+def plan_batches(work: TrainWork, world_size: int) -> BatchPlan:
+    engine = work.settings.engine
+    return solve(
+        work.settings,
+        training_cases=work.suite.size(Split.TRAINING),
+        world_size=world_size,
+        num_iterations=int(engine.get("num_iterations", 1)),
+        steps_per_generation=engine.get("steps_per_generation"),
+    )
+
+
+def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) -> Built:
+    """Everything in place; nothing played yet."""
+    from datasets import Dataset
+
+    plan = plan_batches(work, launched.world_size)
+    codec = work.loaded.codec()
+    identity = Identity(work.suite.digest, work.code_digest, codec.digest, launched.world_size)
+    checkpoints = Checkpoints(
+        folder.checkpoints, identity, boundary=plan.boundary, kept=work.settings.checkpoints_kept
+    )
+    config = grpo_config(work.settings, plan, folder.path / "engine", sorted(codec.stop_ids))
+    with _quiet():
+        trainer = PolicyTrainer(
+            hooks=hooks,
+            checkpoints=checkpoints,
+            plan=plan,
+            model=work.loaded.model,
+            args=config,
+            train_dataset=Dataset.from_dict({"prompt": work.suite.case_ids(Split.TRAINING)}),
+            processing_class=work.loaded.tokenizer,
+            peft_config=work.loaded.peft,
+            optimizers=work.optimizers,
+        )
+    policy, after_playing = _policy(trainer, work)
+    practice = Practice(
+        folder,
+        _player(work, policy),
+        work.measures,
+        work.settings,
+        vocabulary=Vocabulary(trainer.model.config.get_text_config().vocab_size, codec.end_of_turn),
+        find_case=work.suite.finder(Split.TRAINING),
+        validation=_validation(work),
+        place=launched.place,
+    )
+    trainer.begin(practice, world_size=launched.world_size, after_playing=after_playing)
+    return Built(trainer, practice, policy, checkpoints, plan)
+
+
+def _policy(trainer: PolicyTrainer, work: TrainWork) -> tuple[TokenPolicy, Callable[[], None]]:
+    """Who samples, and what has to happen when a rank is done playing."""
+    if not trainer.use_vllm:
+        policy = TransformersPolicy(
+            trainer.model,
+            work.loaded.tokenizer,
+            name=work.loaded.name,
+            family=work.loaded.family,
+            autocast=torch.bfloat16 if uses_autocast(work.settings) else None,
+        )
+        return policy, lambda: None
+
+    def anybody_busy(busy: bool) -> bool:
+        told = torch.tensor([float(busy)], device=trainer.accelerator.device)
+        return bool(trainer.accelerator.gather(told).sum() > 0)
+
+    sampler = VllmSampler(trainer.vllm_generation, work.loaded.codec(), anybody_busy)
+    return sampler, sampler.finish_round
+
+
+def _player(work: TrainWork, policy: TokenPolicy) -> Plays:
+    if work.rollout_function is not None:
+        return FunctionPlayer(work.rollout_function, policy, work.limits())
+    return Player(
+        work.agent,
+        policy,
+        limits=work.limits(),
+        temperature=work.settings.temperature,
+        context=work.context,
+    )
+
+
+def _validation(work: TrainWork) -> Sequence[Any]:
+    count = work.validation_cases()
+    return list(work.suite.cases(Split.VALIDATION, count)) if count else []
+
+
+class _quiet(warnings.catch_warnings):  # noqa: N801 - reads as a statement
+    """Without TRL's word on its own seam being experimental; a contract test watches it."""
+
+    def __enter__(self) -> Any:
+        entered = super().__enter__()
+        warnings.filterwarnings("ignore", message=".*rollout_func.*")
+        logging.getLogger("trl").setLevel(logging.ERROR)
+        return entered

@@ -1,0 +1,96 @@
+"""What a training tells while it runs: metrics, heartbeat, trackers. On rank 0 only."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import append_line, write_json
+from sparring.trackers import Trackers
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+_BEAT_SECONDS = 1.0
+_RECENT_STEPS = 10
+
+
+class Reporter:
+    """Writes one row per step, and a heartbeat with progress inside of steps."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        steps: int,
+        trackers: Trackers,
+        *,
+        attempt: int = 1,
+        tokens_drawn: Callable[[], int] = lambda: 0,
+        on_progress: OnProgress = lambda _: None,
+    ) -> None:
+        self._folder = folder
+        self._steps = steps
+        self._trackers = trackers
+        self._attempt = attempt
+        self._tokens_drawn = tokens_drawn
+        self._on_progress = on_progress
+        self._beat: dict[str, Any] = {"step": 0, "steps": steps, "metrics": {}}
+        self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
+        self._last = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._keep_beating, daemon=True)
+
+    def begin(self, step: int) -> None:
+        self._beat["step"] = step
+        self._last = time.monotonic()
+        self._thread.start()
+
+    def step(self, step: int, row: Mapping[str, Any]) -> None:
+        """An optimizer step is done."""
+        now = time.monotonic()
+        self._durations.append((now - self._last) / max(1, step - self._beat["step"]))
+        self._last = now
+        mean = sum(self._durations) / len(self._durations)
+        told = {**row, "seconds": round(self._durations[-1], 3)}
+        self._write(step, told)
+        self._beat |= {
+            "step": step,
+            "metrics": told,
+            "seconds_left": round(mean * (self._steps - step), 1),
+        }
+        self._on_progress(self._beat)
+        self._write_beat()
+
+    def validation(self, step: int, figures: Mapping[str, Any]) -> None:
+        self._write(step, {f"validation/{name}": value for name, value in figures.items()})
+        self._beat["validation"] = figures.get("reward")
+        self._on_progress(self._beat)
+        self._last = time.monotonic()  # a validation is no step
+
+    def end(self) -> None:
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2 * _BEAT_SECONDS)
+        self._write_beat()
+        self._trackers.finish()
+
+    def _write(self, step: int, row: Mapping[str, Any]) -> None:
+        append_line(self._folder.metrics, {"attempt": self._attempt, "step": step, **row})
+        self._trackers.log(step, row)
+
+    def _keep_beating(self) -> None:
+        while not self._done.wait(_BEAT_SECONDS):
+            self._write_beat()
+
+    def _write_beat(self) -> None:
+        beat = {
+            "format": 1,
+            "pid": os.getpid(),
+            "time": time.time(),
+            "tokens_drawn": self._tokens_drawn(),
+            **self._beat,
+        }
+        write_json(self._folder.heartbeat, beat, durable=False)

@@ -1,0 +1,90 @@
+"""From a rollout to the row that is learned from, checked.
+
+A row that must not teach keeps its tokens and gets an all-zero mask and no reward: it then
+moves neither the policy, nor the statistics of its group, nor the count of tokens that
+normalises the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparring.contracts.errors import Untrainable
+from sparring.contracts.rollouts import Rollout, TokenKind, TokenRow
+
+_ROUNDING = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRow:
+    """What an engine gets of a rollout. `mask` and `logprobs` run along `completion`."""
+
+    prompt: array[int]
+    completion: array[int]
+    mask: bytes
+    logprobs: array[float]
+    reward: float | None
+
+
+def learning_row(
+    rollout: Rollout, *, end_of_turn: int, vocabulary: int, masks_truncated: bool
+) -> LearningRow:
+    """The row of one rollout; refused where it has several, or where a row is not sound."""
+    row = _only_row(rollout)
+    if row is None:
+        nothing = array("i", [end_of_turn])
+        return LearningRow(nothing, nothing, b"\x00", array("f", [0.0]), None)
+    check_row(row, vocabulary, rollout.id)
+    start = row.spans[0].length
+    mask = row.mask()[start:]
+    teaches = rollout.reward is not None and not (masks_truncated and rollout.is_truncated)
+    return LearningRow(
+        prompt=row.ids[:start],
+        completion=row.ids[start:],
+        mask=mask if teaches else bytes(len(mask)),
+        logprobs=_spread(row.logprobs, mask),
+        reward=rollout.reward if teaches else None,
+    )
+
+
+def check_row(row: TokenRow, vocabulary: int, where: str) -> None:
+    """Refuse a row that cannot be what a model sampled, whoever made it."""
+    if problem := _problem(row, vocabulary):
+        raise Untrainable(f"rollout {where} cannot be learned from: {problem}")
+
+
+def _problem(row: TokenRow, vocabulary: int) -> str:
+    if not row.spans or row.spans[0].kind is not TokenKind.PROMPT or not row.spans[0].length:
+        return "its row does not begin with a prompt"
+    if sum(span.length for span in row.spans) != len(row.ids):
+        return f"its spans do not add up to its {len(row.ids)} tokens"
+    sampled = sum(span.length for span in row.spans if span.kind is TokenKind.SAMPLED)
+    if not sampled:
+        return "none of its tokens was sampled"
+    if sampled != len(row.logprobs):
+        return f"it has {sampled} sampled tokens and {len(row.logprobs)} log-probabilities"
+    if min(row.ids) < 0 or max(row.ids) >= vocabulary:
+        return f"it has token ids outside of the vocabulary of {vocabulary}"
+    if not all(math.isfinite(value) and value <= _ROUNDING for value in row.logprobs):
+        return "it has log-probabilities that are not finite, or above zero"
+    return ""
+
+
+def _only_row(rollout: Rollout) -> TokenRow | None:
+    if len(rollout.rows) > 1:
+        agents = ", ".join(dict.fromkeys(row.agent for row in rollout.rows))
+        raise Untrainable(
+            f"rollout {rollout.id} has {len(rollout.rows)} rows (of {agents}), and learning takes "
+            "one: train an agent without handoffs, agents as tools and history filters, and with "
+            "instructions that stay the same within a rollout"
+        )
+    return rollout.rows[0] if rollout.rows else None
+
+
+def _spread(logprobs: Sequence[float], mask: bytes) -> array[float]:
+    """One number per token of the completion, 0 where nothing was sampled."""
+    given = iter(logprobs)
+    return array("f", [next(given) if sampled else 0.0 for sampled in mask])

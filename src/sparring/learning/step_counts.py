@@ -1,0 +1,127 @@
+"""What the rollouts of a step showed, as sums that ranks can add up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from sparring.contracts.rollouts import Ending, Rollout
+
+
+@dataclass(slots=True)
+class StepCounts:
+    """Additive counts, and extremes. Small whatever the number of rollouts."""
+
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    lows: dict[str, float] = field(default_factory=dict)
+    highs: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, rollouts: Sequence[Rollout], group: int, seconds: float = 0.0, world_size: int = 1
+    ) -> StepCounts:
+        """Counts of whole groups: `group` rollouts of one case stand together."""
+        counts = cls()
+        for rollout in rollouts:
+            counts._add(rollout)
+        for start in range(0, len(rollouts) if group > 1 else 0, group):
+            teaching = [
+                each for each in rollouts[start : start + group] if each.advantage is not None
+            ]
+            rewards = [each.reward for each in teaching if each.reward is not None]
+            counts.sums["groups"] += 1
+            counts.sums["live_groups"] += len(rewards) > 1 and max(rewards) > min(rewards)
+        counts.sums["play_seconds"] = seconds / world_size  # ranks play at the same time
+        return counts
+
+    @classmethod
+    def merged(cls, parts: Iterable[StepCounts]) -> StepCounts:
+        whole = cls()
+        for part in parts:
+            for name, value in part.sums.items():
+                whole.sums[name] += value
+            for name, value in part.lows.items():
+                whole.lows[name] = min(value, whole.lows.get(name, value))
+            for name, value in part.highs.items():
+                whole.highs[name] = max(value, whole.highs.get(name, value))
+        return whole
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        return {"sums": dict(self.sums), "lows": self.lows, "highs": self.highs}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, dict[str, float]]) -> StepCounts:
+        return cls(defaultdict(float, value["sums"]), dict(value["lows"]), dict(value["highs"]))
+
+    def metrics(self) -> dict[str, float]:
+        """Shares and means, with the names they have in metrics.jsonl and in trackers."""
+        if not self.sums["rollouts"]:
+            return {}
+        return {name: value for name, value in self._figures().items() if value is not None}
+
+    def _figures(self) -> dict[str, float | None]:
+        rollouts = self.sums["rollouts"]
+        scored, sampled = self.sums["scored"], self.sums["sampled_tokens"]
+        seconds = self.sums["play_seconds"]
+        return {
+            **self._spread("reward", scored),
+            **self._spread("advantage", self.sums["with_advantage"]),
+            **self._pass_rates(),
+            "live_groups": self._share("live_groups", self.sums["groups"]),
+            "rollouts": int(rollouts),
+            "unscored": (rollouts - scored) / rollouts,
+            "truncated": self.sums["truncated"] / rollouts,
+            "parse_rate": self.sums["parsed"] / rollouts,
+            "call_rate": self.sums["with_a_call"] / rollouts,
+            "tool_failures": self._share("failed_calls", self.sums["calls"]),
+            "completion_tokens": sampled / rollouts,
+            "sampled_tokens": int(sampled),
+            "tokens_per_second": sampled / seconds if seconds else None,
+        }
+
+    def _spread(self, name: str, count: float) -> dict[str, float | None]:
+        return {
+            name: self._share(name, count),
+            f"{name}_min": self.lows.get(name),
+            f"{name}_max": self.highs.get(name),
+        }
+
+    def _pass_rates(self) -> dict[str, float | None]:
+        names = [name.removeprefix("judged/") for name in self.sums if name.startswith("judged/")]
+        return {
+            f"pass_rate/{name}": self._share(f"correct/{name}", self.sums[f"judged/{name}"])
+            for name in sorted(names)
+        }
+
+    def _share(self, name: str, count: float) -> float | None:
+        return self.sums[name] / count if count else None
+
+    def _add(self, rollout: Rollout) -> None:
+        calls = rollout.tool_calls
+        for name, value in (
+            ("rollouts", 1),
+            ("scored", rollout.reward is not None),
+            ("truncated", rollout.is_truncated),
+            ("parsed", rollout.ending is not Ending.UNPARSABLE_CALL),
+            ("with_a_call", bool(calls)),
+            ("calls", len(calls)),
+            ("failed_calls", sum(call.failure is not None for call in calls)),
+            ("sampled_tokens", rollout.tokens.sampled),
+        ):
+            self.sums[name] += value
+        self._add_value("reward", rollout.reward)
+        if rollout.advantage is not None:
+            self.sums["with_advantage"] += 1
+        self._add_value("advantage", rollout.advantage)
+        for judgement in rollout.judgements:
+            if (correct := judgement.is_correct) is not None:
+                self.sums[f"judged/{judgement.measure}"] += 1
+                self.sums[f"correct/{judgement.measure}"] += correct
+
+    def _add_value(self, name: str, value: float | None) -> None:
+        if value is None:
+            return
+        self.sums[name] += value
+        self.lows[name] = min(value, self.lows.get(name, value))
+        self.highs[name] = max(value, self.highs.get(name, value))

@@ -1,0 +1,87 @@
+"""Per-rollout worlds: objects whose declared methods are tools for the time of one rollout.
+
+Only what is declared becomes a tool. A world is what the context factory returns; measures
+see it, in its final state, as `rollout.world`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from agents import FunctionTool, ModelBehaviorError
+from agents.function_schema import FuncSchema, function_schema
+from agents.tool_context import ToolContext
+from pydantic import ValidationError
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_DECLARED = "_sparring_tool"
+_SCHEMAS: WeakKeyDictionary[type, tuple[tuple[str, FuncSchema], ...]] = WeakKeyDictionary()
+
+
+def tool(method: Method) -> Method:
+    """Declare a method of a world as a tool; its docstring and types make the schema."""
+    setattr(method, _DECLARED, True)
+    return method
+
+
+def world_tools(world: Any) -> list[FunctionTool]:
+    """The tools of one world, bound to it."""
+    return [_bound(name, schema, world) for name, schema in _declared(type(world))]
+
+
+def _declared(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
+    """Schemas are read from the class once, not for every rollout."""
+    if kind not in _SCHEMAS:
+        _SCHEMAS[kind] = _read(kind)
+    return _SCHEMAS[kind]
+
+
+def _read(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
+    return tuple(
+        (name, function_schema(_without_self(method), name_override=name))
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if getattr(method, _DECLARED, False)
+    )
+
+
+def _without_self(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method as a plain function, for the SDK to read: `self` is not the model's to give."""
+    signature = inspect.signature(method)
+    rest = list(signature.parameters.values())[1:]
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    plain.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+    plain.__annotations__ = dict(inspect.get_annotations(method, eval_str=True))
+    plain.__doc__, plain.__name__ = method.__doc__, method.__name__
+    return plain
+
+
+def _bound(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
+    method = getattr(world, name)
+
+    async def invoke(_: ToolContext[Any], arguments: str) -> Any:
+        try:
+            given = schema.params_pydantic_model(**json.loads(arguments or "{}"))
+        except (ValidationError, ValueError, TypeError) as error:
+            raise ModelBehaviorError(f"arguments of {name} do not fit: {error}") from error
+        args, kwargs = schema.to_call_args(given)
+        if inspect.iscoroutinefunction(method):
+            return await method(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, partial(method, *args, **kwargs))
+
+    return FunctionTool(
+        name=name,
+        description=schema.description or "",
+        params_json_schema=schema.params_json_schema,
+        on_invoke_tool=invoke,
+        strict_json_schema=schema.strict_json_schema,
+    )

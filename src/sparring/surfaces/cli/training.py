@@ -1,0 +1,143 @@
+"""`sparring train`: start, follow, show."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+from sparring.contracts.errors import InvalidInput, RunFailed
+from sparring.contracts.progress import headline
+from sparring.operations.evaluating import RunQuery, Status, run_status, stop_run
+from sparring.operations.operation import Caller
+from sparring.operations.starting import Started
+from sparring.operations.training import (
+    ResumeTrain,
+    StartTrain,
+    join_train,
+    resume_train,
+    start_train,
+    train_summary,
+)
+from sparring.runs.local import WORKER_LOST, RunState, has_ended
+from sparring.surfaces.cli.tables import show_training
+
+
+def settings_from(given: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
+    """Options that were given, and `--set NAME=VALUE`, where `a.b=c` goes into a table."""
+    settings = {name: value for name, value in given.items() if value is not None}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise InvalidInput(f"--set wants NAME=VALUE, as in lora.r=8; got {assignment!r}")
+        table, dot, key = name.strip().partition(".")
+        if dot:
+            settings[table] = {**_table(settings.get(table)), key: _value(text)}
+        else:
+            settings[table] = _value(text)
+    return settings
+
+
+def start(request: dict[str, Any], caller: Caller) -> Started:
+    if request["target"] is None:
+        raise InvalidInput("say what to train: sparring train FILE:NAME, or --resume RUN")
+    return start_train(StartTrain.model_validate(request), caller)
+
+
+def resume(run: str, accept_changes: bool, caller: Caller) -> Started:
+    return resume_train(ResumeTrain(run=run, accept_changes=accept_changes), caller)
+
+
+def join(run: str, caller: Caller) -> Started:
+    return join_train(RunQuery(run=run), caller)
+
+
+def follow(started: Started, caller: Caller, *, as_json: bool) -> None:
+    """Wait for the run, with progress; Ctrl-C stops it after the step, with a checkpoint."""
+    console = Console(stderr=True)
+    console.print(Text.assemble("run ", (started.run, "bold")), soft_wrap=True)
+    query = RunQuery(run=started.run)
+    try:
+        status = _wait(query, caller, started.pid, console)
+    except KeyboardInterrupt:
+        console.print("stopping after this step, with a checkpoint…")
+        stop_run(query, caller)
+        status = _wait(query, caller, started.pid, console)
+    if status.state is not RunState.COMPLETED:
+        _give_up(status, started)
+    summary = train_summary(query, caller).summary
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        show_training(summary, Console())
+
+
+def _wait(query: RunQuery, caller: Caller, pid: int | None, console: Console) -> Status:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[news]}"),
+    )
+    shown = -1
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("loading", total=None, news="")
+        while True:
+            gone = pid is not None and has_ended(pid)
+            status = run_status(query, caller)
+            if (beat := status.progress) and "steps" in beat:
+                tokens = f"{beat['tokens_drawn']:,} tokens sampled"
+                news = headline(beat) or f"{tokens}, playing the first step"
+                bar.update(
+                    task,
+                    description="training",
+                    total=beat["steps"],
+                    completed=beat["step"],
+                    news=news,
+                )
+                if beat["step"] > shown and beat["metrics"]:
+                    shown = beat["step"]
+                    line = f"step {beat['step']}/{beat['steps']} · {headline(beat)}"
+                    console.print(line, soft_wrap=True, highlight=False)
+            if gone or _is_over(status, pid):
+                return status
+            time.sleep(0.2)
+
+
+def _is_over(status: Status, pid: int | None) -> bool:
+    """A gang that lost a process is started again, so only its starter's end is the end."""
+    if status.state in (RunState.STARTING, RunState.RUNNING):
+        return False
+    return not (pid is not None and status.kind == WORKER_LOST)
+
+
+def _give_up(status: Status, started: Started) -> NoReturn:
+    beat = status.progress or {}
+    message = status.message or f"the worker ended without a word; see {started.log}"
+    if beat.get("step"):
+        message += f"\n`sparring train --resume {started.run}` goes on from its newest checkpoint"
+    raise RunFailed(message, status.kind or "RunFailed", status.exit_code or 100)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,67 @@
+"""A training that a spec describes, in a worker's process; one of a gang where it has ranks."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from sparring.contracts.cases import Split
+from sparring.contracts.training import TrainSpec
+from sparring.engine.building import TrainWork
+from sparring.engine.configuration import check
+from sparring.engine.loading import load
+from sparring.engine.ranks import Launched
+from sparring.environments.environment import load_environment, read_parts
+from sparring.measures import MeasureSet
+from sparring.player.trainability import refuse_several_rows, refuse_untrainable
+from sparring.run_folder import RunFolder
+from sparring.worker.training import Training
+
+
+def train_environment(
+    folder: RunFolder, spec_as_read: dict[str, Any], *, accept_changes: bool
+) -> str:
+    """Train; returns "completed" or "stopped". What can be refused is refused before a model
+    is loaded for minutes."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    spec = TrainSpec.model_validate(spec_as_read)
+    launched = Launched.here()
+    launched.require(spec.world_size)
+    check(spec.settings)
+    training = Training(
+        folder,
+        _load(spec),
+        launched,
+        should_stop=stop.is_set,
+        accept_changes=accept_changes,
+    )
+    training.run()
+    return "stopped" if training.stopped else "completed"
+
+
+def _load(spec: TrainSpec) -> TrainWork:
+    environment = load_environment(spec.target)
+    parts = read_parts(environment)
+    refuse_untrainable(parts.agent)
+    refuse_several_rows(parts.agent)
+    measures = MeasureSet.of(
+        parts.measures, environment.weights, seconds=spec.settings.measure_seconds
+    )
+    parts.suite.require(Split.TRAINING)
+    return TrainWork(
+        agent=parts.agent,
+        suite=parts.suite,
+        measures=measures,
+        settings=spec.settings,
+        loaded=load(
+            spec.policy,
+            spec.settings,
+            agent_model=parts.agent.model,
+            declared=environment.family,
+        ),
+        context=environment.context,
+        code_digest=spec.code_digest,
+    )

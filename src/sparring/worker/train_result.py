@@ -1,0 +1,120 @@
+"""What a training hands back: figures, weights, and the agent with the better model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from agents import Agent, RunConfig, Runner
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.policies import Sampling, TokenPolicy
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.training import TrainSettings
+from sparring.player.loops import run_in_own_loop
+from sparring.player.policy_model import PolicyModel
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+from sparring.run_folder.records import from_record
+from sparring.run_folder.rollout_log import GangLog
+from sparring.worker.training import read_history
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The end of a training, in the process that did it."""
+
+    folder: RunFolder
+    summary: Mapping[str, Any]
+    agent: Agent[Any]
+    model: Any
+    tokenizer: Any
+    policy: TokenPolicy
+    settings: TrainSettings
+
+    @property
+    def run(self) -> str:
+        return self.folder.id
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """One row of metrics per step."""
+        return read_history(self.folder)
+
+    @property
+    def final_loss(self) -> float | None:
+        loss: float | None = self.summary["last"].get("loss")
+        return loss
+
+    @property
+    def best(self) -> Path | None:
+        """The checkpoint with the highest validation score; None without validation."""
+        found = self.summary["best_checkpoint"]
+        return Path(found) if found else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.run}: {self.summary['steps']} steps in {self.summary['seconds']:.0f} s"]
+        for row in self.summary["validation"]:
+            lines.append(f"  validation reward at step {row['step']}: {row['reward']:.3f}")
+        return "\n".join(lines)
+
+    def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
+        """The agent with the trained model in it, for the SDK's `Runner`."""
+        chosen = sampling or Sampling(
+            self.settings.temperature, self.settings.max_completion_length
+        )
+        return self.agent.clone(model=PolicyModel(self.policy, chosen))
+
+    def generate(
+        self,
+        prompt: str | list[Any],
+        *,
+        max_new_tokens: int = 256,
+        temperature: float = 0.7,
+        repetition_penalty: float = 1.2,
+        context: Any = None,
+    ) -> str:
+        """The trained agent's answer, with its tools and instructions; thinking left out."""
+        self.model.eval()
+        agent = self.trained_agent(Sampling(temperature, max_new_tokens, repetition_penalty))
+        turns = self.settings.tool_rounds + 1
+        quiet = RunConfig(tracing_disabled=True)
+        played = run_in_own_loop(
+            Runner.run(agent, prompt, context=context, max_turns=turns, run_config=quiet)
+        )
+        return str(played.final_output)
+
+    def save(self, folder: str | Path, *, merged: bool = False) -> Path:
+        """Weights, tokenizer and settings. Of LoRA the adapter, or, `merged`, a whole model."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        model = self.model
+        if merged:
+            if not hasattr(model, "merge_and_unload"):
+                raise InvalidInput("there is no adapter to merge: save() writes the whole model")
+            model = _merged(model)
+        model.save_pretrained(place)
+        self.tokenizer.save_pretrained(place)
+        write_json(place / "sparring.json", {"run": self.run, **_plain(self.settings)})
+        return place
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Every rollout that was learned from, read from disk one at a time."""
+        log = GangLog(self.folder.rollouts_of_all_ranks())
+        for record in log.records(0, len(log)):
+            yield from_record(record)
+
+
+def _merged(model: Any) -> Any:
+    """A whole model with the adapter in its weights; the one that was trained stays as it is."""
+    import copy
+
+    return copy.deepcopy(model).merge_and_unload()
+
+
+def _plain(settings: TrainSettings) -> dict[str, Any]:
+    return {"settings": json.loads(settings.model_dump_json())}

@@ -1,0 +1,207 @@
+"""A run of kind train: learn, checkpoint, validate, report; on each rank of a gang.
+
+Rank 0 writes metrics, events and checkpoints; every rank appends its own rollout shard.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+
+from sparring.contracts.cases import Split
+from sparring.contracts.specs import FORMAT
+from sparring.engine.building import Built, TrainWork, build
+from sparring.engine.grpo import Hooks
+from sparring.engine.ranks import Launched
+from sparring.learning.parity import Parity
+from sparring.learning.reporting import OnProgress, Reporter
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
+from sparring.run_folder.files import read_lines, write_json
+from sparring.trackers import Trackers
+from sparring.trackers.trackers import TrackedRun
+from sparring.worker.holding import report_event
+
+
+class Training:
+    """One attempt at one training, on one rank."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        work: TrainWork,
+        launched: Launched | None = None,
+        *,
+        on_progress: OnProgress = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+        accept_changes: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._work = work
+        self._launched = launched or Launched.here()
+        self._accept_changes = accept_changes
+        self._asked_to_stop = should_stop
+        self._on_progress = on_progress
+        work.suite.require(Split.TRAINING)
+        hooks = Hooks(
+            on_step=self._note_step,
+            on_validation=self._note_validation,
+            on_parity=self._note_parity,
+            on_saved=lambda step, path: self._tell("checkpoint", step=step, path=str(path)),
+            should_stop=self._should_stop,
+        )
+        self.built: Built = build(folder, work, self._launched, hooks)
+        self._reporter: Reporter | None = None
+        self._trackers: Trackers | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended because somebody asked it to."""
+        return self.built.trainer.stopped
+
+    def run(self) -> dict[str, Any]:
+        """Go on from the newest checkpoint, or from the beginning, to the end."""
+        started = time.monotonic()
+        found = self._find_checkpoint()
+        step = found.step if found else 0
+        self._tell("inputs", suite=self._work.suite.digest, plan=str(self.built.plan))
+        for note in self.built.plan.notes:
+            self._tell("note", message=note)
+        if found:
+            self._tell("resumed", step=step, path=str(found.path))
+        self._open_reports(step)
+        self.built.practice.resume_at(step)
+        try:
+            self._train(found)
+        finally:
+            self.built.practice.close()
+            if self._reporter is not None:
+                self._reporter.end()
+        return self._sum_up(time.monotonic() - started)
+
+    # ------------------------------------------------------------------ inside
+
+    def _train(self, found: Checkpoint | None) -> None:
+        trainer = self.built.trainer
+        if found is not None and found.step >= self.built.plan.steps:
+            trainer._load_from_checkpoint(str(found.path))  # done already; only hand it back
+            return
+        if trainer.wants_to_stop():  # asked while the model was loading: nothing to save yet
+            trainer.stopped = True
+            return
+        trainer.train(resume_from_checkpoint=str(found.path) if found else None)
+
+    def _find_checkpoint(self) -> Checkpoint | None:
+        """Rank 0 looks and verifies; the others are told."""
+        checkpoints = self.built.checkpoints
+        told: list[Any] = [None]
+        if self._launched.rank == 0:
+            checkpoints.clear_staging()
+            found = checkpoints.newest_verified(accept_changes=self._accept_changes)
+            told = [found.step if found else None]
+        if self._launched.world_size > 1:
+            broadcast_object_list(told)
+        if told[0] is None:
+            return None
+        return next(each for each in checkpoints.all() if each.step == told[0])
+
+    def _should_stop(self) -> bool:
+        asked_by_file = self._launched.rank == 0 and self._folder.stop_request.exists()
+        return asked_by_file or self._asked_to_stop()
+
+    # ------------------------------------------------------------------ telling
+
+    def _open_reports(self, step: int) -> None:
+        if self._launched.rank != 0:
+            return
+        settings = self._work.settings
+        tracked = TrackedRun(
+            name=settings.run_name or self._folder.id,
+            project=settings.project or "sparring",
+            entity=settings.entity,
+            folder=self._folder.path,
+            settings=settings.model_dump(mode="json"),
+        )
+        self._trackers = Trackers(settings.report_to, tracked, self._warn)
+        if links := self._trackers.links():
+            self._tell("links", **links)
+        self._reporter = Reporter(
+            self._folder,
+            self.built.plan.steps,
+            self._trackers,
+            attempt=sum(
+                event.get("event") == "started" for event in read_lines(self._folder.events)
+            ),
+            tokens_drawn=lambda: int(getattr(self.built.policy, "tokens_drawn", 0)),
+            on_progress=self._on_progress,
+        )
+        self._reporter.begin(step)
+
+    def _note_step(self, step: int, row: dict[str, Any]) -> None:
+        if self._reporter is not None:
+            self._reporter.step(step, row)
+
+    def _note_validation(self, step: int, figures: dict[str, Any]) -> None:
+        if self._reporter is not None:
+            self._reporter.validation(step, figures)
+
+    def _note_parity(self, parity: Parity) -> None:
+        self._tell("parity", message=str(parity), **asdict(parity))
+
+    def _warn(self, message: str) -> None:
+        self._tell("warning", message=message)
+        print(f"warning: {message}", flush=True)
+
+    def _tell(self, event: str, **data: Any) -> None:
+        if self._launched.rank == 0:
+            report_event(self._folder, event, **data)
+
+    def _sum_up(self, seconds: float) -> dict[str, Any]:
+        history = read_history(self._folder)
+        validated = [row for row in history if row.get("validation/reward") is not None]
+        there = list_checkpoints(self._folder.checkpoints)
+        best = best_of(there)
+        steps = [row for row in history if "loss" in row]
+        summary = {
+            "format": FORMAT,
+            "kind": "train",
+            "run": self._folder.id,
+            "model": self._work.loaded.name,
+            "steps": self.built.trainer.state.global_step,
+            "planned_steps": self.built.plan.steps,
+            "plan": str(self.built.plan),
+            "seconds": round(seconds, 1),
+            "last": steps[-1] if steps else {},
+            "validation": [
+                {
+                    "step": row["step"],
+                    **{
+                        name.removeprefix("validation/"): value
+                        for name, value in row.items()
+                        if name.startswith("validation/")
+                    },
+                }
+                for row in validated[:1] + validated[1:][-1:]
+            ],
+            "last_checkpoint": str(there[-1].path) if there else None,
+            "best_checkpoint": str(best.path) if best else None,
+            "links": self._trackers.links() if self._trackers else {},
+        }
+        if self._launched.rank == 0:
+            write_json(self._folder.summary, summary)
+        return summary
+
+
+def read_history(folder: RunFolder) -> list[dict[str, Any]]:
+    """One row per step, the newest attempt's where a step was done again."""
+    rows: dict[int, dict[str, Any]] = {}
+    for line in read_lines(folder.metrics):
+        row = rows.setdefault(line["step"], {})
+        if row.get("attempt", line["attempt"]) != line["attempt"]:
+            row.clear()
+        row |= line
+    return [rows[step] for step in sorted(rows)]
