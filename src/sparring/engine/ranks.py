@@ -16,7 +16,6 @@ class Launched:
     rank: int
     local_rank: int
     world_size: int
-    restarts: int
 
     @classmethod
     def here(cls) -> Launched:
@@ -27,7 +26,6 @@ class Launched:
             rank=number("RANK", 0),
             local_rank=number("LOCAL_RANK", 0),
             world_size=number("WORLD_SIZE", 1),
-            restarts=number("TORCHELASTIC_RESTART_COUNT", 0),
         )
 
     @property

@@ -20,9 +20,6 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 from sparring.run_folder.ids import is_plain_name, is_run_of
 
-_RESTARTS = 3
-WORKER_LOST = "WorkerLost"
-
 
 class RunState(StrEnum):
     STARTING = "starting"
@@ -87,14 +84,17 @@ def start_worker(folder: RunFolder, *, accept_changes: bool = False) -> subproce
 
 
 def _gang_of(folder: RunFolder) -> list[str]:
-    """What goes before the worker to have it started several times. torchrun restarts all of
-    them from the newest checkpoint when one is lost."""
+    """What goes before the worker to have it started several times.
+
+    When a rank is lost, torchrun ends the others. Its own restarts stay off: meeting again over
+    the old store hangs now and then (gloo, torch 2.13); a new gang meets over a new one.
+    """
     spec = folder.read_spec()
     processes, nodes = int(spec.get("processes", 1)), int(spec.get("nodes", 1))
     if processes * nodes == 1:
         return []
     gang = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    gang += ["--max-restarts", str(_RESTARTS)]
+    gang += ["--max-restarts", "0"]
     if nodes == 1:
         return [*gang, "--standalone"]
     meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", spec["rendezvous"], "--rdzv-id", folder.id]
@@ -126,7 +126,10 @@ def status_of(folder: RunFolder) -> RunStatus:
     is_alive = is_held(folder)  # asked first: a worker that ends meanwhile has said why
     last: dict[str, Any] = {}
     for event in read_lines(folder.events):
-        if event.get("event") in ("started", "stopped", "completed", "failed"):
+        name = event.get("event")
+        if last.get("event") == "failed" and name != "started":
+            continue  # of a gang, the first rank to fail has the cause; the others are ended
+        if name in ("started", "stopped", "completed", "failed"):
             last = event
     progress = read_json(folder.heartbeat) if folder.heartbeat.is_file() else None
     name, pid = last.get("event"), last.get("pid")
@@ -147,7 +150,7 @@ def status_of(folder: RunFolder) -> RunStatus:
     if name is None:
         return RunStatus(RunState.STARTING)
     message = f"its process ended without a word; see {folder.log(folder.attempts())}"
-    return RunStatus(RunState.FAILED, message, 100, WORKER_LOST, progress=progress)
+    return RunStatus(RunState.FAILED, message, 100, "RunFailed", progress=progress)
 
 
 def ask_to_stop(pid: int) -> None:

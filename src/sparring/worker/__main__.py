@@ -19,9 +19,8 @@ from typing import Any, NoReturn
 from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
 from sparring.contracts.specs import EvalSpec
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_lines
 from sparring.worker.evaluation import Evaluation, EvalWork
-from sparring.worker.holding import alone, report_event
+from sparring.worker.holding import alone, report_event, wait_until_held
 
 STOPPED = 103
 
@@ -30,14 +29,14 @@ def main(path: str, *, accept_changes: bool = False) -> int:
     folder = RunFolder(Path(path))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    rank, restarts = (int(os.environ.get(name, 0)) for name in _TOLD_BY_TORCHRUN)
-    if restarts and _has_failed(folder):
-        return 0  # a failure with a cause is not mended by starting again
+    rank = int(os.environ.get("RANK", 0))
     holding: AbstractContextManager[None] = alone(folder) if rank == 0 else nullcontext()
     try:
         with holding:
             if rank == 0:
                 report_event(folder, "started", pid=os.getpid(), attempt=folder.attempts())
+            else:
+                wait_until_held(folder)
             return _attempt(folder, rank, accept_changes)
     except SparringError as error:
         print(error, file=sys.stderr)
@@ -127,7 +126,6 @@ def _train(folder: RunFolder, spec: dict[str, Any], accept_changes: bool) -> str
 
 # ------------------------------------------------------------------ ending
 
-_TOLD_BY_TORCHRUN = ("RANK", "TORCHELASTIC_RESTART_COUNT")
 _KINDS: Mapping[str, Callable[[RunFolder, dict[str, Any], bool], str]] = {
     "eval": _evaluate,
     "train": _train,
@@ -135,14 +133,8 @@ _KINDS: Mapping[str, Callable[[RunFolder, dict[str, Any], bool], str]] = {
 
 
 def _is_of_a_gang() -> bool:
-    """torchrun takes any other end than 0 for a crash, and would start the gang again."""
+    """torchrun takes any other end than 0 for a crash, and would kill the other ranks."""
     return int(os.environ.get("WORLD_SIZE", 1)) > 1
-
-
-def _has_failed(folder: RunFolder) -> bool:
-    told = [event["event"] for event in read_lines(folder.events) if "event" in event]
-    lasting = [name for name in told if name in ("started", "failed", "stopped", "completed")]
-    return bool(lasting) and lasting[-1] == "failed"
 
 
 def _stop(*_: object) -> NoReturn:

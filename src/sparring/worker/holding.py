@@ -36,6 +36,23 @@ def alone(folder: RunFolder) -> Iterator[None]:
         yield
 
 
+def wait_until_held(folder: RunFolder, seconds: float = 30.0) -> None:
+    """For the other ranks of a gang: until rank 0 holds the run and has told that it started.
+
+    What they tell would otherwise come before the start that it belongs to.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if folder.lock.exists():
+            with folder.lock.open("a") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(0.1)  # between holding and telling
+                    return
+        time.sleep(0.05)
+
+
 def report_event(folder: RunFolder, name: str, **data: Any) -> None:
     """A fact about the run, for whoever decides about its state."""
     event = {"format": 1, "event": name, "time": time.time(), "author": "worker", **data}

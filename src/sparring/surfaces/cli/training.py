@@ -30,7 +30,7 @@ from sparring.operations.training import (
     start_train,
     train_summary,
 )
-from sparring.runs.local import WORKER_LOST, RunState, has_ended
+from sparring.runs.local import RunState, has_ended
 from sparring.surfaces.cli.tables import show_training
 
 
@@ -112,16 +112,9 @@ def _wait(query: RunQuery, caller: Caller, pid: int | None, console: Console) ->
                     shown = beat["step"]
                     line = f"step {beat['step']}/{beat['steps']} · {headline(beat)}"
                     console.print(line, soft_wrap=True, highlight=False)
-            if gone or _is_over(status, pid):
+            if gone or status.state not in (RunState.STARTING, RunState.RUNNING):
                 return status
             time.sleep(0.2)
-
-
-def _is_over(status: Status, pid: int | None) -> bool:
-    """A gang that lost a process is started again, so only its starter's end is the end."""
-    if status.state in (RunState.STARTING, RunState.RUNNING):
-        return False
-    return not (pid is not None and status.kind == WORKER_LOST)
 
 
 def _give_up(status: Status, started: Started) -> NoReturn:

@@ -1,0 +1,174 @@
+"""Several processes: real ranks under torchrun, on one host and on two that share a folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sparring.contracts.specs import PolicySpec
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.files import read_lines
+from sparring.runs.local import RunState, start_worker, status_of
+from tests.training import weights_digest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS: dict[str, Any] = {
+    "max_steps": 6,
+    "checkpoint_steps": 2,
+    "max_completion_length": 24,
+    "learning_rate": 1e-3,
+    "validation_cases": 24,
+    "cases_per_batch": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def create(runs: Path, name: str, tiny: Path, settings: Any = None, **spec: Any) -> RunFolder:
+    folder = RunFolder(runs / name)
+    made = TrainSpec(
+        target=f"{ROOT}/tests/worker/train_file.py:Talk",
+        policy=PolicySpec(model=str(tiny)),
+        settings=TrainSettings(**{**SETTINGS, **(settings or {})}),
+        **spec,
+    )
+    folder.create(made.model_dump(mode="json"))
+    return folder
+
+
+def finished(folder: RunFolder, *workers: subprocess.Popen[bytes]) -> RunFolder:
+    for worker in workers:
+        worker.wait(240)
+    status = status_of(folder)
+    assert status.state is RunState.COMPLETED, (
+        status.message + folder.log(folder.attempts()).read_text()[-3000:]
+    )
+    return folder
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_folder, tmp_path_factory):
+    """The digest of a training by two ranks that nobody disturbed."""
+    os.environ["PYTHONPATH"] = str(ROOT)
+    folder = create(tmp_path_factory.mktemp("gang"), "whole", tiny_folder, processes=2)
+    return finished(folder, start_worker(folder))
+
+
+def test_two_ranks_play_their_shares_into_shards_of_their_own(undisturbed):
+    for rank in (0, 1):
+        assert (undisturbed.rollouts(rank) / "00000.jsonl").stat().st_size
+        assert (undisturbed.validation_rollouts(rank) / "00000.jsonl").stat().st_size
+    rows = [row for row in read_lines(undisturbed.metrics) if "loss" in row]
+    assert [row["rollouts"] for row in rows] == [16] * 6
+    validated = [row for row in read_lines(undisturbed.metrics) if "validation/reward" in row]
+    assert [row["validation/rollouts"] for row in validated] == [24] * 4
+    manifest = list_checkpoints(undisturbed.checkpoints)[-1].manifest
+    assert manifest["world_size"] == 2
+
+
+def test_a_killed_rank_is_started_again_with_all_and_ends_alike(undisturbed, tiny_folder, tmp_path):
+    folder = create(tmp_path, "killed", tiny_folder, processes=2)
+    gang = start_worker(folder)
+    wait_for(lambda: list_checkpoints(folder.checkpoints))
+    ranks = [
+        child
+        for child in psutil.Process(gang.pid).children(recursive=True)
+        if "sparring.worker" in child.cmdline()
+    ]
+    second = next(child for child in ranks if child.environ().get("RANK") == "1")
+    second.send_signal(signal.SIGKILL)
+    gang.wait(120)
+    assert status_of(folder).state is RunState.FAILED
+    finished(folder, start_worker(folder))
+    assert weights_digest(folder) == weights_digest(undisturbed)
+
+
+def test_two_hosts_that_meet_end_like_two_ranks_on_one(undisturbed, tiny_folder, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    folder = create(tmp_path, "hosts", tiny_folder, nodes=2, rendezvous=address)
+    first = start_worker(folder)
+    second = start_worker(folder)
+    finished(folder, first, second)
+    assert weights_digest(folder) == weights_digest(undisturbed)
+
+
+def test_asking_for_two_and_getting_one_fails_at_the_start(tiny_folder, tmp_path):
+    folder = create(tmp_path, "alone", tiny_folder, processes=2)
+    command = [sys.executable, "-m", "sparring.worker", str(folder.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "2 processes were asked for and 1 came up" in done.stderr
+    assert not folder.checkpoints.exists()
+
+
+def test_a_changed_world_size_is_not_resumed(undisturbed, tiny_folder, tmp_path):
+    folder = create(tmp_path, "other", tiny_folder, processes=1)
+    undisturbed.checkpoints.rename(folder.checkpoints)
+    try:
+        start_worker(folder).wait(120)
+        assert "world size (2 → 1)" in status_of(folder).message
+    finally:
+        folder.checkpoints.rename(undisturbed.checkpoints)
+
+
+def test_a_gang_that_is_refused_says_why_once_and_is_not_started_again(tiny_folder, tmp_path):
+    folder = create(tmp_path, "wrong", tiny_folder, {"engine": {"los_type": "x"}}, processes=2)
+    start_worker(folder).wait(120)
+    status = status_of(folder)
+    assert status.state is RunState.FAILED
+    assert "did you mean loss_type" in status.message
+
+
+def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(tiny_folder, tmp_path):
+    settings = {
+        "max_steps": 1,
+        "gradient_accumulation_steps": 1,
+        "learning_rate": 1.0,
+        "validation_cases": 0,
+        "engine": {"optim": "sgd"},
+    }
+    one = create(tmp_path, "one", tiny_folder, {**settings, "cases_per_batch": 2})
+    two = create(tmp_path, "two", tiny_folder, {**settings, "cases_per_batch": 1}, processes=2)
+    weights = [
+        load_file(finished(each, start_worker(each)).checkpoints / "step-1" / "model.safetensors")
+        for each in (one, two)
+    ]
+    for name, tensor in weights[0].items():
+        assert torch.allclose(tensor, weights[1][name], atol=1e-6), name
+
+
+def test_a_stop_request_in_the_folder_reaches_every_rank(tiny_folder, tmp_path):
+    folder = create(tmp_path, "stop", tiny_folder, {"max_steps": 200}, processes=2)
+    gang = start_worker(folder)
+    wait_for(lambda: list_checkpoints(folder.checkpoints))
+    folder.stop_request.write_text("{}")
+    gang.wait(120)
+    assert status_of(folder).state is RunState.STOPPED

@@ -1,0 +1,45 @@
+"""Whatever kills a training, it ends with the weights of one that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def nursery(tiny_folder: Path, runs: Path, scenario: str) -> Any:
+    command = [sys.executable, "-m", "tests.worker.fault_nursery", tiny_folder, runs, scenario]
+    done = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_killed_at_each_point_inside_of_a_save(tiny_folder, tmp_path):
+    shown = nursery(tiny_folder, tmp_path, "saves")
+    assert len(shown["ended"]) == 6
+    assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
+
+
+def test_killed_at_twenty_random_times(tiny_folder, tmp_path):
+    shown = nursery(tiny_folder, tmp_path, "random")
+    assert shown["ended"].pop("kills") >= 20
+    assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
+
+
+def test_terminated_it_saves_at_the_next_boundary_and_goes_on_exactly(tiny_folder, tmp_path):
+    shown = nursery(tiny_folder, tmp_path, "terminate")
+    ended = shown["ended"]
+    assert ended["exit"] == 0
+    assert ended["told"] == "stopped"
+    assert ended["saved"]
+    assert ended["before_the_end"]
+    assert ended["digest"] == shown["undisturbed"]
