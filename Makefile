@@ -36,10 +36,16 @@ check-slow: venv
 	$(BIN)/pytest -m slow
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py --quick
+	$(BIN)/python benchmarks/step_overhead.py --quick
+	$(BIN)/python benchmarks/tool_step.py
+	$(BIN)/python benchmarks/learning.py --quick
 
 bench: venv
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py
+	$(BIN)/python benchmarks/step_overhead.py
+	$(BIN)/python benchmarks/tool_step.py
+	for seed in 0 1 2; do $(BIN)/python benchmarks/learning.py --seed $$seed || exit 1; done
 
 # A vLLM of its own for `pytest -m vllm`: it pins other versions than we do.
 vllm-venv:

@@ -71,6 +71,14 @@ def test_a_checkpoint_is_written_into_the_folder_that_we_name():
     assert 'f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"' in source
 
 
+def test_the_head_asks_one_function_whether_to_leave_prompts_out():
+    from trl.trainer import utils
+
+    source = inspect.getsource(utils)
+    assert source.count("_use_triton(") == 1, "look at src/sparring/engine/cpu_head.py"
+    assert "compact = _use_triton(hidden_states.device)" in source
+
+
 def test_the_vllm_generation_is_called_as_it_is_made():
     from trl.generation.vllm_generation import VLLMGeneration
 

@@ -15,6 +15,7 @@ from sparring import Suite, failed, measure, passed, tool, train
 from sparring.contracts.errors import (
     CheckpointError,
     InvalidInput,
+    MachineryFailure,
     MeasureError,
     RunChanged,
     SettingError,
@@ -126,6 +127,15 @@ def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert shards[0].read_bytes() == shards[1].read_bytes()
 
 
+def test_going_on_in_a_later_epoch_goes_on_with_its_order(tiny_folder, tmp_path):
+    given = {"max_steps": 16, "suite": questions(32)}  # six steps an epoch
+    whole = trainer(tiny_folder, tmp_path, run="whole", **given).train()
+    stopped_after(trainer(tiny_folder, tmp_path, run="part", **given), 8)
+    rest = trainer(tiny_folder, tmp_path, run="part", **given).train()
+    assert [each.case.id for each in rest.rollouts()] == [each.case.id for each in whole.rollouts()]
+    assert weights_digest(rest) == weights_digest(whole)
+
+
 def test_steps_that_were_lost_in_a_crash_are_told_once(tiny_folder, tmp_path):
     made = trainer(tiny_folder, tmp_path, run="r", max_steps=4, checkpoint_steps=2)
 
@@ -207,15 +217,40 @@ def test_reward_functions_in_trls_form_stand_beside_measures(tiny_folder, tmp_pa
 
 
 def test_a_reward_function_that_breaks_leaves_rollouts_unscored(tiny_folder, tmp_path):
+    asked = 0
+
+    async def broken(completions, **_):
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise OSError("judge is down")
+        return [1.0 + n for n, _ in enumerate(completions)]
+
+    result = trainer(
+        tiny_folder, tmp_path, measures=(), reward_functions=[broken], max_steps=2
+    ).train()
+    rollouts = list(result.rollouts())
+    assert [each.reward is None for each in rollouts] == [False] * 16 + [True] * 16
+    assert result.history[1]["unscored"] == 1.0
+    assert result.history[1]["grad_norm"] == 0.0
+
+
+def test_a_run_whose_first_step_cannot_be_scored_fails_with_the_cause(tiny_folder, tmp_path):
     async def broken(**_):
         raise OSError("judge is down")
 
-    result = trainer(
-        tiny_folder, tmp_path, measures=(), reward_functions=[broken], max_steps=1
-    ).train()
-    assert all(each.reward is None for each in result.rollouts())
-    assert result.history[0]["unscored"] == 1.0
-    assert result.history[0]["grad_norm"] == 0.0
+    made = trainer(tiny_folder, tmp_path, measures=(), reward_functions=[broken])
+    with pytest.raises(MachineryFailure, match=r"first 16 rollouts .* judge is down"):
+        made.train()
+
+
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tiny_folder, tmp_path):
+    made = trainer(tiny_folder, tmp_path)
+    head = made.model.get_output_embeddings().weight
+    head.register_hook(lambda grad: grad * float("nan"))
+    with pytest.raises(MachineryFailure, match="gradient of step 1 is not finite"):
+        made.train()
+    assert torch.isfinite(head).all()
 
 
 def test_no_reward_at_all_is_refused(tiny_folder, tmp_path):

@@ -65,9 +65,8 @@ class TrainSettings(PlaySettings):
     @field_validator("report_to", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return () if value == "none" else (value,)
-        return value or ()
+        named = [value] if isinstance(value, str) else list(value or ())
+        return tuple(name for name in named if name != "none")
 
     @field_validator("top_p")
     @classmethod

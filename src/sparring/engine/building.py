@@ -144,11 +144,14 @@ def _policy(trainer: PolicyTrainer, work: TrainWork) -> tuple[TokenPolicy, Calla
         )
         return policy, lambda: None
 
-    def anybody_busy(busy: bool) -> bool:
-        told = torch.tensor([float(busy)], device=trainer.accelerator.device)
-        return bool(trainer.accelerator.gather(told).sum() > 0)
+    def largest(mine: int) -> int:
+        device = trainer.accelerator.device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # waves are generated in a thread of their own
+        told = torch.tensor([mine], device=device)
+        return int(trainer.accelerator.gather(told).max())
 
-    sampler = VllmSampler(trainer.vllm_generation, work.loaded.codec(), anybody_busy)
+    sampler = VllmSampler(trainer.vllm_generation, work.loaded.codec(), largest)
     return sampler, sampler.finish_round
 
 

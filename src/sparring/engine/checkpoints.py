@@ -63,9 +63,11 @@ class Checkpoints:
         for path in self._folder.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
 
-    def seal(self, written: Path, step: int, **about: Any) -> Path:
-        """Manifest, sync, rename. `written` holds all files of the checkpoint."""
-        missing = [name for name in _WITHOUT_THESE_NOTHING_RESUMES if not (written / name).exists()]
+    def seal(self, written: Path, step: int, *, is_sharded: bool = False, **about: Any) -> Path:
+        """Manifest, sync, rename. `written` holds all files of the checkpoint; FSDP and DeepSpeed
+        name those of the optimizer themselves."""
+        needed = _WITHOUT_THESE_NOTHING_RESUMES[: 1 if is_sharded else None]
+        missing = [name for name in needed if not (written / name).exists()]
         if missing:
             raise CheckpointError(f"{written} lacks {', '.join(missing)}; it would not resume")
         files = {
@@ -137,6 +139,13 @@ class Checkpoints:
                 "files back, or delete the folder to start from the beginning"
             )
         return None
+
+    def set_aside_after(self, step: int) -> None:
+        """Take away what lies behind the checkpoint that a run goes on from: it did not verify,
+        and must not be taken for the newest or the best."""
+        for path in self._folder.glob("step-*"):
+            if step_of(path) > step:
+                path.rename(path.with_name(f".{path.name}.damaged"))
 
     def _refuse_another(self, found: Checkpoint) -> None:
         digests, mine = found.manifest["digests"], self._identity

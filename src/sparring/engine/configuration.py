@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import os
 import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ from sparring.learning.batches import BatchPlan, solve
 from sparring.trackers import TRACKERS
 
 _PLENTY = 1 << 30
+_PATIENCE_SECONDS = 6 * 3600  # ranks wait for the slowest tool of the slowest rank
+_SET_BELOW = ("steps_per_generation", "ddp_timeout")
 _LOOSE = ConfigDict(arbitrary_types_allowed=True)
 _LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.05, "target_modules": "all-linear"}
 _FOUR_BITS = {
@@ -47,6 +50,7 @@ def check(settings: TrainSettings) -> None:
         raise SettingError(
             f"report_to: there is no tracker {', '.join(unknown)}; there are {', '.join(TRACKERS)}"
         )
+    _refuse_several_gpus(settings)
     lora_config(settings)
     quantization_config(settings)
     grpo_config(settings, solve(settings, training_cases=_PLENTY), Path("engine"))
@@ -62,7 +66,7 @@ def grpo_config(
     on_cpu = device_of(settings) == "cpu"
     try:
         return GRPOConfig(
-            **{k: v for k, v in settings.engine.items() if k != "steps_per_generation"},
+            **{name: value for name, value in settings.engine.items() if name not in _SET_BELOW},
             **_vllm_fields(settings, GRPOConfig, stop_ids),
             output_dir=str(output),
             per_device_train_batch_size=plan.rows_per_pass,
@@ -82,6 +86,8 @@ def grpo_config(
             seed=settings.seed,
             logging_steps=settings.logging_steps,
             logging_strategy="steps",
+            logging_nan_inf_filter=False,  # it would hide a run that has come apart
+            ddp_timeout=settings.engine.get("ddp_timeout", _PATIENCE_SECONDS),
             save_strategy="no",  # ours are written aside and verified
             eval_strategy="no",
             report_to=[],
@@ -120,6 +126,21 @@ def quantization_config(settings: TrainSettings) -> Any:
     except ModuleNotFoundError as error:
         raise MissingPackage("a 4-bit base needs bitsandbytes: pip install bitsandbytes") from error
     return BitsAndBytesConfig(**{**_FOUR_BITS, "bnb_4bit_compute_dtype": torch.bfloat16, **given})
+
+
+def _refuse_several_gpus(settings: TrainSettings) -> None:
+    """One process sees all GPUs and can use one; TRL would find that out after loading."""
+    device = device_of(settings)
+    if not device.startswith("cuda"):
+        return
+    count = torch.cuda.device_count()
+    if device not in ("cuda", "cuda:0"):
+        raise SettingError(f"device {device}: say which GPU with CUDA_VISIBLE_DEVICES instead")
+    if count > 1 and int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        raise SettingError(
+            f"this host has {count} GPUs and one process uses one: pass --processes {count}, or "
+            "set CUDA_VISIBLE_DEVICES=0"
+        )
 
 
 def device_of(settings: TrainSettings) -> str:

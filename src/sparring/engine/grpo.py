@@ -18,14 +18,16 @@ from accelerate.utils import gather_object
 from transformers import PrinterCallback, TrainerCallback
 from trl import GRPOTrainer
 
-from sparring.contracts.errors import SettingError, WorldSizeError
+from sparring.contracts.errors import MachineryFailure, SettingError, WorldSizeError
 from sparring.engine.checkpoints import Checkpoints
+from sparring.engine.cpu_head import only_what_is_learned
 from sparring.learning.batches import BatchPlan
 from sparring.learning.parity import Parity, likely_cause, refuse_disagreement
 from sparring.learning.practice import Practice
 from sparring.learning.step_counts import StepCounts
 
 _PARITY_ROWS = 16
+_EXPLAINING_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class PolicyTrainer(GRPOTrainer):
         self._rewards: list[float | None] = []
         self._parity_is_due = True
         self._staging: Path | None = None
+        self._was_scored = False
+        self.epochs_before = 0
         self.stopped = False
         super().__init__(reward_funcs=[_blended], rollout_func=_play, **trl)
         self.remove_callback(PrinterCallback)
@@ -82,6 +86,14 @@ class PolicyTrainer(GRPOTrainer):
 
     # ------------------------------------------------------------------ a step
 
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        """TRL's, which shuffles anew in each epoch: going on in a later one, the orders of those
+        before it are drawn first."""
+        sampler = super()._get_train_sampler(dataset)
+        for _ in range(self.epochs_before):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
+        return sampler
+
     def play(self, case_ids: list[str]) -> dict[str, list[Any]]:
         """TRL's seam: this rank's rows, each case named once per rollout, in order."""
         rng = torch.get_rng_state()
@@ -111,13 +123,17 @@ class PolicyTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self._parity_is_due:
-            self._parity_is_due = False
-            self._check_parity(batch)
+            self._parity_is_due = not self._check_parity(batch)
         self.practice.note_advantages(batch["advantages"].tolist())
         return batch
 
-    def _check_parity(self, batch: dict[str, Any]) -> None:
-        """Compare the sampler's log-probabilities with those of an update's forward pass."""
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        with only_what_is_learned():
+            return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+
+    def _check_parity(self, batch: dict[str, Any]) -> bool:
+        """Compare the sampler's log-probabilities with those of an update's forward pass; False
+        where no rank had anything to compare."""
         picked = {
             name: batch[name][:_PARITY_ROWS]
             for name in (
@@ -138,19 +154,21 @@ class PolicyTrainer(GRPOTrainer):
         largest = gaps.max().reshape(1) if gaps.numel() else torch.zeros_like(total)
         gathered = self.accelerator.gather(torch.cat([tokens, total, largest])).view(-1, 3)
         count = int(gathered[:, 0].sum())
+        if not count:
+            return False
         parity = Parity(
             tokens=count,
             largest=float(gathered[:, 2].max()),
-            mean=float(gathered[:, 1].sum()) / max(1, count),
+            mean=float(gathered[:, 1].sum()) / count,
             dtype="bfloat16" if self._computes_in_bfloat16() else "float32",
         )
         self._hooks.on_parity(parity)
         if not parity.holds:
-            plain = self._recomputed(picked, temperature=1.0)
-            cause = likely_cause(
-                sampled[mask].tolist(), trained[mask].tolist(), plain[mask].tolist()
-            )
-            refuse_disagreement(parity, cause)
+            few = {name: rows[:_EXPLAINING_ROWS] for name, rows in picked.items()}
+            plain, mask = self._recomputed(few, temperature=1.0), mask[:_EXPLAINING_ROWS]
+            given = (each[:_EXPLAINING_ROWS][mask].tolist() for each in (sampled, trained, plain))
+            refuse_disagreement(parity, likely_cause(*given))
+        return True
 
     @torch.no_grad()
     def _recomputed(self, rows: dict[str, Any], temperature: float | None = None) -> torch.Tensor:
@@ -184,9 +202,28 @@ class PolicyTrainer(GRPOTrainer):
         if "loss" not in logs:
             return
         counts = self._summed(self.practice.take_counts())
+        self._refuse_a_start_without_rewards(counts)
         if self.accelerator.is_main_process:
             kept = {name: logs[name] for name in _KEPT_FROM_TRL if logs.get(name) is not None}
             self._hooks.on_step(self.state.global_step, {**kept, **counts.metrics()})
+
+    def _refuse_a_start_without_rewards(self, counts: StepCounts) -> None:
+        """A judge that is down from the beginning would cost a whole run of empty steps."""
+        self._was_scored = self._was_scored or counts.sums["scored"] > 0
+        if not self._was_scored:
+            raise MachineryFailure(
+                f"none of the first {int(counts.sums['rollouts'])} rollouts could be scored: "
+                f"{self.practice.first_cause or 'another rank knows why'}"
+            )
+
+    def refuse_broken_gradients(self) -> None:
+        """Before they reach the weights, and a checkpoint of them."""
+        grads = [each.grad for each in self.model.parameters() if each.grad is not None]
+        if grads and not torch.isfinite(torch.nn.utils.get_total_norm(grads)):
+            raise MachineryFailure(
+                f"the gradient of step {self.state.global_step + 1} is not finite; go on from the "
+                "newest checkpoint in a new run with a lower learning_rate or max_grad_norm"
+            )
 
     def validate(self) -> float | None:
         """The mean reward over the validation cases, played by all ranks together."""
@@ -195,6 +232,9 @@ class PolicyTrainer(GRPOTrainer):
         was_training = self.model.training
         self.model.eval()
         rng = torch.get_rng_state()
+        if self.use_vllm and getattr(self, "_last_loaded_step", -1) != self.state.global_step:
+            self.vllm_generation.sync_weights()  # TRL does so before it generates, not here
+            self._last_loaded_step = self.state.global_step
         try:
             mine = self.practice.validate(self.state.global_step)
             self.after_playing()
@@ -234,12 +274,18 @@ class PolicyTrainer(GRPOTrainer):
             self.accelerator.wait_for_everyone()
             if self.accelerator.is_main_process:
                 written = self._staging / f"checkpoint-{step}"
-                place = self._checkpoints.seal(written, step, score=score, versions=_versions())
+                place = self._checkpoints.seal(
+                    written, step, is_sharded=self._is_sharded(), score=score, versions=_versions()
+                )
                 self._checkpoints.prune()
                 self._hooks.on_saved(step, place)
             self.accelerator.wait_for_everyone()
         finally:
             self._staging = None
+
+    def _is_sharded(self) -> bool:
+        """Whether the engine below keeps its optimizer in files of its own naming."""
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
     def _refuse_sharded_weights(self) -> None:
         """In-process sampling needs all weights; gathering them rank by rank would deadlock."""
@@ -278,6 +324,9 @@ class _Steps(TrainerCallback):
     def on_train_begin(self, _: Any, state: Any, __: Any, **___: Any) -> None:
         if state.global_step == 0:
             self._trainer.validate()
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        self._trainer.refuse_broken_gradients()
 
     def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
         self._trainer.report(dict(logs or {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, SettingError, UnknownModel
@@ -59,10 +60,12 @@ def load(
             )
         model, found = _from_pretrained(name, settings)
         tokenizer = tokenizer or found
-    elif hasattr(model, "peft_config"):
+    if hasattr(model, "peft_config"):
         if peft is not None:
             raise SettingError("the model has an adapter already; leave `lora` out")
         _unfreeze_adapter(model)
+    elif peft is None:
+        model = model.float()  # an update of 1e-5 is lost in a bfloat16 weight
     if tokenizer is None:
         raise InvalidInput("a loaded model needs its tokenizer: pass tokenizer=…")
     family = family_named(spec.family) if spec.family else declared
@@ -80,6 +83,8 @@ def _from_pretrained(name: str, settings: TrainSettings) -> tuple[Any, Any]:
         options["quantization_config"] = quantization
     try:
         tokenizer = AutoTokenizer.from_pretrained(place)
+        if (Path(place) / "adapter_config.json").is_file():
+            from peft import AutoPeftModelForCausalLM as AutoModelForCausalLM
         model = AutoModelForCausalLM.from_pretrained(place, **options)
     except OSError as error:
         raise UnknownModel(

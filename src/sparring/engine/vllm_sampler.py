@@ -1,9 +1,9 @@
 """Sampling through TRL's vLLM, which TRL keeps in sync with the weights.
 
-TRL's generation is collective: all ranks have to call it equally often, or they wait for one
-another for ever. Ranks have different numbers of waves, so each call is preceded by a word of
-whether a rank still has something to sample; one that has not takes part with a token of
-padding until nobody has.
+TRL's generation is collective: all ranks have to call it equally often, with equally many
+prompts, or they wait for one another for ever, or get one another's words. Ranks have waves of
+different number and size, so before each call they agree on the largest; the others fill up
+with prompts of one token, until nobody has anything left to sample.
 
 Never run on a GPU by us: tested against a stand-in for TRL's generation.
 """
@@ -19,7 +19,7 @@ from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.policies.codec import ChatCodec
 from sparring.policies.waves import Waves
 
-Exchange = Callable[[bool], bool]
+Exchange = Callable[[int], int]
 
 
 class Generation(Protocol):
@@ -29,7 +29,8 @@ class Generation(Protocol):
 
 
 class VllmSampler:
-    """A policy over `trainer.vllm_generation`. `exchange` tells whether any rank is busy."""
+    """A policy over `trainer.vllm_generation`. `exchange` gives the largest of all ranks'
+    numbers."""
 
     plays_in_waves = True
 
@@ -53,17 +54,20 @@ class VllmSampler:
 
     def finish_round(self) -> None:
         """Take part in the calls of ranks that are still playing."""
-        while self._exchange(False):
-            self._generation.generate([[self.codec.end_of_turn]], None, 1)
+        while most := self._exchange(0):
+            self._generation.generate(self._filled([], most), None, 1)
 
     def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
-        self._exchange(True)
         prompts = [request.prompt.tolist() for request in requests]
+        prompts = self._filled(prompts, self._exchange(len(prompts)))
         _, completions, logprobs, _ = self._generation.generate(prompts, None, 1)
         return [
             self._sample(request, ids, [token[0] for token in each])
-            for request, ids, each in zip(requests, completions, logprobs, strict=True)
+            for request, ids, each in zip(requests, completions, logprobs, strict=False)
         ]
+
+    def _filled(self, prompts: list[list[int]], most: int) -> list[list[int]]:
+        return prompts + [[self.codec.end_of_turn]] * (most - len(prompts))
 
     def _sample(
         self, request: SampleRequest, ids: Sequence[int], logprobs: Sequence[float | None]

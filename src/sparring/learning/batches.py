@@ -24,6 +24,7 @@ class BatchPlan:
     steps_per_generation: int
     world_size: int
     steps: int
+    steps_per_epoch: int
     boundary: int
     checkpoint_steps: int
     notes: tuple[str, ...] = ()
@@ -68,7 +69,14 @@ def solve(
             "a multiple of that, so that checkpoints can fall between generations"
         )
     boundary = generation * num_iterations // passes
-    steps = _steps(settings, training_cases, cases * world_size * (generation // passes), boundary)
+    chunk = cases * world_size * (generation // passes)
+    if chunk > training_cases:
+        raise SettingError(
+            f"a generation takes {chunk} cases and there are {training_cases} training cases; "
+            "lower engine.steps_per_generation, or cases_per_batch"
+        )
+    per_epoch = training_cases // chunk * boundary
+    steps = settings.max_steps or max(1, math.ceil(settings.num_train_epochs * per_epoch))
     if steps % boundary:
         notes.append(f"{steps} steps end inside of a generation; doing {_up(steps, boundary)}")
         steps = _up(steps, boundary)
@@ -86,6 +94,7 @@ def solve(
         steps_per_generation=generation,
         world_size=world_size,
         steps=steps,
+        steps_per_epoch=per_epoch,
         boundary=boundary,
         checkpoint_steps=every,
         notes=tuple(notes),
@@ -109,13 +118,6 @@ def _cases_per_step(
         f"taking {fit * world_size}"
     )
     return fit
-
-
-def _steps(settings: TrainSettings, training_cases: int, chunk: int, boundary: int) -> int:
-    if settings.max_steps is not None:
-        return settings.max_steps
-    per_epoch = training_cases // chunk * boundary
-    return max(1, math.ceil(settings.num_train_epochs * per_epoch))
 
 
 def _largest_divisor(whole: int, most: int) -> int:

@@ -78,6 +78,7 @@ class Practice:
         self._loop = LoopThread()
         self._played: list[Played] = []
         self._taught: list[bool] = []
+        self.first_cause = ""
         self._seconds = 0.0
         self._counts: list[StepCounts] = []
         self._writer: RolloutWriter | None = None
@@ -88,7 +89,7 @@ class Practice:
         """Forget what was played behind this step; open the log."""
         rank = self._place.rank
         cut_from_step(self._folder.rollouts(rank), step)
-        cut_from_step(self._folder.validation_rollouts(rank), step + 1)
+        cut_from_step(self._folder.validation_rollouts(rank), step + 1 if step else 0)
         self._writer = RolloutWriter(self._folder.rollouts(rank))
 
     def rows(self, case_ids: Sequence[str], step: int) -> list[LearningRow]:
@@ -113,6 +114,8 @@ class Practice:
             for played in self._played
         ]
         self._taught = [row.reward is not None for row in rows]
+        if not self.first_cause:
+            self.first_cause = next(filter(None, map(_cause, self._played)), "")
         return rows
 
     def note_advantages(self, advantages: Sequence[float]) -> None:
@@ -177,3 +180,12 @@ class Practice:
 
     async def _judge(self, played: Played) -> Played:
         return Played(await self._measures.judge(played.rollout), played.seconds)
+
+
+def _cause(played: Played) -> str:
+    """Why a rollout has no reward."""
+    rollout = played.rollout
+    if rollout.reward is not None:
+        return ""
+    reasons = [each.verdict.reason for each in rollout.judgements if each.verdict.score is None]
+    return reasons[0] if reasons else f"{rollout.ending.value}: {rollout.detail}"

@@ -34,16 +34,17 @@ def learning_row(
 ) -> LearningRow:
     """The row of one rollout; refused where it has several, or where a row is not sound."""
     row = _only_row(rollout)
-    if row is None:
+    teaches = rollout.reward is not None and not (masks_truncated and rollout.is_truncated)
+    if row is None or (not teaches and _problem(row, vocabulary)):
         nothing = array("i", [end_of_turn])
         return LearningRow(nothing, nothing, b"\x00", array("f", [0.0]), None)
     check_row(row, vocabulary, rollout.id)
     start = row.spans[0].length
     mask = row.mask()[start:]
-    teaches = rollout.reward is not None and not (masks_truncated and rollout.is_truncated)
+    mask = mask[: mask.rindex(1) + 1]  # a result that nobody answered teaches nothing
     return LearningRow(
         prompt=row.ids[:start],
-        completion=row.ids[start:],
+        completion=row.ids[start : start + len(mask)],
         mask=mask if teaches else bytes(len(mask)),
         logprobs=_spread(row.logprobs, mask),
         reward=rollout.reward if teaches else None,
@@ -79,7 +80,7 @@ def _only_row(rollout: Rollout) -> TokenRow | None:
         raise Untrainable(
             f"rollout {rollout.id} has {len(rollout.rows)} rows (of {agents}), and learning takes "
             "one: train an agent without handoffs, agents as tools and history filters, and with "
-            "instructions that stay the same within a rollout"
+            "instructions and tools that stay the same within a rollout"
         )
     return rollout.rows[0] if rollout.rows else None
 

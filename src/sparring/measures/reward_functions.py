@@ -21,6 +21,7 @@ from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
 from sparring.threads import DaemonThreads
 
 Batch = Callable[..., Any]
+_ROLLOUTS_PER_DEADLINE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class RewardFunction:
     ) -> list[Judgement]:
         """One judgement per rollout; a function that breaks leaves all of them unscored."""
         remarks: list[dict[str, str]] = [{} for _ in rollouts]
+        seconds *= max(1.0, len(rollouts) / _ROLLOUTS_PER_DEADLINE)  # one call judges them all
         try:
             async with asyncio.timeout(seconds):
                 rewards = await self._call(rollouts, remarks, threads)

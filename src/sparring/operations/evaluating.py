@@ -108,9 +108,8 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
 def stop_run(request: RunQuery, caller: Caller) -> Status:
     """Ask a run to stop; what it has played stays."""
     folder = find_run(caller.runs, request.run)
-    status = status_of(folder)
-    if status.pid is not None:
-        ask_to_stop(status.pid)
+    if status_of(folder).state in (RunState.STARTING, RunState.RUNNING):
+        ask_to_stop(folder)
     return run_status(RunQuery(run=folder.id), caller)
 
 

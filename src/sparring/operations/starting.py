@@ -30,7 +30,8 @@ def create_run(runs: Path, target: str, spec: Frozen) -> RunFolder:
 
 
 def begin(folder: RunFolder, *, accept_changes: bool = False) -> Started:
-    """Start the worker of a run."""
+    """Start the worker of a run; an earlier wish to stop it is over."""
+    folder.stop_request.unlink(missing_ok=True)
     return told(folder, start_worker(folder, accept_changes=accept_changes).pid)
 
 

@@ -69,7 +69,6 @@ def resume_train(request: ResumeTrain, caller: Caller) -> Started:
         return told(folder, None)
     if not request.accept_changes:
         refuse_changed_code(folder, spec.target, spec.code_digest)
-    folder.stop_request.unlink(missing_ok=True)
     return begin(folder, accept_changes=request.accept_changes)
 
 

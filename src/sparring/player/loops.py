@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
@@ -46,15 +45,21 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run to the end. Ctrl-C cancels the work and waits for it to be over."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        over = threading.Event()
+
+        async def until_over() -> Result:
+            try:
+                return await work
+            finally:
+                over.set()
+
+        future = asyncio.run_coroutine_threadsafe(until_over(), self._loop)
         try:
             return future.result()
         except BaseException:
-            if not future.done():
+            if not over.is_set():
                 future.cancel()
-                self._loop.call_soon_threadsafe(lambda: None)
-                with contextlib.suppress(BaseException):
-                    future.result(timeout=_CANCEL_SECONDS)
+                over.wait(_CANCEL_SECONDS)
             raise
 
     def close(self) -> None:

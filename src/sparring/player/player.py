@@ -231,6 +231,15 @@ def _taking_a_case(factory: ContextFactory | None) -> Callable[[Case], Any]:
 
 
 def _takes_an_argument(factory: Callable[..., Any]) -> bool:
-    if inspect.isclass(factory):  # a class makes its own context: dict, a dataclass
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:  # dict and its like do not tell
         return False
-    return len(inspect.signature(factory).parameters) > 0
+    if not inspect.isclass(factory):
+        return len(parameters) > 0
+    # A class that can be made of nothing is: a dataclass with defaults, say.
+    return any(
+        each.default is each.empty
+        and each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        for each in parameters
+    )

@@ -19,6 +19,7 @@ from agents.tool_context import ToolContext
 from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, clean_text
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
+from sparring.player.worlds import is_of_a_world
 from sparring.threads import CURRENT_CALL, DaemonThreads, ThreadUse
 
 Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
@@ -42,6 +43,10 @@ class ToolStage:
                 tools[number] = self._copy(tool)
 
     def _copy(self, tool: FunctionTool) -> FunctionTool:
+        if is_of_a_world(tool):  # made for one rollout; kept, it would keep its world alive
+            governed = copy.copy(tool)
+            governed.on_invoke_tool = self._governed(tool)
+            return governed
         known = self._copies.get(id(tool))
         if known is not None and known[0] is tool:
             return known[1]

@@ -35,6 +35,11 @@ def world_tools(world: Any) -> list[FunctionTool]:
     return [_bound(name, schema, world) for name, schema in _declared(type(world))]
 
 
+def is_of_a_world(made: FunctionTool) -> bool:
+    """Whether a tool belongs to one rollout's world."""
+    return bool(getattr(made, _DECLARED, False))
+
+
 def _declared(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
     """Schemas are read from the class once, not for every rollout."""
     if kind not in _SCHEMAS:
@@ -78,10 +83,12 @@ def _bound(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, partial(method, *args, **kwargs))
 
-    return FunctionTool(
+    made = FunctionTool(
         name=name,
         description=schema.description or "",
         params_json_schema=schema.params_json_schema,
         on_invoke_tool=invoke,
         strict_json_schema=schema.strict_json_schema,
     )
+    setattr(made, _DECLARED, True)
+    return made

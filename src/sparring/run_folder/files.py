@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ def dump_line(value: Mapping[str, Any]) -> bytes:
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = True) -> None:
     """Replace `path` in one move; a crash leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with aside.open("wb") as file:
         file.write(json.dumps(value, indent=2, default=repr).encode("ascii") + b"\n")
         if durable:

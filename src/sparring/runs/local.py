@@ -5,11 +5,14 @@ Killing the command line that started a run never kills the run.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +20,7 @@ from typing import Any
 
 from sparring.contracts.errors import RunNotFound
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json, read_lines
+from sparring.run_folder.files import append_line, read_json, read_lines, write_json
 from sparring.run_folder.ids import is_plain_name, is_run_of
 
 
@@ -38,6 +41,7 @@ class RunStatus:
     exit_code: int = 0
     kind: str = ""
     pid: int | None = None
+    host: str = ""
     progress: dict[str, Any] | None = None
 
 
@@ -67,7 +71,13 @@ def find_run(runs: Path, name: str) -> RunFolder:
 
 
 def start_worker(folder: RunFolder, *, accept_changes: bool = False) -> subprocess.Popen[bytes]:
-    """Start the worker of a run, or its gang; it goes on when this process ends."""
+    """Start the worker of a run, or its gang; it goes on when this process ends.
+
+    The event keeps whoever asks meanwhile from taking the end of an earlier attempt for this
+    one's.
+    """
+    if not is_held(folder):  # another host's processes may have begun already
+        append_line(folder.events, {"format": 1, "event": "queued", "time": time.time()})
     log = folder.log(folder.attempts() + 1)
     log.parent.mkdir(parents=True, exist_ok=True)
     worker = ["-m", "sparring.worker", str(folder.path)]
@@ -127,9 +137,9 @@ def status_of(folder: RunFolder) -> RunStatus:
     last: dict[str, Any] = {}
     for event in read_lines(folder.events):
         name = event.get("event")
-        if last.get("event") == "failed" and name != "started":
+        if last.get("event") == "failed" and name not in ("queued", "started"):
             continue  # of a gang, the first rank to fail has the cause; the others are ended
-        if name in ("started", "stopped", "completed", "failed"):
+        if name in ("queued", "started", "stopped", "completed", "failed"):
             last = event
     progress = read_json(folder.heartbeat) if folder.heartbeat.is_file() else None
     name, pid = last.get("event"), last.get("pid")
@@ -146,13 +156,18 @@ def status_of(folder: RunFolder) -> RunStatus:
         )
     if is_alive:
         state = RunState.RUNNING if progress else RunState.STARTING
-        return RunStatus(state, pid=pid, progress=progress)
-    if name is None:
-        return RunStatus(RunState.STARTING)
+        return RunStatus(state, pid=pid, host=str(last.get("host", "")), progress=progress)
+    if name in (None, "queued"):
+        return RunStatus(RunState.STARTING, progress=progress)
     message = f"its process ended without a word; see {folder.log(folder.attempts())}"
     return RunStatus(RunState.FAILED, message, 100, "RunFailed", progress=progress)
 
 
-def ask_to_stop(pid: int) -> None:
-    """SIGTERM: the worker ends in good order and what it logged stays."""
-    os.kill(pid, signal.SIGTERM)
+def ask_to_stop(folder: RunFolder) -> None:
+    """Leave word in the folder, which every host and a worker that is still loading can see;
+    and, where the worker is on this host, SIGTERM, which is sooner."""
+    write_json(folder.stop_request, {"format": 1, "time": time.time()})
+    status = status_of(folder)
+    if status.pid is not None and status.host == socket.gethostname():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(status.pid, signal.SIGTERM)

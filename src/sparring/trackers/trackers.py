@@ -17,11 +17,13 @@ Figures = Mapping[str, float]
 class TrackedRun:
     """What a tracker is told of a run."""
 
+    id: str
     name: str
     project: str
     entity: str | None
     folder: Path
     settings: Mapping[str, Any]
+    first_step: int = 0
 
 
 class Tracker(Protocol):
@@ -40,7 +42,7 @@ class TensorBoard:
 
         folder = run.folder / "tensorboard"
         self.link = f"tensorboard --logdir {folder}"
-        self._writer = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(folder), purge_step=run.first_step + 1)
 
     def log(self, step: int, figures: Figures) -> None:
         for name, value in figures.items():
@@ -84,7 +86,7 @@ class WeightsAndBiases:
             project=run.project,
             entity=run.entity,
             name=run.name,
-            id=run.name,
+            id=run.id,
             resume="allow",
             dir=str(run.folder),
             config=dict(run.settings),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringEr
 from sparring.contracts.specs import EvalSpec
 from sparring.run_folder import RunFolder
 from sparring.worker.evaluation import Evaluation, EvalWork
-from sparring.worker.holding import alone, report_event, wait_until_held
+from sparring.worker.holding import alone, report_event, wait_until_started
 
 STOPPED = 103
 
@@ -34,9 +35,10 @@ def main(path: str, *, accept_changes: bool = False) -> int:
     try:
         with holding:
             if rank == 0:
-                report_event(folder, "started", pid=os.getpid(), attempt=folder.attempts())
+                me = {"pid": os.getpid(), "host": socket.gethostname()}
+                report_event(folder, "started", **me, attempt=folder.attempts())
             else:
-                wait_until_held(folder)
+                wait_until_started(folder)
             return _attempt(folder, rank, accept_changes)
     except SparringError as error:
         print(error, file=sys.stderr)
@@ -51,7 +53,9 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool) -> int:
             raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
         ended = work(folder, spec, accept_changes)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        ended = "stopped"
+        if rank == 0:
+            report_event(folder, "stopped")
+        return STOPPED  # of a gang, too: the other ranks must not wait for this one
     except SparringError as error:
         return _fail(folder, rank, error, str(error), error.exit_code)
     except Exception as error:

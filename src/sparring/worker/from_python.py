@@ -18,8 +18,12 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.ids import is_plain_name, new_run_id
 from sparring.suites import Suite
 
+_ACCEPTABLE = ("code_digest", "processes")
 
-def open_run(runs: Path, run: str | None, spec: Frozen, name: str) -> RunFolder:
+
+def open_run(
+    runs: Path, run: str | None, spec: Frozen, name: str, *, accept_changes: bool = False
+) -> RunFolder:
     """The folder of a new run, or of the run of that name if it was started alike."""
     if run is not None and not is_plain_name(run):
         raise InvalidInput(f"a run cannot be called {run!r}; use letters, digits, - _ and .")
@@ -29,13 +33,24 @@ def open_run(runs: Path, run: str | None, spec: Frozen, name: str) -> RunFolder:
         folder.create(asked)
         return folder
     started = type(spec).model_validate(folder.read_spec()).model_dump(mode="json")
-    if changed := [field for field in asked if asked[field] != started[field]]:
-        listed = "; ".join(f"{field}: {started[field]} → {asked[field]}" for field in changed)
+    changed = [field for field in asked if asked[field] != started[field]]
+    if accept_changes:
+        changed = [field for field in changed if field not in _ACCEPTABLE]
+    if changed:
+        listed = "; ".join(_difference(field, started[field], asked[field]) for field in changed)
         raise RunChanged(
             f"run {folder.id} was started with other settings ({listed}), and its figures would "
             "mix the two; use another name for a new run"
         )
     return folder
+
+
+def _difference(field: str, before: Any, now: Any) -> str:
+    """What changed, without repeating a whole table of settings."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return ", ".join(f"{field}.{key}: {before.get(key)} → {now.get(key)}" for key in keys)
+    return f"{field}: {before} → {now}"
 
 
 def agent_digest(agent: Agent[Any]) -> str:

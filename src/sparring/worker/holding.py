@@ -10,7 +10,7 @@ from typing import Any
 
 from sparring.contracts.errors import SparringError
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import append_line
+from sparring.run_folder.files import append_line, read_lines
 
 _TRIES = 25
 
@@ -36,21 +36,17 @@ def alone(folder: RunFolder) -> Iterator[None]:
         yield
 
 
-def wait_until_held(folder: RunFolder, seconds: float = 30.0) -> None:
-    """For the other ranks of a gang: until rank 0 holds the run and has told that it started.
+def wait_until_started(folder: RunFolder, seconds: float = 60.0) -> None:
+    """For the other ranks of a gang: until rank 0 has told that it started.
 
     What they tell would otherwise come before the start that it belongs to.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if folder.lock.exists():
-            with folder.lock.open("a") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(0.1)  # between holding and telling
-                    return
-        time.sleep(0.05)
+        told = [event.get("event") for event in read_lines(folder.events)]
+        if [name for name in told if name in ("queued", "started")][-1:] == ["started"]:
+            return
+        time.sleep(0.2)
 
 
 def report_event(folder: RunFolder, name: str, **data: Any) -> None:

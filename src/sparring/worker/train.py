@@ -103,7 +103,7 @@ class Trainer:
             raise InvalidInput("several processes share one run: give it a name, run='…'")
         self.agent = agent
         self._launched = launched
-        self.folder = _shared_folder(Path(runs), run, spec, agent.name, launched)
+        self.folder = _shared_folder(Path(runs), run, spec, agent.name, launched, accept_changes)
         loaded = load(
             policy,
             self.settings,
@@ -162,7 +162,7 @@ class Trainer:
         plan = self._training.built.plan
         first = self._launched.rank == 0
         holding: AbstractContextManager[None] = alone(self.folder) if first else nullcontext()
-        with holding, _stops_on_sigterm(self._stop), self._display:
+        with holding, _stops_on_signals(self._stop), self._display:
             if first:
                 self._display.say(f"run {self.folder.id}: {plan}")
                 for note in plan.notes:
@@ -203,23 +203,42 @@ def _checked(given: Mapping[str, Any]) -> TrainSettings:
 
 
 def _shared_folder(
-    runs: Path, run: str | None, spec: TrainSpec, name: str, launched: Launched
+    runs: Path,
+    run: str | None,
+    spec: TrainSpec,
+    name: str,
+    launched: Launched,
+    accept_changes: bool,
 ) -> RunFolder:
     """Rank 0 makes the folder; the others wait for it by meeting rank 0 later."""
-    if launched.rank == 0:
-        return open_run(runs, run, spec, name)
-    return RunFolder(runs / str(run))
+    if launched.rank != 0:
+        return RunFolder(runs / str(run))
+    folder = open_run(runs, run, spec, name, accept_changes=accept_changes)
+    folder.stop_request.unlink(missing_ok=True)
+    return folder
 
 
 @contextmanager
-def _stops_on_sigterm(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM ends the training at the next boundary, with a checkpoint."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+def _stops_on_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM, or Ctrl-C, ends the training at the next boundary, with a checkpoint; Ctrl-C
+    again ends it at once. Handlers that somebody else has set are left alone."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def ask(number: int, _: Any) -> None:
+        if number == signal.SIGINT:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            print("stopping after this step, with a checkpoint; Ctrl-C again stops at once")
+        stop.set()
+
+    ours = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    taken = {number: usual for number, usual in ours.items() if signal.getsignal(number) is usual}
+    for number in taken:
+        signal.signal(number, ask)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, usual in taken.items():
+            signal.signal(number, usual)

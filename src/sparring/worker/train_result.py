@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, RunConfig, Runner
+from agents import Agent, Runner
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Sampling, TokenPolicy
@@ -17,6 +17,8 @@ from sparring.contracts.rollouts import Rollout
 from sparring.contracts.training import TrainSettings
 from sparring.player.loops import run_in_own_loop
 from sparring.player.policy_model import PolicyModel
+from sparring.player.sdk_model import common_run_config
+from sparring.player.worlds import world_tools
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.run_folder.records import from_record
@@ -62,12 +64,14 @@ class TrainResult:
             lines.append(f"  validation reward at step {row['step']}: {row['reward']:.3f}")
         return "\n".join(lines)
 
-    def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
-        """The agent with the trained model in it, for the SDK's `Runner`."""
+    def trained_agent(self, sampling: Sampling | None = None, context: Any = None) -> Agent[Any]:
+        """The agent with the trained model in it, for the SDK's `Runner`; the tools of a
+        `context` that has any join its own."""
         chosen = sampling or Sampling(
             self.settings.temperature, self.settings.max_completion_length
         )
-        return self.agent.clone(model=PolicyModel(self.policy, chosen))
+        tools = [*self.agent.tools, *world_tools(context)]
+        return self.agent.clone(model=PolicyModel(self.policy, chosen), tools=tools)
 
     def generate(
         self,
@@ -80,11 +84,12 @@ class TrainResult:
     ) -> str:
         """The trained agent's answer, with its tools and instructions; thinking left out."""
         self.model.eval()
-        agent = self.trained_agent(Sampling(temperature, max_new_tokens, repetition_penalty))
+        sampling = Sampling(temperature, max_new_tokens, repetition_penalty)
+        agent = self.trained_agent(sampling, context)
         turns = self.settings.tool_rounds + 1
-        quiet = RunConfig(tracing_disabled=True)
+        as_trained = common_run_config()
         played = run_in_own_loop(
-            Runner.run(agent, prompt, context=context, max_turns=turns, run_config=quiet)
+            Runner.run(agent, prompt, context=context, max_turns=turns, run_config=as_trained)
         )
         return str(played.final_output)
 

@@ -13,6 +13,7 @@ from typing import Any
 from accelerate.utils import broadcast_object_list
 
 from sparring.contracts.cases import Split
+from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.specs import FORMAT
 from sparring.engine.building import Built, TrainWork, build
 from sparring.engine.grpo import Hooks
@@ -21,7 +22,7 @@ from sparring.learning.parity import Parity
 from sparring.learning.reporting import OnProgress, Reporter
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
-from sparring.run_folder.files import read_lines, write_json
+from sparring.run_folder.files import read_json, read_lines, write_json
 from sparring.trackers import Trackers
 from sparring.trackers.trackers import TrackedRun
 from sparring.worker.holding import report_event
@@ -57,6 +58,7 @@ class Training:
         self.built: Built = build(folder, work, self._launched, hooks)
         self._reporter: Reporter | None = None
         self._trackers: Trackers | None = None
+        self._is_done_already = False
 
     @property
     def stopped(self) -> bool:
@@ -73,6 +75,7 @@ class Training:
             self._tell("note", message=note)
         if found:
             self._tell("resumed", step=step, path=str(found.path))
+            self.built.trainer.epochs_before = step // self.built.plan.steps_per_epoch
         self._open_reports(step)
         self.built.practice.resume_at(step)
         try:
@@ -86,14 +89,20 @@ class Training:
     # ------------------------------------------------------------------ inside
 
     def _train(self, found: Checkpoint | None) -> None:
-        trainer = self.built.trainer
-        if found is not None and found.step >= self.built.plan.steps:
+        trainer, steps = self.built.trainer, self.built.plan.steps
+        if found is not None and found.step >= steps:
             trainer._load_from_checkpoint(str(found.path))  # done already; only hand it back
+            trainer.state.global_step = found.step
+            self._is_done_already = self._folder.summary.is_file()
             return
         if trainer.wants_to_stop():  # asked while the model was loading: nothing to save yet
             trainer.stopped = True
             return
         trainer.train(resume_from_checkpoint=str(found.path) if found else None)
+        if trainer.state.global_step < steps and not trainer.stopped:
+            raise MachineryFailure(
+                f"training ended at step {trainer.state.global_step} of {steps} without a word"
+            )
 
     def _find_checkpoint(self) -> Checkpoint | None:
         """Rank 0 looks and verifies; the others are told."""
@@ -102,6 +111,7 @@ class Training:
         if self._launched.rank == 0:
             checkpoints.clear_staging()
             found = checkpoints.newest_verified(accept_changes=self._accept_changes)
+            checkpoints.set_aside_after(found.step if found else 0)
             told = [found.step if found else None]
         if self._launched.world_size > 1:
             broadcast_object_list(told)
@@ -120,6 +130,8 @@ class Training:
             return
         settings = self._work.settings
         tracked = TrackedRun(
+            id=self._folder.id,
+            first_step=step,
             name=settings.run_name or self._folder.id,
             project=settings.project or "sparring",
             entity=settings.entity,
@@ -161,6 +173,8 @@ class Training:
             report_event(self._folder, event, **data)
 
     def _sum_up(self, seconds: float) -> dict[str, Any]:
+        if self._is_done_already:
+            return read_json(self._folder.summary)
         history = read_history(self._folder)
         validated = [row for row in history if row.get("validation/reward") is not None]
         there = list_checkpoints(self._folder.checkpoints)
@@ -197,11 +211,13 @@ class Training:
 
 
 def read_history(folder: RunFolder) -> list[dict[str, Any]]:
-    """One row per step, the newest attempt's where a step was done again."""
+    """One row per step. Where an attempt went on from a checkpoint, what earlier ones told of
+    the steps behind it is left out: it is not the history of the weights that there are."""
     rows: dict[int, dict[str, Any]] = {}
+    attempt = None
     for line in read_lines(folder.metrics):
-        row = rows.setdefault(line["step"], {})
-        if row.get("attempt", line["attempt"]) != line["attempt"]:
-            row.clear()
-        row |= line
+        if line["attempt"] != attempt:
+            attempt = line["attempt"]
+            rows = {step: row for step, row in rows.items() if step < line["step"]}
+        rows.setdefault(line["step"], {}).update(line)
     return [rows[step] for step in sorted(rows)]

@@ -162,26 +162,29 @@ def train(
     from sparring.surfaces.cli import evaluating, training
 
     caller = evaluating.owner(runs)
+    given = {
+        "max_steps": max_steps,
+        "cases_per_batch": cases_per_batch,
+        "gradient_accumulation_steps": gradient_accumulation_steps,
+        "num_generations": num_generations,
+        "learning_rate": learning_rate,
+        "lora": lora,
+        "temperature": temperature,
+        "max_completion_length": max_completion_length,
+        "tool_rounds": tool_rounds,
+        "checkpoint_steps": checkpoint_steps,
+        "validation_cases": validation_cases,
+        "report_to": report_to,
+        "seed": seed,
+    }
+    if join is not None or resume is not None:
+        other = {"target": target, "model": model, "family": family, **given}
+        training.refuse_settings_beside("--join" if join else "--resume", other, set or [])
     if join is not None:
         started = training.join(join, caller)
     elif resume is not None:
         started = training.resume(resume, accept_changes, caller)
     else:
-        given = {
-            "max_steps": max_steps,
-            "cases_per_batch": cases_per_batch,
-            "gradient_accumulation_steps": gradient_accumulation_steps,
-            "num_generations": num_generations,
-            "learning_rate": learning_rate,
-            "lora": lora,
-            "temperature": temperature,
-            "max_completion_length": max_completion_length,
-            "tool_rounds": tool_rounds,
-            "checkpoint_steps": checkpoint_steps,
-            "validation_cases": validation_cases,
-            "report_to": report_to,
-            "seed": seed,
-        }
         request = {
             "target": target,
             "policy": {"model": model, "family": family},

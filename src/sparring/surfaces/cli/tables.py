@@ -40,12 +40,13 @@ def show_training(summary: dict[str, Any], console: Console) -> None:
     table.add_column()
     last = summary["last"]
     if last:
-        table.add_row("last step", f"loss {last['loss']:+.3f}, reward {last.get('reward', 0):.3f}")
+        reward = f"{last['reward']:.3f}" if "reward" in last else "–"
+        table.add_row("last step", f"loss {last['loss']:+.3f}, reward {reward}")
         for name, rate in last.items():
             if name.startswith("pass_rate/"):
                 table.add_row(printable(name.removeprefix("pass_rate/")), f"{rate:.1%} passed")
     for row in summary["validation"]:
-        rate = f"reward {row['reward']:.3f} on {row['rollouts']} cases"
+        rate = f"reward {row['reward']:.3f} on {row['rollouts']:.0f} cases"
         table.add_row(f"validation at step {row['step']}", rate)
     table.add_row("time", f"{in_words(summary['seconds'])} for {summary['steps']} steps")
     for name, link in summary["links"].items():

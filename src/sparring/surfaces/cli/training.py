@@ -49,6 +49,17 @@ def settings_from(given: dict[str, Any], assignments: list[str]) -> dict[str, An
     return settings
 
 
+def refuse_settings_beside(option: str, given: dict[str, Any], assignments: list[str]) -> None:
+    """A run goes on as it was started; a setting that would be ignored is refused."""
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    named += ["--set"] if assignments else []
+    if named:
+        raise InvalidInput(
+            f"{option} goes on with the settings that the run was started with; leave out "
+            f"{', '.join(named)}, or start a new run"
+        )
+
+
 def start(request: dict[str, Any], caller: Caller) -> Started:
     if request["target"] is None:
         raise InvalidInput("say what to train: sparring train FILE:NAME, or --resume RUN")

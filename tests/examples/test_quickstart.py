@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "examples" / "quickstart.py"
+
+
+def test_the_readme_shows_the_quickstart_as_it_is():
+    assert f"```python\n{QUICKSTART.read_text()}```" in (ROOT / "README.md").read_text()
+
+
+def test_it_fits_on_a_page():
+    assert len(QUICKSTART.read_text().splitlines()) <= 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_run_as_written_it_learns(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(QUICKSTART)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    before, after = map(float, re.findall(r"validation reward at step \d+: ([\d.]+)", done.stdout))
+    assert after > before, done.stdout
