@@ -1,0 +1,92 @@
+"""`sparring train`, as a process: what people and programs see."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TALK = f"{ROOT}/tests/worker/train_file.py:Talk"
+COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def sparring(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=180,
+        check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+
+
+def options(tiny_folder: Path, steps: int) -> list[str]:
+    given = {"model": tiny_folder, "max-steps": steps, "max-completion-length": 24}
+    given |= {"learning-rate": 1e-3, "checkpoint-steps": 2}
+    return [str(part) for name, value in given.items() for part in (f"--{name}", value)]
+
+
+@pytest.mark.slow
+def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
+    command = [*COMMAND, "train", TALK, *options(tiny_folder, 60), "--set", "beta=0.01"]
+    running = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=ENVIRONMENT,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/checkpoints/step-*/manifest.json")):
+        assert time.monotonic() < deadline
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 103, told
+    assert "step 1/60 · loss" in told
+    assert "sparring train --resume talk-" in told
+
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "spec.json").read_text())["settings"]["beta"] == 0.01
+    done = sparring("train", "--resume", folder.name, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for shown in ("60 steps of 4 cases", "validation at step 60", "weights: "):
+        assert shown in done.stdout
+    listed = json.loads(sparring("rollout", "list", folder.name, "--json", folder=tmp_path).stdout)
+    assert listed["total"] == 60 * 16
+    again = sparring("train", "--resume", folder.name, "--json", folder=tmp_path)
+    assert json.loads(again.stdout)["steps"] == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["--set", "save_steps=5"], "save_steps: use checkpoint_steps"),
+        (["--set", "learning_rat=5"], "did you mean learning_rate"),
+        (["--set", "top_p=0.9"], "temperature only"),
+        (["--set", "nonsense"], "--set wants NAME=VALUE"),
+        (["--nodes", "2"], "rendezvous address"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_a_run_is_made(tmp_path, arguments, advice):
+    done = sparring("train", TALK, *arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert advice in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_settings_beside_resume_are_refused_for_they_would_be_ignored(tmp_path):
+    done = sparring("train", "--resume", "r", "--max-steps", "5", folder=tmp_path)
+    assert done.returncode == 2
+    assert "leave out --max-steps" in done.stderr
+
+
+def test_a_wrong_field_of_the_engine_fails_the_run_with_what_to_use(tmp_path, tiny_folder):
+    wrong = ["--set", "engine.los_type=grpo"]
+    done = sparring("train", TALK, *options(tiny_folder, 2), *wrong, "--json", folder=tmp_path)
+    error = json.loads(done.stdout)["error"]
+    assert error["type"] == "SettingError"
+    assert "did you mean loss_type" in error["message"]
