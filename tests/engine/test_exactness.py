@@ -293,3 +293,33 @@ def test_log_probabilities_of_another_temperature_are_named(tiny_folder, tmp_pat
     made = trainer(tiny_folder, tmp_path, rollout_function=honest, temperature=0.3)
     with pytest.raises(ParityError, match="sampler and trainer differ"):
         made.train()
+
+
+# ------------------------------------------------------------------ what cannot work
+
+
+@pytest.mark.parametrize(("fsdp", "zero"), [(True, 0), (False, 3)])
+def test_sampling_here_with_sharded_weights_is_refused(fsdp, zero):
+    from types import SimpleNamespace
+
+    from sparring.contracts.errors import SettingError
+    from sparring.engine.grpo import PolicyTrainer
+
+    plugin = SimpleNamespace(zero_stage=zero) if zero else None
+    sharded: Any = SimpleNamespace(
+        use_vllm=False,
+        is_fsdp_enabled=fsdp,
+        accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),
+    )
+    with pytest.raises(SettingError, match="use vllm='colocate'"):
+        PolicyTrainer._refuse_sharded_weights(sharded)
+
+
+def test_a_save_inside_of_a_generation_is_refused_by_the_trainer(tiny_folder, tmp_path):
+    from sparring.contracts.errors import CheckpointError
+
+    made = trainer(tiny_folder, tmp_path, max_steps=2, engine={"num_iterations": 2})
+    made.engine.state.global_step = 1
+    with pytest.raises(CheckpointError, match="inside of a generation"):
+        made.engine._save_checkpoint(made.model, None)
+    assert not list(made.folder.path.glob("checkpoints/*"))

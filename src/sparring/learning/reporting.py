@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sparring.learning.batches import BatchPlan
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, write_json
 from sparring.trackers import Trackers
@@ -24,7 +25,7 @@ class Reporter:
     def __init__(
         self,
         folder: RunFolder,
-        steps: int,
+        plan: BatchPlan,
         trackers: Trackers,
         *,
         attempt: int = 1,
@@ -32,12 +33,17 @@ class Reporter:
         on_progress: OnProgress = lambda _: None,
     ) -> None:
         self._folder = folder
-        self._steps = steps
+        self._steps = plan.steps
         self._trackers = trackers
         self._attempt = attempt
         self._tokens_drawn = tokens_drawn
         self._on_progress = on_progress
-        self._beat: dict[str, Any] = {"step": 0, "steps": steps, "metrics": {}}
+        self._beat: dict[str, Any] = {
+            "step": 0,
+            "steps": plan.steps,
+            "metrics": {},
+            "said": [str(plan), *plan.notes],
+        }
         self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._last = time.monotonic()
         self._done = threading.Event()

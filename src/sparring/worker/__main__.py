@@ -71,6 +71,8 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool) -> int:
 
 def _evaluate(folder: RunFolder, spec: dict[str, Any], _: bool) -> str:
     work = _load_evaluation(EvalSpec.model_validate(spec))
+    if folder.stop_request.exists():  # asked while the model was loading
+        raise KeyboardInterrupt
     summary = asyncio.run(_until_stopped(Evaluation(folder, work)))
     _refuse_a_run_that_shows_nothing(summary)
     return "completed"

@@ -143,7 +143,7 @@ class Training:
             self._tell("links", **links)
         self._reporter = Reporter(
             self._folder,
-            self.built.plan.steps,
+            self.built.plan,
             self._trackers,
             attempt=sum(
                 event.get("event") == "started" for event in read_lines(self._folder.events)

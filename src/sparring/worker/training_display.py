@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparring.contracts.progress import headline
+from sparring.contracts.progress import headline, in_words
 
 _QUIET_SECONDS = 5.0
 
@@ -30,14 +30,14 @@ class TrainingDisplay:
                 BarColumn(bar_width=20),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                TextColumn("{task.fields[news]}"),
+                TextColumn("{task.fields[left]}"),
                 console=self._console,
             )
 
     def __enter__(self) -> TrainingDisplay:
         if self._bar is not None:
             self._bar.start()
-            self._task = self._bar.add_task("training", total=None, news="playing the first step")
+            self._task = self._bar.add_task("training", total=None, left="playing the first step")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,15 +49,15 @@ class TrainingDisplay:
             self._console.print(message, soft_wrap=True, highlight=False)
 
     def show(self, beat: Mapping[str, Any]) -> None:
-        news = headline(beat)
         if self._bar is not None:
-            self._bar.update(self._task, total=beat["steps"], completed=beat["step"], news=news)
-        elif self._wanted and self._is_time(beat):
-            self._console.print(
-                f"step {beat['step']}/{beat['steps']} · {news}", soft_wrap=True, highlight=False
-            )
+            left = beat.get("seconds_left")
+            told = "" if left is None else f"{in_words(left)} left"
+            self._bar.update(self._task, total=beat["steps"], completed=beat["step"], left=told)
+        if self._bar is not None or self._is_time(beat):
+            self.say(f"step {beat['step']}/{beat['steps']} · {headline(beat)}")
 
     def _is_time(self, beat: Mapping[str, Any]) -> bool:
+        """In a log, a line every few seconds is enough."""
         now = time.monotonic()
         if now - self._last_line < _QUIET_SECONDS and beat["step"] < beat["steps"]:
             return False

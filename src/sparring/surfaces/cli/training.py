@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput, RunFailed
-from sparring.contracts.progress import headline
+from sparring.contracts.progress import headline, in_words
 from sparring.operations.evaluating import RunQuery, Status, run_status, stop_run
 from sparring.operations.operation import Caller
 from sparring.operations.starting import Started
@@ -110,8 +110,9 @@ def _wait(query: RunQuery, caller: Caller, pid: int | None, console: Console) ->
             gone = pid is not None and has_ended(pid)
             status = run_status(query, caller)
             if (beat := status.progress) and "steps" in beat:
-                tokens = f"{beat['tokens_drawn']:,} tokens sampled"
-                news = headline(beat) or f"{tokens}, playing the first step"
+                left = beat.get("seconds_left")
+                news = f"{beat['tokens_drawn']:,} tokens sampled"
+                news += "" if left is None else f" · {in_words(left)} left"
                 bar.update(
                     task,
                     description="training",
@@ -119,10 +120,12 @@ def _wait(query: RunQuery, caller: Caller, pid: int | None, console: Console) ->
                     completed=beat["step"],
                     news=news,
                 )
+                lines = beat["said"] if shown < 0 else []
                 if beat["step"] > shown and beat["metrics"]:
-                    shown = beat["step"]
-                    line = f"step {beat['step']}/{beat['steps']} · {headline(beat)}"
+                    lines = [*lines, f"step {beat['step']}/{beat['steps']} · {headline(beat)}"]
+                for line in lines:
                     console.print(line, soft_wrap=True, highlight=False)
+                shown = beat["step"]
             if gone or status.state not in (RunState.STARTING, RunState.RUNNING):
                 return status
             time.sleep(0.2)
