@@ -113,6 +113,12 @@ def test_weights_that_are_trained_whole_stay_in_float32():
     assert weights_dtype(TrainSettings(dtype="bfloat16", lora=True)) is torch.bfloat16
 
 
+def test_a_generation_of_more_cases_than_there_are_is_refused():
+    settings = TrainSettings(engine={"steps_per_generation": 12})
+    with pytest.raises(SettingError, match="a generation takes 24 cases and there are 20"):
+        check(settings, training_cases=20)
+
+
 def test_the_engine_table_reaches_trl():
     assert config(engine={"loss_type": "dr_grpo", "num_iterations": 2}).loss_type == "dr_grpo"
 

@@ -17,12 +17,12 @@ from sparring.contracts.limits import Limits
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.training import TrainSettings
 from sparring.engine.checkpoints import Checkpoints, Identity
-from sparring.engine.configuration import grpo_config, uses_autocast
+from sparring.engine.configuration import grpo_config, plan_of, uses_autocast
 from sparring.engine.grpo import Hooks, PolicyTrainer
 from sparring.engine.loading import Loaded
 from sparring.engine.ranks import Launched
 from sparring.engine.vllm_sampler import VllmSampler
-from sparring.learning.batches import BatchPlan, solve
+from sparring.learning.batches import BatchPlan
 from sparring.learning.practice import Plays, Practice, Vocabulary
 from sparring.measures import MeasureSet
 from sparring.player import Player
@@ -83,22 +83,11 @@ class Built:
     plan: BatchPlan
 
 
-def plan_batches(work: TrainWork, world_size: int) -> BatchPlan:
-    engine = work.settings.engine
-    return solve(
-        work.settings,
-        training_cases=work.suite.size(Split.TRAINING),
-        world_size=world_size,
-        num_iterations=int(engine.get("num_iterations", 1)),
-        steps_per_generation=engine.get("steps_per_generation"),
-    )
-
-
 def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) -> Built:
     """Everything in place; nothing played yet."""
     from datasets import Dataset
 
-    plan = plan_batches(work, launched.world_size)
+    plan = plan_of(work.settings, work.suite.size(Split.TRAINING), launched.world_size)
     codec = work.loaded.codec()
     identity = Identity(work.suite.digest, work.code_digest, codec.digest, launched.world_size)
     checkpoints = Checkpoints(

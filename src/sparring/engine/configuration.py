@@ -44,7 +44,18 @@ def refuse_unknown(names: Iterable[str]) -> None:
         raise SettingError("; ".join(problems))
 
 
-def check(settings: TrainSettings) -> None:
+def plan_of(settings: TrainSettings, training_cases: int, world_size: int) -> BatchPlan:
+    """The batch arithmetic, with what the engine's table says about it."""
+    return solve(
+        settings,
+        training_cases=training_cases,
+        world_size=world_size,
+        num_iterations=int(settings.engine.get("num_iterations", 1)),
+        steps_per_generation=settings.engine.get("steps_per_generation"),
+    )
+
+
+def check(settings: TrainSettings, training_cases: int = _PLENTY, world_size: int = 1) -> None:
     """Refuse what cannot work before a model is loaded for minutes."""
     if unknown := [name for name in settings.report_to if name not in TRACKERS]:
         raise SettingError(
@@ -53,7 +64,10 @@ def check(settings: TrainSettings) -> None:
     _refuse_several_gpus(settings)
     lora_config(settings)
     quantization_config(settings)
-    grpo_config(settings, solve(settings, training_cases=_PLENTY), Path("engine"))
+    _check_engine_table(settings.engine)
+    plan = plan_of(settings, training_cases, world_size)
+    if world_size == 1:  # of a gang, it would wait for the other ranks
+        grpo_config(settings, plan, Path("engine"))
 
 
 def grpo_config(
@@ -62,7 +76,6 @@ def grpo_config(
     """TRL's configuration of this run. `stop_ids` end a turn where vLLM samples."""
     from trl import GRPOConfig
 
-    _check_engine_table(settings.engine, GRPOConfig)
     on_cpu = device_of(settings) == "cpu"
     try:
         return GRPOConfig(
@@ -169,8 +182,10 @@ def uses_autocast(settings: TrainSettings) -> bool:
 # ------------------------------------------------------------------ refusing
 
 
-def _check_engine_table(given: Table, config: type) -> None:
-    fields = {field.name for field in dataclasses.fields(config)}
+def _check_engine_table(given: Table) -> None:
+    from trl import GRPOConfig
+
+    fields = {field.name for field in dataclasses.fields(GRPOConfig)}
     settings = set(TrainSettings.model_fields)
     problems = []
     for name in given:
@@ -180,7 +195,7 @@ def _check_engine_table(given: Table, config: type) -> None:
             problems.append(f"engine.{name}: use vllm={{'{name.removeprefix('vllm_')}': …}}")
         elif is_never_the_engines(name) or name not in fields:
             problems.append(_advice(name, fields, "engine."))
-    problems = problems or _wrongly_typed(given, config)
+    problems = problems or _wrongly_typed(given, GRPOConfig)
     if problems:
         raise SettingError("; ".join(problems))
 

@@ -13,6 +13,7 @@ from typing import Any
 from agents import Agent
 from pydantic import ValidationError
 
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.specs import PolicySpec
@@ -81,7 +82,8 @@ class Trainer:
         launched = Launched.here()
         if processes is not None:
             launched.require(processes)
-        self.settings = _checked(settings)
+        suite.require(Split.TRAINING)
+        self.settings = _checked(settings, suite.size(Split.TRAINING), launched.world_size)
         if rollout_function is None:
             refuse_several_rows(agent)
         measure_set = MeasureSet.of(
@@ -193,12 +195,12 @@ class Trainer:
             report_event(self.folder, event, **data)
 
 
-def _checked(given: Mapping[str, Any]) -> TrainSettings:
+def _checked(given: Mapping[str, Any], training_cases: int, world_size: int) -> TrainSettings:
     try:
         settings = TrainSettings(**given)
     except ValidationError as error:
         raise SettingError(explained(error, TrainSettings)) from error
-    check(settings)
+    check(settings, training_cases, world_size)
     return settings
 
 

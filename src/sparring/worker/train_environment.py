@@ -30,10 +30,9 @@ def train_environment(
     spec = TrainSpec.model_validate(spec_as_read)
     launched = Launched.here()
     launched.require(spec.world_size)
-    check(spec.settings)
     training = Training(
         folder,
-        _load(spec),
+        _load(spec, launched.world_size),
         launched,
         should_stop=stop.is_set,
         accept_changes=accept_changes,
@@ -42,7 +41,7 @@ def train_environment(
     return "stopped" if training.stopped else "completed"
 
 
-def _load(spec: TrainSpec) -> TrainWork:
+def _load(spec: TrainSpec, world_size: int) -> TrainWork:
     environment = load_environment(spec.target)
     parts = read_parts(environment)
     refuse_untrainable(parts.agent)
@@ -51,6 +50,7 @@ def _load(spec: TrainSpec) -> TrainWork:
         parts.measures, environment.weights, seconds=spec.settings.measure_seconds
     )
     parts.suite.require(Split.TRAINING)
+    check(spec.settings, parts.suite.size(Split.TRAINING), world_size)
     return TrainWork(
         agent=parts.agent,
         suite=parts.suite,
