@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 _Z95 = 1.959963984540054
+_MOST = 1e12  # shares that hardly differ are worth many cases, not infinitely many
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def share_of_cases(shares: list[float]) -> Share | None:
     variance = sum((share - mean) ** 2 for share in shares) / max(count - 1, 1)
     coin = mean * (1 - mean) * count / max(count - 1, 1)
     effective = count * coin / variance if variance > 0 and coin > 0 else float(count)
-    return _wilson(mean, effective, count)
+    return _wilson(mean, min(effective, _MOST), count)
 
 
 def _wilson(mean: float, effective: float, count: int) -> Share:
