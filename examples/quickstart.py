@@ -7,7 +7,7 @@ from sparring import Suite, failed, measure, passed, train
 
 @function_tool
 def add(a: int, b: int) -> int:
-    """Add two numbers."""
+    """Add two whole numbers."""
     return a + b
 
 
@@ -18,22 +18,23 @@ def right_sum(rollout):
     return failed(f"no tool, or not {rollout.expected}: {rollout.answer[:40]}")
 
 
-EXAMPLE = [
-    {"role": "user", "content": "31 + 45?"},
-    {"type": "function_call", "call_id": "0", "name": "add", "arguments": '{"a": 31, "b": 45}'},
-    {"type": "function_call_output", "call_id": "0", "output": "76"},
-    {"role": "assistant", "content": "31 + 45 = 76"},
-]
-agent = Agent(name="adder", instructions="Use the tool.", tools=[add], model="smollm2")
-suite = Suite.from_records(
-    [{"a": a, "b": b} for a in range(10, 90, 4) for b in range(11, 90, 6)],
-    input=lambda row: [*EXAMPLE, {"role": "user", "content": f"{row['a']} + {row['b']}?"}],
-    expected=lambda row: row["a"] + row["b"],
-)
+def asked(a, b, answered=False):
+    question = [{"role": "user", "content": f"What is {a} + {b}?"}]
+    call = {"type": "function_call", "call_id": f"{a}", "name": "add"}
+    call["arguments"] = f'{{"a": {a}, "b": {b}}}'
+    result = {"type": "function_call_output", "call_id": f"{a}", "output": f"{a + b}"}
+    answer = {"role": "assistant", "content": f"{a} + {b} = {a + b}"}
+    return question + [call, result, answer] * answered
+
+
+examples = asked(31, 45, answered=True) + asked(12, 60, answered=True)
+sums = [(a, b) for a in range(10, 90, 4) for b in range(11, 90, 6)]
+suite = Suite.from_records([{"input": examples + asked(*s), "expected": sum(s)} for s in sums])
+agent = Agent(name="adder", instructions="You answer sums with the tool add.", tools=[add])
 
 if __name__ == "__main__":
-    settings = {"max_steps": 5, "num_generations": 8, "gradient_accumulation_steps": 1}
-    settings |= {"lora": True, "learning_rate": 5e-4, "max_completion_length": 64, "tool_rounds": 1}
-    result = train(agent, suite, [right_sum], validation_cases=32, **settings)
+    settings = {"max_steps": 4, "num_generations": 8, "gradient_accumulation_steps": 1}
+    settings |= {"lora": True, "learning_rate": 5e-4, "max_completion_length": 80, "tool_rounds": 2}
+    result = train(agent, suite, [right_sum], model="smollm2", validation_cases=32, **settings)
     print(result)  # validation reward before and after
-    print(result.generate([*EXAMPLE, {"role": "user", "content": "57 + 26?"}]))
+    print(result.generate(examples + asked(57, 26), repetition_penalty=1.0))
