@@ -29,7 +29,7 @@ from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.families import family_named
 from sparring.policies.model_names import locate
 
-BAR, STEPS, GROUP, CASES, SECONDS = 4.0, 5, 4, 4, 0.2
+BAR, STEPS, GROUP, CASES, SECONDS = 4.0, 8, 4, 4, 0.2
 
 
 class EverythingIsACall:
@@ -60,15 +60,17 @@ def main() -> int:
         ours.engine.add_callback(turns.callback("ours"))
         bare.add_callback(turns.callback("trl"))
         result: list[Any] = []
-        medians = turns.race({"ours": lambda: result.append(ours.train()), "trl": bare.train})
+        turns.race({"ours": lambda: result.append(ours.train()), "trl": bare.train})
+        # The best step of each: a neighbour on the machine can only make a step slower.
+        best = {name: min(seconds[1:]) for name, seconds in turns.seconds.items()}
         called = sum(
             call.result == "done" for each in result[0].rollouts() for call in each.tool_calls
         )
-    faster = medians["trl"] / medians["ours"]
+    faster = best["trl"] / best["ours"]
     shown = {
         "benchmark": "tool_step",
         "times_faster": round(faster, 2),
-        "seconds": {name: round(value, 3) for name, value in medians.items()},
+        "seconds": {name: round(value, 3) for name, value in best.items()},
         "tool_calls_per_step": {"ours": called / STEPS, "trl": bare.calls / STEPS},
         "bar": BAR,
         "ok": faster >= BAR and called == bare.calls == STEPS * GROUP * CASES,
