@@ -35,3 +35,21 @@ def in_words(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+class NewLines:
+    """What a heartbeat says that the ones before it did not: a line is given once."""
+
+    def __init__(self) -> None:
+        self._said = 0
+        self._step = 0
+        self._validation: float | None = None
+
+    def __call__(self, beat: Mapping[str, Any]) -> list[str]:
+        said = list(beat["said"])
+        lines, self._said = said[self._said :], len(said)
+        now = (beat["step"], beat.get("validation"))
+        if now != (self._step, self._validation):
+            self._step, self._validation = now
+            lines.append(f"step {beat['step']}/{beat['steps']} · {headline(beat)}")
+        return lines

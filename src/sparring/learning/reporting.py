@@ -42,7 +42,7 @@ class Reporter:
             "step": 0,
             "steps": plan.steps,
             "metrics": {},
-            "said": [str(plan), *plan.notes],
+            "said": [f"run {folder.id}: {plan}", *plan.notes],
         }
         self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._last = time.monotonic()
@@ -52,7 +52,13 @@ class Reporter:
     def begin(self, step: int) -> None:
         self._beat["step"] = step
         self._last = time.monotonic()
+        self._on_progress(self._beat)
         self._thread.start()
+
+    def say(self, line: str) -> None:
+        """Something that whoever looks should see once."""
+        self._beat["said"].append(line)
+        self._on_progress(self._beat)
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
         """An optimizer step is done."""

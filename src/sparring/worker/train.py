@@ -161,15 +161,10 @@ class Trainer:
 
     def train(self) -> TrainResult:
         """Train to the end, or go on where the run of this name stopped."""
-        plan = self._training.built.plan
-        first = self._launched.rank == 0
-        holding: AbstractContextManager[None] = alone(self.folder) if first else nullcontext()
+        is_first = self._launched.rank == 0
+        holding: AbstractContextManager[None] = alone(self.folder) if is_first else nullcontext()
         with holding, _stops_on_signals(self._stop), self._display:
-            if first:
-                self._display.say(f"run {self.folder.id}: {plan}")
-                for note in plan.notes:
-                    self._display.say(note)
-                report_event(self.folder, "started", in_process=True)
+            self._tell("started", in_process=True)
             try:
                 summary = self._training.run()
             except KeyboardInterrupt:

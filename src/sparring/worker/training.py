@@ -163,6 +163,8 @@ class Training:
 
     def _note_parity(self, parity: Parity) -> None:
         self._tell("parity", message=str(parity), **asdict(parity))
+        if self._reporter is not None:
+            self._reporter.say(str(parity))
 
     def _warn(self, message: str) -> None:
         self._tell("warning", message=message)

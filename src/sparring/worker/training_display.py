@@ -1,29 +1,26 @@
-"""How a training in this process shows itself: a bar on a terminal, a line a step elsewhere."""
+"""How a training in this process shows itself: lines, and a bar below them on a terminal."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sparring.contracts.progress import headline, in_words
-
-_QUIET_SECONDS = 5.0
+from sparring.contracts.progress import NewLines, in_words
 
 
 class TrainingDisplay:
-    """Shows progress where somebody looks; in a log, at most a line every few seconds."""
+    """Shows progress on standard error, where it is wanted."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
         self._console = Console(stderr=True)
+        self._new_lines = NewLines()
         self._bar: Progress | None = None
         self._task: Any = None
-        self._last_line = 0.0
         if wanted and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             self._bar = Progress(
                 TextColumn("training"),
@@ -44,22 +41,12 @@ class TrainingDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def say(self, message: str) -> None:
-        if self._wanted:
-            self._console.print(message, soft_wrap=True, highlight=False)
-
     def show(self, beat: Mapping[str, Any]) -> None:
+        if not self._wanted:
+            return
+        for line in self._new_lines(beat):
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
         if self._bar is not None:
             left = beat.get("seconds_left")
             told = "" if left is None else f"{in_words(left)} left"
             self._bar.update(self._task, total=beat["steps"], completed=beat["step"], left=told)
-        if self._bar is not None or self._is_time(beat):
-            self.say(f"step {beat['step']}/{beat['steps']} · {headline(beat)}")
-
-    def _is_time(self, beat: Mapping[str, Any]) -> bool:
-        """In a log, a line every few seconds is enough."""
-        now = time.monotonic()
-        if now - self._last_line < _QUIET_SECONDS and beat["step"] < beat["steps"]:
-            return False
-        self._last_line = now
-        return True

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from rich.progress import TimeRemainingColumn
 
-from sparring.contracts.errors import InvalidInput, RunFailed
+from sparring.contracts.errors import InvalidInput
 from sparring.operations.evaluating import (
     ResumeEval,
-    RunQuery,
     StartEval,
-    Status,
     eval_summary,
     resume_eval,
-    run_status,
     start_eval,
-    stop_run,
 )
 from sparring.operations.operation import Caller, Role
 from sparring.operations.starting import Started
-from sparring.runs.local import RunState, has_ended
+from sparring.surfaces.cli import following
+from sparring.surfaces.cli.following import Beat, Kind, Shown
 from sparring.surfaces.cli.tables import show_summary
 
 
@@ -70,62 +55,30 @@ def resume(run: str, accept_changes: bool, caller: Caller) -> Started:
 
 
 def follow(started: Started, caller: Caller, *, as_json: bool) -> None:
-    """Wait for the run with progress on a terminal; Ctrl-C stops it in good order."""
-    console = Console(stderr=True)
-    console.print(Text.assemble("run ", (started.run, "bold")), soft_wrap=True)
-    query = RunQuery(run=started.run)
-    try:
-        status = _wait(query, caller, started.pid, console)
-    except KeyboardInterrupt:
-        console.print("stopping…")
-        stop_run(query, caller)
-        status = _wait(query, caller, started.pid, console)
-    if status.state is not RunState.COMPLETED:
-        _give_up(status, started)
-    summary = eval_summary(query, caller).summary
-    if as_json:
-        print(json.dumps(summary))
-    else:
-        show_summary(summary, Console())
+    """Wait for the run; Ctrl-C stops it, and what it has played stays."""
+    following.follow(started, caller, _EVALUATION, as_json=as_json)
 
 
-def _wait(query: RunQuery, caller: Caller, pid: int | None, console: Console) -> Status:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[news]}"),
+def _shown(beat: Beat) -> Shown:
+    news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
+    return Shown("playing", beat["rollouts"], beat["total"], news)
+
+
+def _way_on(beat: Beat, run: str) -> str:
+    if not beat.get("total"):
+        return ""
+    return (
+        f"{beat['rollouts']} of {beat['total']} rollouts are kept: `sparring eval --resume {run}` "
+        "goes on. (In-process weights are played in blocks of --in-flight rollouts, each kept when "
+        "it is whole.)"
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("loading", total=None, news="")
-        while True:
-            ended = pid is not None and has_ended(pid)
-            status = run_status(query, caller)
-            ended = ended or status.state not in (RunState.STARTING, RunState.RUNNING)
-            if beat := status.progress:
-                bar.update(
-                    task,
-                    description="playing",
-                    total=beat["total"],
-                    completed=beat["rollouts"],
-                    news=f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens",
-                )
-            if ended:
-                return status
-            time.sleep(0.2)
 
 
-def _give_up(status: Status, started: Started) -> NoReturn:
-    beat = status.progress or {}
-    played, total = beat.get("rollouts", 0), beat.get("total", 0)
-    message = status.message or f"the worker ended without a word; see {started.log}"
-    if total:
-        message += (
-            f"\n{played} of {total} rollouts are kept: `sparring eval --resume {started.run}` goes "
-            "on. (In-process weights are played in blocks of --in-flight rollouts, each kept when "
-            "it is whole.)"
-        )
-    raise RunFailed(message, status.kind or "RunFailed", status.exit_code or 100)
+_EVALUATION = Kind(
+    stopping="stopping…",
+    shown=_shown,
+    summary=eval_summary,
+    show=show_summary,
+    way_on=_way_on,
+    columns=(TimeRemainingColumn(),),
+)

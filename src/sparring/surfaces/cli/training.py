@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
-from typing import Any, NoReturn
+from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.text import Text
-
-from sparring.contracts.errors import InvalidInput, RunFailed
-from sparring.contracts.progress import headline, in_words
-from sparring.operations.evaluating import RunQuery, Status, run_status, stop_run
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.progress import NewLines, in_words
+from sparring.operations.evaluating import RunQuery
 from sparring.operations.operation import Caller
 from sparring.operations.starting import Started
 from sparring.operations.training import (
@@ -30,7 +18,8 @@ from sparring.operations.training import (
     start_train,
     train_summary,
 )
-from sparring.runs.local import RunState, has_ended
+from sparring.surfaces.cli import following
+from sparring.surfaces.cli.following import Beat, Kind, Shown
 from sparring.surfaces.cli.tables import show_training
 
 
@@ -75,68 +64,29 @@ def join(run: str, caller: Caller) -> Started:
 
 
 def follow(started: Started, caller: Caller, *, as_json: bool) -> None:
-    """Wait for the run, with progress; Ctrl-C stops it after the step, with a checkpoint."""
-    console = Console(stderr=True)
-    console.print(Text.assemble("run ", (started.run, "bold")), soft_wrap=True)
-    query = RunQuery(run=started.run)
-    try:
-        status = _wait(query, caller, started.pid, console)
-    except KeyboardInterrupt:
-        console.print("stopping after this step, with a checkpoint…")
-        stop_run(query, caller)
-        status = _wait(query, caller, started.pid, console)
-    if status.state is not RunState.COMPLETED:
-        _give_up(status, started)
-    summary = train_summary(query, caller).summary
-    if as_json:
-        print(json.dumps(summary))
-    else:
-        show_training(summary, Console())
-
-
-def _wait(query: RunQuery, caller: Caller, pid: int | None, console: Console) -> Status:
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[news]}"),
+    """Wait for the run; Ctrl-C stops it after the step, with a checkpoint."""
+    kind = Kind(
+        stopping="stopping after this step, with a checkpoint…",
+        shown=_shown,
+        lines=NewLines(),
+        summary=train_summary,
+        show=show_training,
+        way_on=_way_on,
     )
-    shown = -1
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("loading", total=None, news="")
-        while True:
-            gone = pid is not None and has_ended(pid)
-            status = run_status(query, caller)
-            if (beat := status.progress) and "steps" in beat:
-                left = beat.get("seconds_left")
-                news = f"{beat['tokens_drawn']:,} tokens sampled"
-                news += "" if left is None else f" · {in_words(left)} left"
-                bar.update(
-                    task,
-                    description="training",
-                    total=beat["steps"],
-                    completed=beat["step"],
-                    news=news,
-                )
-                lines = beat["said"] if shown < 0 else []
-                if beat["step"] > shown and beat["metrics"]:
-                    lines = [*lines, f"step {beat['step']}/{beat['steps']} · {headline(beat)}"]
-                for line in lines:
-                    console.print(line, soft_wrap=True, highlight=False)
-                shown = beat["step"]
-            if gone or status.state not in (RunState.STARTING, RunState.RUNNING):
-                return status
-            time.sleep(0.2)
+    following.follow(started, caller, kind, as_json=as_json)
 
 
-def _give_up(status: Status, started: Started) -> NoReturn:
-    beat = status.progress or {}
-    message = status.message or f"the worker ended without a word; see {started.log}"
-    if beat.get("step"):
-        message += f"\n`sparring train --resume {started.run}` goes on from its newest checkpoint"
-    raise RunFailed(message, status.kind or "RunFailed", status.exit_code or 100)
+def _shown(beat: Beat) -> Shown:
+    left = beat.get("seconds_left")
+    news = f"{beat['tokens_drawn']:,} tokens sampled"
+    news += "" if left is None else f" · {in_words(left)} left"
+    return Shown("training", beat["step"], beat["steps"], news)
+
+
+def _way_on(beat: Beat, run: str) -> str:
+    if not beat.get("step"):
+        return ""
+    return f"`sparring train --resume {run}` goes on from its newest checkpoint"
 
 
 def _table(value: Any) -> dict[str, Any]:
