@@ -38,7 +38,7 @@ def questions(count: int = 96) -> Suite:
 
 
 def trainer(tiny_folder: Path, runs: Path, **options: Any) -> Trainer:
-    """A trainer of the talker; options go before these."""
+    """A trainer of the talker, which plays what it is proposed; options go before these."""
     given: dict[str, Any] = {
         "model": str(tiny_folder),
         "family": TALKATIVE,
@@ -46,6 +46,8 @@ def trainer(tiny_folder: Path, runs: Path, **options: Any) -> Trainer:
         "max_completion_length": 24,
         "learning_rate": 1e-3,
         "validation_cases": 0,
+        "replacement_groups": 0,
+        "draw_by_difficulty": False,
         "runs": runs,
         "show_progress": False,
         **options,

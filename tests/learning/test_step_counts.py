@@ -30,22 +30,14 @@ rollouts = st.builds(
 
 @given(st.lists(st.lists(rollouts, min_size=4, max_size=4), min_size=2, max_size=8))
 def test_counts_of_ranks_add_up_to_the_counts_of_all(groups):
-    whole = StepCounts.of([each for group in groups for each in group], 4)
-    parts = [StepCounts.of(group, 4) for group in groups]
+    whole = StepCounts.of(each for group in groups for each in group)
+    parts = [StepCounts.of(group) for group in groups]
     wired = [StepCounts.from_dict(part.to_dict()) for part in parts]
     assert StepCounts.merged(wired).metrics() == whole.metrics()
 
 
-def test_a_group_is_live_if_what_it_teaches_differs():
-    alive = [made(0.0, -1.0), made(1.0, 1.0)]
-    agreed = [made(1.0, 0.0), made(1.0, 0.0)]
-    masked = [made(1.0, 0.0), made(0.0, None, Ending.TOKEN_BUDGET)]
-    figures = StepCounts.of([*alive, *agreed, *masked], 2).metrics()
-    assert figures["live_groups"] == 1 / 3
-
-
 def test_figures_are_shares_and_means_of_what_was_scored():
-    figures = StepCounts.of([made(1.0, 1.0), made(0.0, -1.0), made(None, None)], 3).metrics()
+    figures = StepCounts.of([made(1.0, 1.0), made(0.0, -1.0), made(None, None)]).metrics()
     assert figures["reward"] == 0.5
     assert (figures["reward_min"], figures["reward_max"]) == (0.0, 1.0)
     assert figures["advantage"] == 0.0

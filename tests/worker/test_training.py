@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from sparring import Suite, failed, measure, passed, tool, train
 from sparring.contracts.errors import (
     CheckpointError,
+    GuardStop,
     InvalidInput,
     MachineryFailure,
     MeasureError,
@@ -248,7 +249,7 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tiny_folder, tm
     made = trainer(tiny_folder, tmp_path)
     head = made.model.get_output_embeddings().weight
     head.register_hook(lambda grad: grad * float("nan"))
-    with pytest.raises(MachineryFailure, match="gradient of step 1 is not finite"):
+    with pytest.raises(GuardStop, match="step 1: the gradient is not finite"):
         made.train()
     assert torch.isfinite(head).all()
 

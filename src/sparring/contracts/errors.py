@@ -68,6 +68,12 @@ class MachineryFailure(SparringError):
     exit_code = 100
 
 
+class GuardStop(SparringError):
+    """A training that cannot get anywhere, by one of its guards."""
+
+    exit_code = 100
+
+
 class RunNotFound(SparringError):
     """No run folder of that name."""
 

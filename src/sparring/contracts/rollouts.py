@@ -168,6 +168,8 @@ class RolloutKey:
 class Rollout:
     """One play of the agent on one case, as measures see it and as it is logged.
 
+    `dropped` is why a rollout that was played for learning taught nothing.
+
     `world` and `output` exist only in the process that played: the context object the
     tools worked on, and the final output as the SDK parsed it.
     """
@@ -185,6 +187,7 @@ class Rollout:
     judgements: tuple[Judgement, ...] = ()
     reward: float | None = None
     advantage: float | None = None
+    dropped: str = ""
     world: Any = field(default=None, compare=False, repr=False)
     output: Any = field(default=None, compare=False, repr=False)
 

@@ -12,9 +12,25 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from sparring.contracts.guards import Guards
 from sparring.contracts.specs import FORMAT, Frozen, PlaySettings, PolicySpec
 
 Table = dict[str, Any]
+Normalization = Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"]
+
+
+class WarmStart(Frozen):
+    """Supervised fine-tuning before the first step, on what others have shown."""
+
+    source: str = Field(
+        min_length=1,
+        description="a JSONL file of demonstrations, or a run whose passing rollouts are taken",
+    )
+    num_train_epochs: float = Field(default=3.0, gt=0, description="passes over them")
+    learning_rate: float | None = Field(
+        default=None, gt=0, description="by default that of the run"
+    )
+    batch_size: int = Field(default=8, ge=1, description="demonstrations per optimizer step")
 
 
 class TrainSettings(PlaySettings):
@@ -30,15 +46,36 @@ class TrainSettings(PlaySettings):
         default=None, ge=1, description="rows in one pass at most; a step's rows stay the same"
     )
     num_generations: int = Field(default=4, ge=2, description="rollouts per case")
+    replacement_groups: int | None = Field(
+        default=None,
+        ge=0,
+        description="groups played at most, per step and process, in place of those that teach "
+        "nothing; by default as many as the step has",
+    )
+    draw_by_difficulty: bool = Field(
+        default=True, description="draw cases less often whose groups taught nothing"
+    )
+    warm_start: WarmStart | None = Field(
+        default=None, description="learn from demonstrations first; a path or run is enough"
+    )
     learning_rate: float | None = Field(
         default=None, gt=0, description="by default 1e-5, and 1e-4 with LoRA"
     )
     max_grad_norm: float = Field(default=1.0, ge=0)
     beta: float = Field(default=0.0, ge=0, description="weight of the KL to the first model")
+    world_model_coefficient: float = Field(
+        default=0.0, ge=0, description="weight of ECHO's loss on what tools answer; 0.05 is usual"
+    )
+    world_model_normalization: Normalization = Field(
+        default="selected_tokens", description="what counts the same: tokens, or rollouts"
+    )
     temperature: float = Field(default=0.8, gt=0, le=10)
     top_p: float = 1.0
     mask_truncated_completions: bool = True
     gradient_checkpointing: bool = False
+    share_prompts: bool = Field(
+        default=True, description="compute a prompt once for all rollouts of an update that have it"
+    )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
     )
@@ -51,6 +88,9 @@ class TrainSettings(PlaySettings):
         default=False, description="sample with vLLM: a mode, or TRL's vllm_* fields without vllm_"
     )
     engine: Table = Field(default_factory=dict, description="further fields of TRL's GRPOConfig")
+    guards: Guards = Field(
+        default=Guards(), description="what stops a run that cannot get anywhere"
+    )
     checkpoint_steps: int = Field(default=50, ge=1, description="steps between checkpoints")
     checkpoints_kept: int = Field(default=2, ge=1, description="the newest so many, and the best")
     validation_cases: int | None = Field(
@@ -67,6 +107,11 @@ class TrainSettings(PlaySettings):
     def _one_or_several(cls, value: Any) -> Any:
         named = [value] if isinstance(value, str) else list(value or ())
         return tuple(name for name in named if name != "none")
+
+    @field_validator("warm_start", mode="before")
+    @classmethod
+    def _from_a_source(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
 
     @field_validator("top_p")
     @classmethod

@@ -18,16 +18,21 @@ from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.training import TrainSettings
 from sparring.engine.checkpoints import Checkpoints, Identity
 from sparring.engine.configuration import grpo_config, plan_of, uses_autocast
+from sparring.engine.echo import Echo
 from sparring.engine.grpo import Hooks, PolicyTrainer
 from sparring.engine.loading import Loaded
 from sparring.engine.ranks import Launched
 from sparring.engine.vllm_sampler import VllmSampler
 from sparring.learning.batches import BatchPlan
-from sparring.learning.practice import Plays, Practice, Vocabulary
+from sparring.learning.guards import Watch
+from sparring.learning.judged_play import Plays
+from sparring.learning.practice import Practice, Training, Vocabulary
 from sparring.measures import MeasureSet
 from sparring.player import Player
 from sparring.player.own_rollouts import FunctionPlayer, RolloutFunction
 from sparring.player.player import ContextFactory
+from sparring.player.trainability import may_call_tools
+from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
 from sparring.suites import Suite
@@ -62,6 +67,9 @@ class TrainWork:
             raise
         return min(wanted or _VALIDATION_CASES, self.suite.size(Split.VALIDATION))
 
+    def has_tools(self) -> bool:
+        return self.rollout_function is None and may_call_tools(self.agent, self.context)
+
     def limits(self) -> Limits:
         return Limits(
             in_flight=self.settings.in_flight,
@@ -82,12 +90,22 @@ class Built:
     checkpoints: Checkpoints
     plan: BatchPlan
 
+    def notes(self) -> list[str]:
+        """What works otherwise than one would expect."""
+        if self.trainer.why_prompts_are_not_shared:
+            return [
+                "prompts are computed once per rollout in the update: "
+                + self.trainer.why_prompts_are_not_shared
+            ]
+        return []
+
 
 def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) -> Built:
     """Everything in place; nothing played yet."""
     from datasets import Dataset
 
     plan = plan_of(work.settings, work.suite.size(Split.TRAINING), launched.world_size)
+    case_ids = work.suite.case_ids(Split.TRAINING)
     codec = work.loaded.codec()
     identity = Identity(work.suite.digest, work.code_digest, codec.digest, launched.world_size)
     checkpoints = Checkpoints(
@@ -99,9 +117,16 @@ def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) 
             hooks=hooks,
             checkpoints=checkpoints,
             plan=plan,
+            echo=Echo(
+                work.settings.world_model_coefficient,
+                work.settings.world_model_normalization,
+                work.settings.max_completion_length,
+            ),
+            watch=Watch(work.settings.guards, has_tools=work.has_tools(), warn=hooks.on_warning),
+            shares_prompts=work.settings.share_prompts,
             model=work.loaded.model,
             args=config,
-            train_dataset=Dataset.from_dict({"prompt": work.suite.case_ids(Split.TRAINING)}),
+            train_dataset=Dataset.from_dict({"prompt": case_ids}),
             processing_class=work.loaded.tokenizer,
             peft_config=work.loaded.peft,
             optimizers=work.optimizers,
@@ -113,7 +138,7 @@ def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) 
         work.measures,
         work.settings,
         vocabulary=Vocabulary(trainer.model.config.get_text_config().vocab_size, codec.end_of_turn),
-        find_case=work.suite.finder(Split.TRAINING),
+        training=Training(case_ids, work.suite.finder(Split.TRAINING)),
         validation=_validation(work),
         place=launched.place,
     )
@@ -144,9 +169,18 @@ def _policy(trainer: PolicyTrainer, work: TrainWork) -> tuple[TokenPolicy, Calla
     return sampler, sampler.finish_round
 
 
+def player_of(work: TrainWork, script: Script) -> Player:
+    """The player of this training, with a script in place of the model."""
+    return _agent_player(work, ScriptedPolicy(script, work.loaded.codec()))
+
+
 def _player(work: TrainWork, policy: TokenPolicy) -> Plays:
     if work.rollout_function is not None:
         return FunctionPlayer(work.rollout_function, policy, work.limits())
+    return _agent_player(work, policy)
+
+
+def _agent_player(work: TrainWork, policy: TokenPolicy) -> Player:
     return Player(
         work.agent,
         policy,

@@ -65,8 +65,8 @@ class Checkpoints:
 
     def seal(self, written: Path, step: int, *, is_sharded: bool = False, **about: Any) -> Path:
         """Manifest, sync, rename. `written` holds all files of the checkpoint; FSDP and DeepSpeed
-        name those of the optimizer themselves."""
-        needed = _WITHOUT_THESE_NOTHING_RESUMES[: 1 if is_sharded else None]
+        name those of the optimizer themselves, and before the first step there is none."""
+        needed = _WITHOUT_THESE_NOTHING_RESUMES[: 1 if is_sharded else None] if step else ()
         missing = [name for name in needed if not (written / name).exists()]
         if missing:
             raise CheckpointError(f"{written} lacks {', '.join(missing)}; it would not resume")
@@ -105,8 +105,8 @@ class Checkpoints:
         return place
 
     def prune(self) -> None:
-        """Keep the newest few and the best."""
-        there = self.all()
+        """Keep the newest few, the best, and the one that a warm start ended in."""
+        there = [each for each in self.all() if each.step > 0]
         kept = {each.step for each in there[-self._kept :]}
         if (best := best_of(there)) is not None:
             kept.add(best.step)
@@ -126,6 +126,8 @@ class Checkpoints:
         """What to resume from; None where nothing was saved yet."""
         problems = []
         for path in sorted(self._folder.glob("step-*"), key=step_of, reverse=True):
+            if step_of(path) == 0:
+                continue  # a warm start, which is done again where it is not whole
             if problem := verify(path):
                 problems.append(f"{path.name}: {problem}")
                 continue
@@ -139,6 +141,11 @@ class Checkpoints:
                 "files back, or delete the folder to start from the beginning"
             )
         return None
+
+    def start(self) -> Checkpoint | None:
+        """What a warm start ended in, if it is whole."""
+        path = self._folder / "step-0"
+        return None if verify(path) else Checkpoint(path, read_json(path / MANIFEST))
 
     def set_aside_after(self, step: int) -> None:
         """Take away what lies behind the checkpoint that a run goes on from: it did not verify,

@@ -21,10 +21,18 @@ from trl import GRPOTrainer
 from sparring.contracts.errors import MachineryFailure, SettingError, WorldSizeError
 from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.cpu_head import only_what_is_learned
+from sparring.engine.echo import Echo
+from sparring.engine.passes import passes_of
+from sparring.engine.shared_prompts import completion_scores, why_not
 from sparring.learning.batches import BatchPlan
+from sparring.learning.guards import Watch
 from sparring.learning.parity import Parity, likely_cause, refuse_disagreement
 from sparring.learning.practice import Practice
+from sparring.learning.rows import LearningRow
 from sparring.learning.step_counts import StepCounts
+from sparring.learning.world_model import Totals
+from sparring.run_folder.checkpoint_list import DIFFICULTY
+from sparring.run_folder.files import write_json
 
 _PARITY_ROWS = 16
 _EXPLAINING_ROWS = 4
@@ -37,6 +45,7 @@ class Hooks:
     on_step: Callable[[int, dict[str, Any]], None] = lambda _step, _row: None
     on_validation: Callable[[int, dict[str, Any]], None] = lambda _step, _row: None
     on_parity: Callable[[Parity], None] = lambda _: None
+    on_warning: Callable[[str], None] = lambda _: None
     on_saved: Callable[[int, Path], None] = lambda _step, _path: None
     should_stop: Callable[[], bool] = lambda: False
 
@@ -45,22 +54,40 @@ class PolicyTrainer(GRPOTrainer):
     """One step: play the cases, score them, check parity once, update."""
 
     def __init__(
-        self, *, hooks: Hooks, checkpoints: Checkpoints, plan: BatchPlan, **trl: Any
+        self,
+        *,
+        hooks: Hooks,
+        checkpoints: Checkpoints,
+        plan: BatchPlan,
+        echo: Echo,
+        watch: Watch,
+        shares_prompts: bool = True,
+        **trl: Any,
     ) -> None:
         self.plan = plan
         self._hooks = hooks
         self._checkpoints = checkpoints
         self._practice: Practice | None = None
-        self._rewards: list[float | None] = []
+        self._echo = echo
+        self._watch = watch
+        self._rows: list[LearningRow] = []
+        self._logps: torch.Tensor | None = None
         self._parity_is_due = True
         self._staging: Path | None = None
         self._was_scored = False
         self.epochs_before = 0
         self.stopped = False
+        self._buffered_inputs: list[dict[str, Any]] | None = None
         super().__init__(reward_funcs=[_blended], rollout_func=_play, **trl)
         self.remove_callback(PrinterCallback)
         self.add_callback(_Steps(self))
         self._refuse_sharded_weights()
+        self.why_prompts_are_not_shared = why_not(
+            self.accelerator.unwrap_model(self.model),
+            is_sharded=self._is_sharded(),
+            is_checkpointed=self.args.gradient_checkpointing,
+        )
+        self.shares_prompts = shares_prompts and not self.why_prompts_are_not_shared
 
     @property
     def practice(self) -> Practice:
@@ -100,12 +127,14 @@ class PolicyTrainer(GRPOTrainer):
         was_training = self.model.training
         self.model.eval()
         try:
-            rows = self.practice.rows(case_ids, self.state.global_step)
+            rows = self.practice.rows(self._proposed(case_ids), self.state.global_step)
             self.after_playing()
         finally:
             self.model.train(was_training)
             torch.set_rng_state(rng)  # a tool that draws random numbers must not move ours
-        self._rewards = [row.reward for row in rows]
+        seen = gather_object(self.practice.seen())
+        self.practice.difficulty.remember(seen, self.state.global_step)
+        self._rows = rows
         return {
             "prompt_ids": [row.prompt.tolist() for row in rows],
             "completion_ids": [row.completion.tolist() for row in rows],
@@ -113,23 +142,87 @@ class PolicyTrainer(GRPOTrainer):
             "env_mask": [list(row.mask) for row in rows],
         }
 
+    def _proposed(self, case_ids: list[str]) -> list[list[str]]:
+        """One case per group, of every rank."""
+        proposed: list[list[str]] = gather_object([case_ids[:: self.num_generations]])
+        return proposed
+
     def _calculate_rewards(self, *_: Any) -> torch.Tensor:
         """One blended reward per row; an unscored row stays out of its group's statistics."""
-        rewards = [float("nan") if reward is None else reward for reward in self._rewards]
+        rewards = [float("nan") if row.reward is None else row.reward for row in self._rows]
         column = torch.tensor(rewards, dtype=torch.float32, device=self.accelerator.device)
         gathered: torch.Tensor = self.accelerator.gather(column.unsqueeze(1))
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        totals = Totals.merged(gather_object([Totals.of(self._rows)]))
+        self._echo.carry(batch, self._rows, totals)
+        self._rows = []
         if self._parity_is_due:
             self._parity_is_due = not self._check_parity(batch)
         self.practice.note_advantages(batch["advantages"].tolist())
         return batch
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """TRL's, but for how rows are laid out over passes."""
+        rounds = self.args.steps_per_generation
+        if self._step % (rounds * self.num_iterations) == 0 or self._buffered_inputs is None:
+            batch = self._generate_and_score_completions(generation_batch)
+            self._buffered_inputs = passes_of(batch, rounds, self.num_generations)
+        return self._buffered_inputs[self._step % rounds]
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's, with ECHO's from the same forward pass."""
+        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        logps, self._logps = self._logps, None
+        if logps is None:
+            raise MachineryFailure("TRL computed a loss without log-probabilities")
+        passes = self.args.steps_per_generation / self.current_gradient_accumulation_steps
+        also = self._echo.loss(logps, inputs, self.accelerator.num_processes * passes)
+        return loss if also is None else loss + also
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **asked: Any,
+    ) -> Any:
+        """TRL's scores of completions, with prompts computed once where rows share them."""
+        step = batch_size or len(input_ids)
+        parts = [
+            self._scored(
+                model,
+                input_ids[start : start + step],
+                attention_mask[start : start + step],
+                logits_to_keep,
+                asked,
+            )
+            for start in range(0, len(input_ids), step)
+        ]
+        logps, entropies, aux = zip(*parts, strict=True)
+        self._logps = torch.cat(logps) if torch.is_grad_enabled() else None
+        return (
+            torch.cat(logps) if self._logps is None else self._logps,
+            torch.cat(entropies) if asked.get("compute_entropy") else None,
+            torch.stack(aux).mean() if asked.get("compute_aux_loss") else None,
+        )
+
+    def _scored(
+        self, model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int, asked: dict[str, Any]
+    ) -> Any:
         with only_what_is_learned():
-            return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+            if self.shares_prompts and not asked.get("compute_aux_loss"):
+                unwrapped = self.accelerator.unwrap_model(model)
+                with self.accelerator.autocast():
+                    found = completion_scores(model, unwrapped, ids, mask, keep)
+                if found is not None:
+                    entropy = found.entropy[:, -keep:] if asked.get("compute_entropy") else None
+                    return found.log_probs[:, -keep:], entropy, None
+            return super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **asked)
 
     def _check_parity(self, batch: dict[str, Any]) -> bool:
         """Compare the sampler's log-probabilities with those of an update's forward pass; False
@@ -201,11 +294,14 @@ class PolicyTrainer(GRPOTrainer):
         self.state.log_history.clear()  # metrics.jsonl has it; memory must not grow with steps
         if "loss" not in logs:
             return
+        self.practice.count(**self._echo.take_sums())
         counts = self._summed(self.practice.take_counts())
         self._refuse_a_start_without_rewards(counts)
+        kept = {name: logs[name] for name in _KEPT_FROM_TRL if logs.get(name) is not None}
+        row = {**kept, **counts.metrics()}
         if self.accelerator.is_main_process:
-            kept = {name: logs[name] for name in _KEPT_FROM_TRL if logs.get(name) is not None}
-            self._hooks.on_step(self.state.global_step, {**kept, **counts.metrics()})
+            self._hooks.on_step(self.state.global_step, row)
+        self._watch.look(self.state.global_step, row, self.args.logging_steps)
 
     def _refuse_a_start_without_rewards(self, counts: StepCounts) -> None:
         """A judge that is down from the beginning would cost a whole run of empty steps."""
@@ -218,12 +314,14 @@ class PolicyTrainer(GRPOTrainer):
 
     def refuse_broken_gradients(self) -> None:
         """Before they reach the weights, and a checkpoint of them."""
-        grads = [each.grad for each in self.model.parameters() if each.grad is not None]
-        if grads and not torch.isfinite(torch.nn.utils.get_total_norm(grads)):
-            raise MachineryFailure(
-                f"the gradient of step {self.state.global_step + 1} is not finite; go on from the "
-                "newest checkpoint in a new run with a lower learning_rate or max_grad_norm"
-            )
+        weights = [each for each in self.model.parameters() if each.grad is not None]
+        if not weights or self._watch.on_broken_gradients == "off":
+            return
+        grads = [each.grad for each in weights if each.grad is not None]
+        if not torch.isfinite(torch.nn.utils.get_total_norm(grads)):
+            self._watch.gradient_is_broken(self.state.global_step + 1)
+            for grad in grads:
+                grad.zero_()
 
     def validate(self) -> float | None:
         """The mean reward over the validation cases, played by all ranks together."""
@@ -274,6 +372,7 @@ class PolicyTrainer(GRPOTrainer):
             self.accelerator.wait_for_everyone()
             if self.accelerator.is_main_process:
                 written = self._staging / f"checkpoint-{step}"
+                write_json(written / DIFFICULTY, self.practice.difficulty.to_dict())
                 place = self._checkpoints.seal(
                     written, step, is_sharded=self._is_sharded(), score=score, versions=_versions()
                 )

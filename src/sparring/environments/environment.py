@@ -54,6 +54,7 @@ class Parts:
     agent: Agent[Any]
     suite: Suite
     measures: Sequence[Measure | str | Judge]
+    context: Callable[[Case], Any] | None = None
 
 
 def read_parts(environment: Environment) -> Parts:
@@ -73,7 +74,8 @@ def read_parts(environment: Environment) -> Parts:
     measures = environment.measures
     if isinstance(measures, Measure | str) or callable(measures):
         raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
-    return Parts(agent, suite, measures)
+    has_context = type(environment).context is not Environment.context
+    return Parts(agent, suite, measures, environment.context if has_context else None)
 
 
 def _asked(environment: Environment, part: Callable[[], Any]) -> Any:

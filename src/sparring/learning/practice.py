@@ -6,16 +6,18 @@ their advantage is known. Nothing is kept beyond the step.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 from sparring.contracts.cases import Case
-from sparring.contracts.rollouts import RolloutKey
+from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.training import TrainSettings
+from sparring.learning.difficulty import Difficulty, Seen
+from sparring.learning.drawing import draw
+from sparring.learning.groups import Group, Outcome, groups_of
+from sparring.learning.judged_play import Plays, play_and_judge
 from sparring.learning.rows import LearningRow, learning_row
 from sparring.learning.step_counts import StepCounts
 from sparring.measures import MeasureSet
@@ -24,16 +26,6 @@ from sparring.player.loops import LoopThread
 from sparring.run_folder import RunFolder
 from sparring.run_folder.rollout_log import RolloutWriter, cut_from_step
 
-FindCase = Callable[[str], Case]
-
-
-class Plays(Protocol):
-    """What plays: the player of agents, or a rollout function of the user's."""
-
-    def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]: ...
-
-    def hung_threads(self) -> list[str]: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -41,6 +33,14 @@ class Vocabulary:
 
     size: int
     end_of_turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The cases that are learned from."""
+
+    case_ids: Sequence[str]
+    find_case: Callable[[str], Case]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Practice:
         settings: TrainSettings,
         *,
         vocabulary: Vocabulary,
-        find_case: FindCase,
+        training: Training,
         validation: Sequence[Case] = (),
         place: Place | None = None,
     ) -> None:
@@ -71,67 +71,83 @@ class Practice:
         self._measures = measures
         self._settings = settings
         self._vocabulary = vocabulary
-        self._find_case = find_case
+        self._find_case = training.find_case
         self._place = place or Place()
         self._validation = list(validation)[self._place.rank :: self._place.world_size]
         self.has_validation = bool(validation)
+        self.difficulty = Difficulty(training.case_ids)
         self._loop = LoopThread()
-        self._played: list[Played] = []
-        self._taught: list[bool] = []
+        self._groups: list[Group] = []
+        self._replaced: list[Group] = []
         self.first_cause = ""
-        self._seconds = 0.0
         self._counts: list[StepCounts] = []
         self._writer: RolloutWriter | None = None
 
     # ------------------------------------------------------------------ for the engine
 
-    def resume_at(self, step: int) -> None:
-        """Forget what was played behind this step; open the log."""
+    def resume_at(self, step: int, remembered: Mapping[str, Any] | None = None) -> None:
+        """Forget what was played behind this step, recall what was known there; open the log."""
         rank = self._place.rank
         cut_from_step(self._folder.rollouts(rank), step)
         cut_from_step(self._folder.validation_rollouts(rank), step + 1 if step else 0)
         self._writer = RolloutWriter(self._folder.rollouts(rank))
+        if remembered is not None:
+            self.difficulty.recall(remembered)
 
-    def rows(self, case_ids: Sequence[str], step: int) -> list[LearningRow]:
-        """Play these cases, one rollout for each time a case is named, and judge them."""
-        named: dict[str, int] = {}
-        plays = []
-        for case_id in case_ids:
-            index = named.get(case_id, 0)
-            named[case_id] = index + 1
-            key = RolloutKey(self._settings.seed, step, case_id, index)
-            plays.append(Play(key, self._find_case(case_id)))
+    def rows(self, proposed: Sequence[Sequence[str]], step: int) -> list[LearningRow]:
+        """Play a group of each case proposed to this rank, or of one that is likelier to teach.
+
+        `proposed` has the cases of every rank, so that all of them draw from one lot. Groups
+        that teach nothing are replaced by others, as far as the budget goes.
+        """
         started = time.monotonic()
-        self._played = self._loop.run(self._play_and_judge(plays))
-        self._seconds = time.monotonic() - started
-        rows = [
-            learning_row(
-                played.rollout,
-                end_of_turn=self._vocabulary.end_of_turn,
-                vocabulary=self._vocabulary.size,
-                masks_truncated=self._settings.mask_truncated_completions,
-            )
-            for played in self._played
+        budget = self._settings.replacement_groups
+        drawn = draw(
+            proposed,
+            self.difficulty,
+            seed=self._settings.seed,
+            step=step,
+            rank=self._place.rank,
+            spares=len(proposed[self._place.rank]) if budget is None else budget,
+            by_difficulty=self._settings.draw_by_difficulty,
+        )
+        self._groups = self._play_groups(drawn.cases, step)
+        self._replaced = []
+        self._replace_dead_groups(list(drawn.spares), step)
+        self._note_play(time.monotonic() - started, len(drawn.passed_over))
+        return [row for group in self._groups for row in group.rows]
+
+    def seen(self) -> list[Seen]:
+        """What the groups of `rows` showed, to be told to all ranks."""
+        return [
+            Seen(group.case_id, self._teaches(group), group.mean_reward)
+            for group in (*self._groups, *self._replaced)
         ]
-        self._taught = [row.reward is not None for row in rows]
-        if not self.first_cause:
-            self.first_cause = next(filter(None, map(_cause, self._played)), "")
-        return rows
 
     def note_advantages(self, advantages: Sequence[float]) -> None:
         """Log the rollouts of `rows`, now that it is known what each of them taught."""
+        given = iter(advantages)
         rollouts = []
-        for played, advantage, taught in zip(self._played, advantages, self._taught, strict=True):
-            rollout = replace(played.rollout, advantage=advantage if taught else None)
-            rollouts.append(rollout)
-            if self._writer is not None:
-                self._writer.append(rollout, played.seconds)
-        self._counts.append(
-            StepCounts.of(
-                rollouts, self._settings.num_generations, self._seconds, self._place.world_size
-            )
-        )
-        self._played = []
+        for group in self._groups:
+            for row, played in zip(group.rows, group.played, strict=True):
+                advantage = next(given)
+                taught = replace(played.rollout, advantage=advantage)
+                rollouts.append(
+                    taught if row.reward is not None else _dropped(played.rollout, _cause(played))
+                )
+                self._log(rollouts[-1], played.seconds)
+        for group in self._replaced:
+            why = f"all {len(group.played)} of its group {_TOLD[group.outcome]}; replaced"
+            for played in group.played:
+                rollout = _dropped(played.rollout, why)
+                rollouts.append(rollout)
+                self._log(rollout, played.seconds)
+        self._counts.append(StepCounts.of(rollouts))
+        self._groups, self._replaced = [], []
+
+    def count(self, **sums: float) -> None:
+        """Figures of the engine's, to be added up with ours."""
+        self._counts.append(StepCounts().plus(**sums))
 
     def take_counts(self) -> StepCounts:
         """What this rank's rollouts showed since this was last asked."""
@@ -145,13 +161,13 @@ class Practice:
             for case in self._validation
         ]
         started = time.monotonic()
-        played = self._loop.run(self._play_and_judge(plays))
+        played = self._loop.run(play_and_judge(self._player, self._measures, plays))
         seconds = time.monotonic() - started
         with RolloutWriter(self._folder.validation_rollouts(self._place.rank)) as writer:
             for each in played:
                 writer.append(each.rollout, each.seconds)
-        rollouts = [each.rollout for each in played]
-        return StepCounts.of(rollouts, 1, seconds, self._place.world_size)
+        counts = StepCounts.of(each.rollout for each in played)
+        return counts.plus(play_seconds=seconds / self._place.world_size)
 
     def close(self) -> None:
         if self._writer is not None:
@@ -160,32 +176,83 @@ class Practice:
 
     # ------------------------------------------------------------------ inside
 
-    async def _play_and_judge(self, plays: Sequence[Play]) -> list[Played]:
-        """Judge each rollout as soon as it is played; in the order of `plays`."""
-        order = {play.key: number for number, play in enumerate(plays)}
-        judging: list[asyncio.Task[Played]] = []
-        try:
-            async with aclosing(self._player.play(plays)) as stream:
-                async for played in stream:
-                    judging.append(asyncio.create_task(self._judge(played)))
-            judged = list(await asyncio.gather(*judging))
-        finally:
-            for task in judging:
-                task.cancel()
-        judged.sort(key=lambda played: order[played.rollout.key])
-        together = await self._measures.judge_together([each.rollout for each in judged])
-        return [
-            Played(rollout, each.seconds) for rollout, each in zip(together, judged, strict=True)
+    def _play_groups(self, case_ids: Sequence[str], step: int) -> list[Group]:
+        size = self._settings.num_generations
+        plays = [
+            Play(RolloutKey(self._settings.seed, step, case_id, index), self._find_case(case_id))
+            for case_id in case_ids
+            for index in range(size)
         ]
+        played = self._loop.run(play_and_judge(self._player, self._measures, plays))
+        rows = [
+            learning_row(
+                each.rollout,
+                end_of_turn=self._vocabulary.end_of_turn,
+                vocabulary=self._vocabulary.size,
+                masks_truncated=self._settings.mask_truncated_completions,
+                keeps_results=self._settings.world_model_coefficient > 0,
+            )
+            for each in played
+        ]
+        if not self.first_cause:
+            self.first_cause = next(filter(None, map(_cause, played)), "")
+        return groups_of(played, rows, size)
 
-    async def _judge(self, played: Played) -> Played:
-        return Played(await self._measures.judge(played.rollout), played.seconds)
+    def _replace_dead_groups(self, spares: list[str], step: int) -> None:
+        """In rounds, until all groups teach or the spares are used up. A group that cannot be
+        replaced stays: it costs its place, and moves nothing."""
+        while spares:
+            dead = [place for place, group in enumerate(self._groups) if not self._teaches(group)]
+            if not dead:
+                return
+            tried, spares = spares[: len(dead)], spares[len(dead) :]
+            for place, group in zip(dead, self._play_groups(tried, step), strict=False):
+                if self._teaches(group):
+                    self._replaced.append(self._groups[place])
+                    self._groups[place] = group
+                else:
+                    self._replaced.append(group)
+
+    def _teaches(self, group: Group) -> bool:
+        """Where tool results are learned, too, a failed group shows what to expect of them."""
+        learns_results = self._settings.world_model_coefficient > 0
+        return group.outcome is Outcome.LIVE or (learns_results and group.outcome is Outcome.FAILED)
+
+    def _note_play(self, seconds: float, passed_over: int) -> None:
+        counts = StepCounts().plus(
+            play_seconds=seconds / self._place.world_size,  # ranks play at the same time
+            passed_over=passed_over,
+            groups=len(self._groups),
+            live_groups=sum(group.outcome is Outcome.LIVE for group in self._groups),
+        )
+        for group in self._groups:
+            if group.outcome is not Outcome.LIVE:
+                counts.plus(**{f"dead/{group.outcome}": 1})
+        for group in self._replaced:
+            counts.plus(**{f"replaced/{group.outcome}": 1})
+        self._counts.append(counts)
+
+    def _log(self, rollout: Rollout, seconds: float) -> None:
+        if self._writer is not None:
+            self._writer.append(rollout, seconds)
+
+
+_TOLD = {
+    Outcome.SOLVED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.AGREED: "have the same reward",
+    Outcome.UNSCORED: "but one at most have no reward",
+}
+
+
+def _dropped(rollout: Rollout, why: str) -> Rollout:
+    return replace(rollout, dropped=why)
 
 
 def _cause(played: Played) -> str:
-    """Why a rollout has no reward."""
+    """Why a rollout teaches nothing by itself; empty where it has a reward."""
     rollout = played.rollout
     if rollout.reward is not None:
-        return ""
+        return "cut off by the token budget" if rollout.is_truncated else ""
     reasons = [each.verdict.reason for each in rollout.judgements if each.verdict.score is None]
     return reasons[0] if reasons else f"{rollout.ending.value}: {rollout.detail}"

@@ -13,41 +13,66 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparring.contracts.errors import Untrainable
-from sparring.contracts.rollouts import Rollout, TokenKind, TokenRow
+from sparring.contracts.rollouts import ResultBody, Rollout, TokenKind, TokenRow
 
 _ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class LearningRow:
-    """What an engine gets of a rollout. `mask` and `logprobs` run along `completion`."""
+    """What an engine gets of a rollout. `mask` and `logprobs` run along `completion`, in which
+    `bodies` are the texts of tool results."""
 
     prompt: array[int]
     completion: array[int]
     mask: bytes
     logprobs: array[float]
     reward: float | None
+    bodies: tuple[ResultBody, ...] = ()
+
+    @property
+    def observed_tokens(self) -> int:
+        return sum(body.stop - body.start for body in self.bodies)
 
 
 def learning_row(
-    rollout: Rollout, *, end_of_turn: int, vocabulary: int, masks_truncated: bool
+    rollout: Rollout,
+    *,
+    end_of_turn: int,
+    vocabulary: int,
+    masks_truncated: bool,
+    keeps_results: bool = False,
+    is_demonstrated: bool = False,
 ) -> LearningRow:
-    """The row of one rollout; refused where it has several, or where a row is not sound."""
+    """The row of one rollout; refused where it has several, or where a row is not sound.
+
+    A result that nobody answered teaches a policy nothing and is cut off, unless
+    `keeps_results` says that results are learned, too. A demonstration needs no reward.
+    """
     row = _only_row(rollout)
-    teaches = rollout.reward is not None and not (masks_truncated and rollout.is_truncated)
+    has_reward = is_demonstrated or rollout.reward is not None
+    teaches = has_reward and not (masks_truncated and rollout.is_truncated)
     if row is None or (not teaches and _problem(row, vocabulary)):
         nothing = array("i", [end_of_turn])
         return LearningRow(nothing, nothing, b"\x00", array("f", [0.0]), None)
     check_row(row, vocabulary, rollout.id)
     start = row.spans[0].length
-    mask = row.mask()[start:]
-    mask = mask[: mask.rindex(1) + 1]  # a result that nobody answered teaches nothing
+    whole = row.mask()[start:]
+    answered = whole.rindex(1) + 1
+    last_body = max((body.stop - start for body in row.bodies), default=0)
+    mask = whole[: max(answered, last_body) if keeps_results else answered]
+    bodies = tuple(
+        ResultBody(body.tool, body.start - start, body.stop - start)
+        for body in row.bodies
+        if body.start >= start and body.stop - start <= len(mask)
+    )
     return LearningRow(
         prompt=row.ids[:start],
         completion=row.ids[start : start + len(mask)],
         mask=mask if teaches else bytes(len(mask)),
         logprobs=_spread(row.logprobs, mask),
         reward=rollout.reward if teaches else None,
+        bodies=bodies,
     )
 
 

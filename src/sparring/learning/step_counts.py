@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sparring.contracts.rollouts import Ending, Rollout
+
+_BY_CAUSE = ("dead/", "replaced/")
 
 
 @dataclass(slots=True)
@@ -18,22 +20,18 @@ class StepCounts:
     highs: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, rollouts: Sequence[Rollout], group: int, seconds: float = 0.0, world_size: int = 1
-    ) -> StepCounts:
-        """Counts of whole groups: `group` rollouts of one case stand together."""
+    def of(cls, rollouts: Iterable[Rollout]) -> StepCounts:
+        """Counts of rollouts, one by one."""
         counts = cls()
         for rollout in rollouts:
             counts._add(rollout)
-        for start in range(0, len(rollouts) if group > 1 else 0, group):
-            teaching = [
-                each for each in rollouts[start : start + group] if each.advantage is not None
-            ]
-            rewards = [each.reward for each in teaching if each.reward is not None]
-            counts.sums["groups"] += 1
-            counts.sums["live_groups"] += len(rewards) > 1 and max(rewards) > min(rewards)
-        counts.sums["play_seconds"] = seconds / world_size  # ranks play at the same time
         return counts
+
+    def plus(self, **sums: float) -> StepCounts:
+        """The same, with these added."""
+        for name, value in sums.items():
+            self.sums[name] += value
+        return self
 
     @classmethod
     def merged(cls, parts: Iterable[StepCounts]) -> StepCounts:
@@ -68,7 +66,8 @@ class StepCounts:
             **self._spread("reward", scored),
             **self._spread("advantage", self.sums["with_advantage"]),
             **self._pass_rates(),
-            "live_groups": self._share("live_groups", self.sums["groups"]),
+            **self._env_losses(),
+            **self._of_groups(),
             "rollouts": int(rollouts),
             "unscored": (rollouts - scored) / rollouts,
             "truncated": self.sums["truncated"] / rollouts,
@@ -92,6 +91,33 @@ class StepCounts:
         return {
             f"pass_rate/{name}": self._share(f"correct/{name}", self.sums[f"judged/{name}"])
             for name in sorted(names)
+        }
+
+    def _env_losses(self) -> dict[str, float | None]:
+        """Cross-entropy per token of what tools answered, of all and of each."""
+        prefix = "env_tokens/"
+        tools = sorted(name.removeprefix(prefix) for name in self.sums if name.startswith(prefix))
+        if not tools:
+            return {}
+        losses = {tool: self.sums[f"env_loss/{tool}"] for tool in tools}
+        tokens = {tool: self.sums[f"env_tokens/{tool}"] for tool in tools}
+        return {
+            "env_loss": sum(losses.values()) / sum(tokens.values()),
+            **{f"env_loss/{tool}": losses[tool] / tokens[tool] for tool in tools},
+        }
+
+    def _of_groups(self) -> dict[str, float | None]:
+        """How many groups were dead, by cause, and how many were replaced or never played."""
+        if not self.sums["groups"]:
+            return {}
+        told = {name: self.sums[name] for name in sorted(self.sums) if name.startswith(_BY_CAUSE)}
+        replaced = sum(value for name, value in told.items() if name.startswith("replaced/"))
+        return {
+            "groups": self.sums["groups"],
+            "live_groups": self._share("live_groups", self.sums["groups"]),
+            **told,
+            "replaced_groups": replaced,
+            "passed_over": self.sums["passed_over"],
         }
 
     def _share(self, name: str, count: float) -> float | None:

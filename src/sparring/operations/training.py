@@ -7,6 +7,7 @@ is executed.
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -52,7 +53,7 @@ def start_train(request: StartTrain, caller: Caller) -> Started:
     spec = TrainSpec(
         target=absolute(request.target),
         policy=request.policy,
-        settings=TrainSettings.model_validate(request.settings),
+        settings=_found_again(TrainSettings.model_validate(request.settings)),
         processes=request.processes,
         nodes=request.nodes,
         rendezvous=request.rendezvous,
@@ -98,6 +99,15 @@ def _training(run: str, caller: Caller) -> tuple[RunFolder, TrainSpec]:
     if spec.get("kind") != "train":
         raise InvalidInput(f"run {folder.id} is of kind {spec.get('kind')}, not train")
     return folder, TrainSpec.model_validate(spec)
+
+
+def _found_again(settings: TrainSettings) -> TrainSettings:
+    """A file of demonstrations by its full path: a run can be resumed from anywhere."""
+    warm = settings.warm_start
+    if warm is None or not Path(warm.source).exists():
+        return settings
+    placed = warm.model_copy(update={"source": str(Path(warm.source).resolve())})
+    return settings.model_copy(update={"warm_start": placed})
 
 
 def _refuse_unknown(settings: dict[str, Any]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from agents import Agent, FunctionTool, Handoff
 
-from sparring.contracts.errors import Untrainable
+from sparring.contracts.errors import SettingError, Untrainable
+from sparring.player.worlds import declares_tools
 
 
 def refuse_untrainable(agent: Agent[Any]) -> None:
@@ -31,6 +32,23 @@ def refuse_several_rows(agent: Agent[Any]) -> None:
         raise Untrainable(
             f"the agent {agent.name!r} hands over to others ({listed}), so that one rollout has "
             "several rows; train these agents by themselves, each on cases of its own"
+        )
+
+
+def may_call_tools(agent: Agent[Any], context: object = None) -> bool:
+    """Whether the agent, or the world that it acts in, has any tools. What a context factory
+    that is no class will return, nobody knows before it is called."""
+    if agent.tools or agent.mcp_servers:
+        return True
+    return declares_tools(context) if inspect.isclass(context) else context is not None
+
+
+def refuse_without_tools(agent: Agent[Any], context: object = None) -> None:
+    """A model of what tools answer needs tools that answer."""
+    if not may_call_tools(agent, context):
+        raise SettingError(
+            f"world_model_coefficient: the agent {agent.name!r} has no tools, so there are no "
+            "tool results to learn to predict; leave it at 0, or give the agent tools"
         )
 
 

@@ -35,6 +35,11 @@ def world_tools(world: Any) -> list[FunctionTool]:
     return [_bound(name, schema, world) for name, schema in _declared(type(world))]
 
 
+def declares_tools(kind: type) -> bool:
+    """Whether worlds of this class have any."""
+    return bool(_declared(kind))
+
+
 def is_of_a_world(made: FunctionTool) -> bool:
     """Whether a tool belongs to one rollout's world."""
     return bool(getattr(made, _DECLARED, False))

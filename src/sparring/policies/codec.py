@@ -85,6 +85,19 @@ class ChatCodec:
         ids, offsets = self._tokenise(text)
         return Encoded(ids, _body_spans(offsets, places))
 
+    def encode_reply(self, message: Message) -> array[int]:
+        """A turn of the model's, as it would have written it, its end included."""
+        asked = [{"role": "user", "content": "-"}]
+        before = self._render(asked, None)
+        after = self._render([*asked, self._chat_message(message)], None)
+        said, ended, _ = after[len(before) :].partition(self.family.end_of_turn)
+        if not after.startswith(before) or not ended:
+            raise UnknownFamily(
+                f"the template of {self.family.name} does not render a turn behind its own opening "
+                "of one; a training template must"
+            )
+        return self._tokenise(said + ended)[0]
+
     def _encode_prompt(self, messages: tuple[Message, ...], tools: str) -> Encoded:
         schemas = json.loads(self._disarmed(tools))
         text = self._render([self._chat_message(message) for message in messages], schemas)

@@ -15,8 +15,7 @@ import torch
 from transformers import DynamicCache
 
 from sparring.contracts.policies import Finish, Sample, SampleRequest
-
-_WORTH_SHARING = 16
+from sparring.policies.prefixes import common_prefix, has_sliding_window
 
 
 @dataclass(slots=True)
@@ -129,9 +128,8 @@ class _Decoder:
 
     def _prefill(self, prompts: list[list[int]]) -> None:
         """All different prompts at once, what they have in common only once."""
-        shared = _common_prefix(prompts) if len(prompts) > 1 else 0
-        if shared < _WORTH_SHARING or _has_sliding_window(self._model.config):
-            shared = 0
+        alone = len(prompts) == 1 or has_sliding_window(self._model.config)
+        shared = 0 if alone else common_prefix(prompts)
         if shared:
             head = torch.tensor([prompts[0][:shared]], device=self._device)
             self._mask = torch.ones_like(head)
@@ -169,25 +167,7 @@ class _Decoder:
         self._logits = self._logits[index]
 
 
-def _has_sliding_window(config: Any) -> bool:
-    """A window counts cache slots, so padding behind a shared prefix would push tokens out."""
-    layers = getattr(config, "layer_types", None) or ()
-    if layers:
-        return any("sliding" in str(layer) for layer in layers)
-    return getattr(config, "sliding_window", None) is not None
-
-
 def _tokens(prompt: bytes) -> list[int]:
     ids: array[int] = array("i")
     ids.frombytes(prompt)
     return ids.tolist()
-
-
-def _common_prefix(prompts: list[list[int]]) -> int:
-    """How many first tokens all prompts share, leaving each at least one of its own."""
-    limit = min(map(len, prompts)) - 1
-    low, high = min(prompts), max(prompts)  # what the extremes share, all share
-    length = 0
-    while length < limit and low[length] == high[length]:
-        length += 1
-    return length

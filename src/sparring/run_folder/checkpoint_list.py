@@ -10,6 +10,7 @@ from typing import Any
 from sparring.run_folder.files import read_json
 
 MANIFEST = "manifest.json"
+DIFFICULTY = "difficulty.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class Checkpoint:
     @property
     def score(self) -> float | None:
         return self.manifest.get("score")
+
+    def difficulty(self) -> Mapping[str, Any] | None:
+        """What was known of the cases there."""
+        path = self.path / DIFFICULTY
+        return read_json(path) if path.is_file() else None
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:

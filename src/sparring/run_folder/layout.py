@@ -59,6 +59,10 @@ class RunFolder:
         """Rollouts by which checkpoints are picked, kept apart from those learned from."""
         return self.path / "validation" / f"rank-{rank}"
 
+    def demonstrations(self, rank: int = 0) -> Path:
+        """What a warm start learned from, played out."""
+        return self.path / "demonstrations" / f"rank-{rank}"
+
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"

@@ -144,6 +144,15 @@ class Suite:
         """The ids of one split, in the order of the records."""
         return [case.id for case in self.cases(split)]
 
+    def input_digests(self, split: Split) -> frozenset[str]:
+        """What the inputs of one split are, in a form that tells two apart and shows none."""
+        wanted = _SIDES.index(split)
+        return frozenset(
+            input_digest(self._case(number).input)
+            for number, side in enumerate(self._sides)
+            if side == wanted
+        )
+
     def finder(self, split: Split) -> Callable[[str], Case]:
         """Looks cases of one split up by id; a record is read when it is asked for."""
         wanted = _SIDES.index(split)

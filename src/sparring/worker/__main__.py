@@ -104,7 +104,7 @@ def _load_evaluation(spec: EvalSpec) -> EvalWork:
         play=spec.play,
         split=spec.split,
         cases=spec.cases,
-        context=environment.context,
+        context=parts.context,
     )
 
 

@@ -26,7 +26,7 @@ from sparring.measures import Measure, MeasureSet
 from sparring.measures.declaration import Judge
 from sparring.player.own_rollouts import RolloutFunction
 from sparring.player.player import ContextFactory
-from sparring.player.trainability import refuse_several_rows
+from sparring.player.trainability import refuse_several_rows, refuse_without_tools
 from sparring.policies.families import Family
 from sparring.run_folder import RunFolder
 from sparring.suites import Suite
@@ -86,6 +86,8 @@ class Trainer:
         self.settings = _checked(settings, suite.size(Split.TRAINING), launched.world_size)
         if rollout_function is None:
             refuse_several_rows(agent)
+            if self.settings.world_model_coefficient:
+                refuse_without_tools(agent, context)
         measure_set = MeasureSet.of(
             measures,
             weights,

@@ -14,7 +14,11 @@ from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
 from sparring.environments.environment import load_environment, read_parts
 from sparring.measures import MeasureSet
-from sparring.player.trainability import refuse_several_rows, refuse_untrainable
+from sparring.player.trainability import (
+    refuse_several_rows,
+    refuse_untrainable,
+    refuse_without_tools,
+)
 from sparring.run_folder import RunFolder
 from sparring.worker.training import Training
 
@@ -46,6 +50,8 @@ def _load(spec: TrainSpec, world_size: int) -> TrainWork:
     parts = read_parts(environment)
     refuse_untrainable(parts.agent)
     refuse_several_rows(parts.agent)
+    if spec.settings.world_model_coefficient:
+        refuse_without_tools(parts.agent, parts.context)
     measures = MeasureSet.of(
         parts.measures, environment.weights, seconds=spec.settings.measure_seconds
     )
@@ -62,6 +68,6 @@ def _load(spec: TrainSpec, world_size: int) -> TrainWork:
             agent_model=parts.agent.model,
             declared=environment.family,
         ),
-        context=environment.context,
+        context=parts.context,
         code_digest=spec.code_digest,
     )

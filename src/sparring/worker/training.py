@@ -10,14 +10,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
-
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.specs import FORMAT
 from sparring.engine.building import Built, TrainWork, build
 from sparring.engine.grpo import Hooks
-from sparring.engine.ranks import Launched
+from sparring.engine.ranks import Launched, told_by_rank_0
 from sparring.learning.parity import Parity
 from sparring.learning.reporting import OnProgress, Reporter
 from sparring.run_folder import RunFolder
@@ -26,6 +24,7 @@ from sparring.run_folder.files import read_json, read_lines, write_json
 from sparring.trackers import Trackers
 from sparring.trackers.trackers import TrackedRun
 from sparring.worker.holding import report_event
+from sparring.worker.warm_start import warm_start
 
 
 class Training:
@@ -52,6 +51,7 @@ class Training:
             on_step=self._note_step,
             on_validation=self._note_validation,
             on_parity=self._note_parity,
+            on_warning=self._warn,
             on_saved=lambda step, path: self._tell("checkpoint", step=step, path=str(path)),
             should_stop=self._should_stop,
         )
@@ -77,8 +77,11 @@ class Training:
             self._tell("resumed", step=step, path=str(found.path))
             self.built.trainer.epochs_before = step // self.built.plan.steps_per_epoch
         self._open_reports(step)
-        self.built.practice.resume_at(step)
+        for note in self.built.notes():
+            self._say(note)
+        self.built.practice.resume_at(step, found.difficulty() if found else None)
         try:
+            warm_start(self._folder, self._work, self.built, self._launched, self._say)
             self._train(found)
         finally:
             self.built.practice.close()
@@ -107,17 +110,15 @@ class Training:
     def _find_checkpoint(self) -> Checkpoint | None:
         """Rank 0 looks and verifies; the others are told."""
         checkpoints = self.built.checkpoints
-        told: list[Any] = [None]
-        if self._launched.rank == 0:
+
+        def look() -> int | None:
             checkpoints.clear_staging()
             found = checkpoints.newest_verified(accept_changes=self._accept_changes)
             checkpoints.set_aside_after(found.step if found else 0)
-            told = [found.step if found else None]
-        if self._launched.world_size > 1:
-            broadcast_object_list(told)
-        if told[0] is None:
-            return None
-        return next(each for each in checkpoints.all() if each.step == told[0])
+            return found.step if found else None
+
+        step = told_by_rank_0(look, self._launched)
+        return next((each for each in checkpoints.all() if each.step == step), None)
 
     def _should_stop(self) -> bool:
         asked_by_file = self._launched.rank == 0 and self._folder.stop_request.exists()
@@ -162,13 +163,20 @@ class Training:
             self._reporter.validation(step, figures)
 
     def _note_parity(self, parity: Parity) -> None:
-        self._tell("parity", message=str(parity), **asdict(parity))
+        self._say(str(parity), "parity", **asdict(parity))
+
+    def _say(self, message: str, event: str = "note", **data: Any) -> None:
+        """For whoever looks, and for the record."""
+        self._tell(event, message=message, **data)
         if self._reporter is not None:
-            self._reporter.say(str(parity))
+            self._reporter.say(message)
 
     def _warn(self, message: str) -> None:
         self._tell("warning", message=message)
-        print(f"warning: {message}", flush=True)
+        if self._reporter is not None:
+            self._reporter.say(f"warning: {message}")
+        elif self._launched.rank == 0:
+            print(f"warning: {message}", flush=True)
 
     def _tell(self, event: str, **data: Any) -> None:
         if self._launched.rank == 0:

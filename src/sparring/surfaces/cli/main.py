@@ -117,6 +117,10 @@ def train(
     num_generations: Annotated[
         int | None, typer.Option("--num-generations", "--rollouts", help="Rollouts per case: 4.")
     ] = None,
+    warm_start: Annotated[
+        str | None,
+        typer.Option(help="Learn first from a JSONL of demonstrations, or from a run that passed."),
+    ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="1e-5, or 1e-4 with LoRA.")] = None,
     lora: Annotated[bool | None, typer.Option("--lora", help="Train adapters only.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature: 0.8.")] = None,
@@ -167,6 +171,7 @@ def train(
         "cases_per_batch": cases_per_batch,
         "gradient_accumulation_steps": gradient_accumulation_steps,
         "num_generations": num_generations,
+        "warm_start": warm_start and {"source": warm_start},
         "learning_rate": learning_rate,
         "lora": lora,
         "temperature": temperature,

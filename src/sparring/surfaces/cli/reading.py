@@ -54,6 +54,8 @@ def show(run: str, rollout: str, runs: str, *, full: bool, as_json: bool) -> Non
     taught = record.get("advantage")
     shown = "" if taught is None else f", advantage {taught:+.2f}"
     console.print(Text(f"reward {_reward(record['reward'])}{shown}"))
+    if why := record.get("dropped"):
+        console.print(Text(printable(f"not learned from: {why}"), style="dim"))
 
 
 def fetch(name: str, *, as_json: bool) -> None:

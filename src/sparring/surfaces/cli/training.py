@@ -30,11 +30,12 @@ def settings_from(given: dict[str, Any], assignments: list[str]) -> dict[str, An
         name, equals, text = assignment.partition("=")
         if not equals:
             raise InvalidInput(f"--set wants NAME=VALUE, as in lora.r=8; got {assignment!r}")
-        table, dot, key = name.strip().partition(".")
-        if dot:
-            settings[table] = {**_table(settings.get(table)), key: _value(text)}
-        else:
-            settings[table] = _value(text)
+        *tables, key = name.strip().split(".")
+        place = settings
+        for table in tables:
+            place[table] = _table(place.get(table))
+            place = place[table]
+        place[key] = _value(text)
     return settings
 
 

@@ -1,0 +1,117 @@
+"""ECHO: learning to predict what tools answer, with coefficient 0 and 0.05.
+
+    python benchmarks/echo.py [--quick]
+
+Same environment, seeds and steps for both; three seeds on the tiny model after a warm start,
+one on SmolLM2-135M. Printed: the loss per token of tool results in the first and last steps,
+the mean reward on validation cases, and the ratio of step times on SmolLM2-135M, on the same
+rollouts, steps interleaved in one process. Bar: that ratio at most 1.03. Whether ECHO helps is
+reported, not asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "doors"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "shop"))
+
+from alternating import Turns
+from doors import DEMONSTRATIONS, Doors
+from shop import Shop
+from sparring import Trainer
+
+COEFFICIENTS = (0.0, 0.05)
+BAR = 1.03
+
+
+def main() -> int:
+    options = argparse.ArgumentParser()
+    options.add_argument("--quick", action="store_true", help="one seed of the tiny model")
+    options.add_argument("--steps", type=int, default=40, help="of the tiny model")
+    options.add_argument("--only", choices=("tiny", "smollm2"))
+    given = options.parse_args()
+    shown: dict[str, Any] = {"benchmark": "echo", "bar": BAR, "runs": {}}
+    with tempfile.TemporaryDirectory() as runs:
+        if given.only != "smollm2":
+            for seed in range(1 if given.quick else 3):
+                name = f"tiny, seed {seed}"
+                shown["runs"][name] = beside(lambda c, s=seed: doors(c, s, given.steps, runs))
+                print(name, shown["runs"][name], flush=True)
+        if not given.quick and given.only != "tiny":
+            shown["step_time"] = step_time(runs)
+            print("step time", shown["step_time"], flush=True)
+            shown["runs"]["smollm2"] = beside(lambda c: shop(c, runs))
+            print("smollm2", shown["runs"]["smollm2"], flush=True)
+    shown["ok"] = shown.get("step_time", {"ratio": 0.0})["ratio"] <= BAR
+    print(json.dumps(shown))
+    return 0 if shown["ok"] else 1
+
+
+def beside(make: Any) -> dict[str, Any]:
+    """One training after the other: threads would share their random numbers."""
+    return {str(coefficient): _figures(make(coefficient).train()) for coefficient in COEFFICIENTS}
+
+
+def step_time(runs: str) -> dict[str, Any]:
+    """Steps that hardly move the weights, so that both sides play the same rollouts."""
+    turns = Turns(("without", "with"))
+    sides = {
+        name: shop(coefficient, runs, learning_rate=1e-12, validation_cases=0, run=f"timed-{name}")
+        for name, coefficient in zip(("without", "with"), COEFFICIENTS, strict=True)
+    }
+    for name, trainer in sides.items():
+        trainer.engine.add_callback(turns.callback(name))
+    medians = turns.race({name: trainer.train for name, trainer in sides.items()})
+    return {
+        "ratio": round(medians["with"] / medians["without"], 3),
+        "seconds": {name: round(value, 2) for name, value in medians.items()},
+    }
+
+
+def _figures(result: Any) -> dict[str, Any]:
+    rows = [row for row in result.history if "loss" in row]
+    told = [row["env_loss"] for row in rows if "env_loss" in row]
+    validated = [row["validation/reward"] for row in result.history if "validation/reward" in row]
+    return {
+        "env_loss_first": round(statistics.mean(told[:3]), 4),
+        "env_loss_last": round(statistics.mean(told[-3:]), 4),
+        "validation_first": round(validated[0], 3),
+        "validation_last": round(validated[-1], 3),
+    }
+
+
+def doors(coefficient: float, seed: int, steps: int, runs: str) -> Trainer:
+    return Trainer(
+        Doors().agent(), Doors().suite(), Doors.measures, model="tiny", seed=seed, max_steps=steps,
+        warm_start={"source": str(DEMONSTRATIONS),
+                    "num_train_epochs": 12, "learning_rate": 3e-3},
+        learning_rate=3e-4, num_generations=8, cases_per_batch=4, gradient_accumulation_steps=1,
+        max_completion_length=128, tool_rounds=1, temperature=1.0, validation_cases=40,
+        mask_truncated_completions=False, world_model_coefficient=coefficient,
+        replacement_groups=0, engine={"lr_scheduler_type": "constant"}, runs=runs,
+        run=f"tiny-{seed}-{coefficient}", show_progress=False,
+    )  # fmt: skip
+
+
+def shop(coefficient: float, runs: str, **settings: Any) -> Trainer:
+    given: dict[str, Any] = {
+        "learning_rate": 3e-4, "validation_cases": 32, "run": f"smollm2-{coefficient}", **settings
+    }  # fmt: skip
+    return Trainer(
+        Shop().agent(), Shop().suite(), Shop.measures, max_steps=6, num_generations=8,
+        gradient_accumulation_steps=1, max_completion_length=80, tool_rounds=2,
+        mask_truncated_completions=False, lora=True, dtype="bfloat16",
+        world_model_coefficient=coefficient, replacement_groups=0, draw_by_difficulty=False,
+        engine={"lr_scheduler_type": "constant"}, runs=runs, show_progress=False, **given,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

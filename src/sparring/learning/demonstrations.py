@@ -1,0 +1,207 @@
+"""Demonstrations: what a model should have said, read from a file or from another's rollouts.
+
+A demonstration is played, not trusted: the player runs the agent on its case, the demonstrated
+turns answer for the model, and the tools are really called. So the rows have the agent's own
+instructions and tool schemas, and the measures judge what came of it; only what passes is
+learned from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.policies import SampleRequest
+from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
+from sparring.learning.judged_play import Plays, play_and_judge
+from sparring.learning.practice import Place
+from sparring.measures import MeasureSet
+from sparring.player import Play, Played
+from sparring.player.loops import run_in_own_loop
+from sparring.policies.scripted_policy import Script
+from sparring.run_folder import RunFolder
+from sparring.run_folder.records import from_record
+from sparring.run_folder.rollout_log import GangLog
+from sparring.suites import Suite
+from sparring.suites.splitting import input_digest
+
+_SILENCE = Message("assistant", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """The turns of one conversation, on a case."""
+
+    case: Case
+    turns: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Demonstrations, and how many there were besides that must not or cannot be used."""
+
+    demonstrations: tuple[Demonstration, ...]
+    left_out: Mapping[str, int]
+
+
+class KnownCases:
+    """The training cases, and the inputs of all others, which no demonstration may show."""
+
+    def __init__(self, suite: Suite) -> None:
+        self._by_id = {case.id: case for case in suite.cases(Split.TRAINING)}
+        self._by_input = {input_digest(case.input): case for case in self._by_id.values()}
+        kept_back = suite.input_digests(Split.VALIDATION) | suite.input_digests(Split.HELD_OUT)
+        self._kept_back = kept_back - self._by_input.keys()
+
+    def find(self, case_id: str) -> Case | None:
+        return self._by_id.get(case_id)
+
+    def for_input(self, given: Any, expected: Any, number: int) -> Case | None:
+        """The case with this input, or one made up; None where it was kept back for judging."""
+        digest = input_digest(given)
+        if digest in self._kept_back:
+            return None
+        return self._by_input.get(digest) or Case(f"demonstration-{number}", given, expected)
+
+
+def from_file(path: Path, cases: KnownCases) -> Found:
+    """JSONL in the chat format: `messages` of user, assistant and tool; or `input` and the rest.
+
+    System and tool messages are left out: the agent has instructions of its own, and its tools
+    answer for themselves.
+    """
+    taken, kept_back = [], 0
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path.name}, line {number}"
+        record = _record(line, where)
+        messages = record["messages"]
+        given = record.get("input", _question(messages, where))
+        case = cases.for_input(given, record.get("expected"), number)
+        if case is None:
+            kept_back += 1
+            continue
+        said = [message for message in messages if message.get("role") == "assistant"]
+        if not said:
+            raise InvalidInput(f"{where}: there is no message of the assistant to learn from")
+        taken.append(Demonstration(case, tuple(_turn(message, where) for message in said)))
+    return Found(_without_doubles(taken), _counts(kept_back_for_judging=kept_back))
+
+
+def from_run(folder: RunFolder, cases: KnownCases) -> Found:
+    """The rollouts of a run that passed everything, on training cases, whoever played them."""
+    taken, elsewhere, failed = [], 0, 0
+    log = GangLog(folder.rollouts_of_all_ranks())
+    for record in log.records(0, len(log)):
+        rollout = from_record(record)
+        told = [each.is_correct for each in rollout.judgements if each.is_correct is not None]
+        if not told or not all(told):
+            failed += 1
+            continue
+        case = cases.find(rollout.case.id)
+        if case is None:
+            elsewhere += 1
+            continue
+        turns = tuple(each for each in rollout.messages if each.role == "assistant")
+        taken.append(Demonstration(case, turns))
+    return Found(
+        _without_doubles(taken), _counts(did_not_pass=failed, not_on_training_cases=elsewhere)
+    )
+
+
+def render(
+    player_of: Callable[[Script], Plays],
+    measures: MeasureSet,
+    demonstrations: Sequence[Demonstration],
+    place: Place,
+) -> list[Played]:
+    """Play this rank's share of them, and judge what came of it."""
+    player = player_of(_script(demonstrations))
+    plays = [
+        Play(RolloutKey(0, 0, each.case.id, number), each.case)
+        for number, each in enumerate(demonstrations)
+        if number % place.world_size == place.rank
+    ]
+    return run_in_own_loop(play_and_judge(player, measures, plays))
+
+
+def is_worth_learning(rollout: Rollout) -> bool:
+    """Whether it was answered, and no measure says that it is wrong."""
+    told = [judgement.is_correct for judgement in rollout.judgements]
+    return rollout.ending is Ending.ANSWERED and False not in told
+
+
+def _script(demonstrations: Sequence[Demonstration]) -> Script:
+    """Answers for the model: the n-th demonstration is the rollout of index n."""
+
+    def said(request: SampleRequest) -> str | Message:
+        turns = demonstrations[request.key.rollout.index].turns
+        return turns[request.key.turn] if request.key.turn < len(turns) else _SILENCE
+
+    return said
+
+
+def _without_doubles(given: Iterable[Demonstration]) -> tuple[Demonstration, ...]:
+    """Once each: what a policy says again and again would drown the rest."""
+    seen: dict[tuple[Any, ...], Demonstration] = {}
+    for each in given:
+        key = (each.case.id, *((turn.content, *map(_call_key, turn.calls)) for turn in each.turns))
+        seen.setdefault(key, each)
+    return tuple(seen.values())
+
+
+def _call_key(call: RequestedCall) -> tuple[str, str]:
+    return call.tool, call.arguments
+
+
+def _counts(**counted: int) -> dict[str, int]:
+    return {name.replace("_", " "): count for name, count in counted.items() if count}
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InvalidInput(f"{where}: not JSON: {error}") from error
+    messages = record.get("messages") if isinstance(record, dict) else None
+    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+        raise InvalidInput(
+            f"{where}: a demonstration is an object with a list of `messages` in the chat format"
+        )
+    return dict(record)
+
+
+def _question(messages: Sequence[Mapping[str, Any]], where: str) -> Any:
+    asked = [message.get("content") for message in messages if message.get("role") == "user"]
+    if len(asked) != 1:
+        raise InvalidInput(
+            f"{where}: {len(asked)} messages of the user; a demonstration answers one question, or "
+            "has the whole of it as `input`"
+        )
+    return asked[0]
+
+
+def _turn(message: Mapping[str, Any], where: str) -> Message:
+    calls = tuple(_calls(message.get("tool_calls") or (), where))
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        raise InvalidInput(f"{where}: the content of a message must be text")
+    return Message(
+        "assistant", content, thinking=message.get("reasoning_content") or "", calls=calls
+    )
+
+
+def _calls(given: Iterable[Any], where: str) -> Iterator[RequestedCall]:
+    for number, call in enumerate(given):
+        function = call.get("function", call) if isinstance(call, Mapping) else {}
+        name, arguments = function.get("name"), function.get("arguments", {})
+        if not isinstance(name, str):
+            raise InvalidInput(f"{where}: a tool call needs a name and arguments")
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        yield RequestedCall(str(number), name, text)

@@ -1,0 +1,40 @@
+"""Playing rollouts and judging each as soon as it is played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from sparring.measures import MeasureSet
+from sparring.player import Play, Played
+
+
+class Plays(Protocol):
+    """What plays: the player of agents, or a rollout function of the user's."""
+
+    def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]: ...
+
+
+async def play_and_judge(
+    player: Plays, measures: MeasureSet, plays: Sequence[Play]
+) -> list[Played]:
+    """In the order of `plays`, whenever each of them ended."""
+
+    async def judge(played: Played) -> Played:
+        return Played(await measures.judge(played.rollout), played.seconds)
+
+    order = {play.key: number for number, play in enumerate(plays)}
+    judging: list[asyncio.Task[Played]] = []
+    try:
+        async with aclosing(player.play(plays)) as stream:
+            async for played in stream:
+                judging.append(asyncio.create_task(judge(played)))
+        judged = list(await asyncio.gather(*judging))
+    finally:
+        for task in judging:
+            task.cancel()
+    judged.sort(key=lambda played: order[played.rollout.key])
+    together = await measures.judge_together([each.rollout for each in judged])
+    return [Played(rollout, each.seconds) for rollout, each in zip(together, judged, strict=True)]

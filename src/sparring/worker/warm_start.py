@@ -1,0 +1,142 @@
+"""The first phase of a training that has a warm start: it ends in checkpoint step-0."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput, SettingError
+from sparring.contracts.rollouts import Ending
+from sparring.contracts.training import WarmStart
+from sparring.engine.building import Built, TrainWork, player_of
+from sparring.engine.ranks import Launched, gathered, told_by_rank_0
+from sparring.engine.warm_start import fine_tune, save_start, start_from, use_as_reference
+from sparring.learning.demonstrations import (
+    Found,
+    KnownCases,
+    from_file,
+    from_run,
+    is_worth_learning,
+    render,
+)
+from sparring.learning.rows import LearningRow, learning_row
+from sparring.player import Played
+from sparring.run_folder import RunFolder
+from sparring.run_folder.rollout_log import RolloutWriter, cut_from_step
+
+Say = Callable[[str], None]
+
+
+def warm_start(
+    folder: RunFolder, work: TrainWork, built: Built, launched: Launched, say: Say
+) -> None:
+    """Bring the model to step-0: from its checkpoint, or by learning from demonstrations. What
+    is there afterwards is also what the KL is measured from."""
+    warm = work.settings.warm_start
+    if warm is None:
+        return
+    if work.rollout_function is not None:
+        raise SettingError("warm_start: demonstrations are played by the agent; leave it out here")
+    trainer = built.trainer
+    if told_by_rank_0(lambda: built.checkpoints.start() is not None, launched):
+        start_from(trainer, folder.checkpoints / "step-0", work.settings.seed)
+    else:
+        rows = _rows(folder, warm, work, launched, say)
+        say(f"warm start: learning from {len(rows)} demonstrations")
+        losses: list[float] = []
+
+        def note(step: int, steps: int, loss: float) -> None:
+            losses.append(loss)
+            if step in (1, steps) or step % max(1, steps // 10) == 0:
+                say(f"warm start: step {step} of {steps}, loss {loss:.3f}")
+
+        fine_tune(
+            trainer.accelerator.unwrap_model(trainer.model),
+            trainer.processing_class,
+            rows,
+            work.settings,
+            output=folder.path / "engine",
+            world_size=launched.world_size,
+            on_step=note,
+        )
+        about = {"demonstrations": len(rows), "first_loss": losses[0], "last_loss": losses[-1]}
+        save_start(trainer, built.checkpoints, warm_start=about)
+    use_as_reference(trainer)
+
+
+def _rows(
+    folder: RunFolder, warm: WarmStart, work: TrainWork, launched: Launched, say: Say
+) -> list[LearningRow]:
+    found = _find(folder, warm.source, KnownCases(work.suite))
+    if not found.demonstrations:
+        raise InvalidInput(
+            f"warm_start: {warm.source} has nothing to learn from{_why(found.left_out)}"
+        )
+    played = render(
+        lambda script: player_of(work, script),
+        work.measures,
+        found.demonstrations,
+        launched.place,
+    )
+    _log(folder, launched.rank, played)
+    shares = gathered(
+        [(each.rollout.key.index, _row(each, work), _problem(each)) for each in played]
+    )
+    in_order = sorted(shares, key=lambda share: share[0])
+    left_out = Counter(problem for _, row, problem in in_order if row is None)
+    rows = [row for _, row, _ in in_order if row is not None]
+    if not rows:
+        raise InvalidInput(
+            f"warm_start: none of {len(in_order)} demonstrations passes: {next(iter(left_out))}"
+        )
+    if left_out or found.left_out:
+        say(f"warm start: left out{_why({**found.left_out, **left_out})}")
+    return rows
+
+
+def _find(folder: RunFolder, source: str, cases: KnownCases) -> Found:
+    path = Path(source)
+    if path.is_file():
+        return from_file(path, cases)
+    for run in (RunFolder(path), RunFolder(folder.path.parent / source)):
+        if run.spec.is_file():
+            return from_run(run, cases)
+    raise InvalidInput(
+        f"warm_start: {source} is neither a file of demonstrations nor a run; write a JSONL file "
+        "with `messages`, or name a run: sparring eval … --split training"
+    )
+
+
+def _row(played: Played, work: TrainWork) -> LearningRow | None:
+    if not is_worth_learning(played.rollout):
+        return None
+    codec = work.loaded.codec()
+    return learning_row(
+        played.rollout,
+        end_of_turn=codec.end_of_turn,
+        vocabulary=work.loaded.model.config.get_text_config().vocab_size,
+        masks_truncated=False,
+        is_demonstrated=True,
+    )
+
+
+def _problem(played: Played) -> str:
+    rollout = played.rollout
+    if rollout.ending is not Ending.ANSWERED:
+        return f"{rollout.ending.value}: {rollout.detail}"
+    wrong = [each.verdict.reason for each in rollout.judgements if each.is_correct is False]
+    return wrong[0] if wrong else ""
+
+
+def _log(folder: RunFolder, rank: int, played: list[Played]) -> None:
+    cut_from_step(folder.demonstrations(rank), 0)  # of an attempt that was cut off
+    with RolloutWriter(folder.demonstrations(rank)) as writer:
+        for each in played:
+            writer.append(each.rollout, each.seconds)
+
+
+def _why(counted: dict[str, int] | Any) -> str:
+    told = ", ".join(f"{count} ({reason})" for reason, count in counted.items())
+    return f": {told}" if told else ""

@@ -1,0 +1,179 @@
+"""Prompts computed once give the numbers of row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, Qwen3Config, Qwen3ForCausalLM
+from trl.trainer.utils import add_fused_lm_head
+
+from sparring.engine.passes import passes_of
+from sparring.engine.shared_prompts import Prompts, completion_scores, why_not
+
+SHAPE = {
+    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+}  # fmt: skip
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE)),
+}
+
+
+def made(kind: str, *, lora: bool = False) -> Any:
+    torch.manual_seed(0)
+    model = MODELS[kind]().train()
+    add_fused_lm_head(model, temperature=0.8, outputs=("log_probs", "entropy"))
+    if lora:
+        model = get_peft_model(
+            model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+        )
+        for name, weights in model.named_parameters():
+            if "lora_B" in name:  # zero at first, which would leave half of the path untried
+                torch.nn.init.normal_(weights, std=0.1)
+    return model
+
+
+def batch(prompts: list[list[int]], completions: list[list[int]]) -> tuple[Any, Any, int]:
+    wide, long = max(map(len, prompts)), max(map(len, completions))
+    ids = [
+        [0] * (wide - len(prompt)) + prompt + completion + [0] * (long - len(completion))
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
+    mask = [
+        [0] * (wide - len(prompt))
+        + [1] * (len(prompt) + len(completion))
+        + [0] * (long - len(completion))
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
+    return torch.tensor(ids), torch.tensor(mask), long
+
+
+def row_by_row(model: Any, ids: Any, mask: Any, keep: int) -> Any:
+    labels = ids.masked_fill(mask == 0, -100)
+    labels[:, :-keep] = -100
+    return model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+
+
+def gradients(model: Any, outputs: Any, keep: int, weights: torch.Tensor) -> dict[str, Any]:
+    model.zero_grad()
+    ((outputs.log_probs[:, -keep:] + 0.1 * outputs.entropy[:, -keep:]) * weights).sum().backward()
+    return {
+        name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None
+    }
+
+
+def tokens(count: int, seed: int) -> list[int]:
+    drawn = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 97, (count,), generator=drawn).tolist()
+
+
+HEAD = tokens(40, 1)
+GROUPS = {
+    "one group": [HEAD] * 4,
+    "two groups with a common beginning": [[*HEAD, 5]] * 3 + [[*HEAD, 6, 7, 8]] * 3,
+    "two groups with nothing in common": [tokens(30, 2)] * 2 + [tokens(20, 3)] * 2,
+    "different cases, same instructions": [HEAD + tokens(n, n) for n in (3, 5, 7)],
+    "a group and a row that was not played": [HEAD] * 3 + [[9]],
+    "one prompt that is the beginning of another": [HEAD] * 2 + [[*HEAD, 4]] * 2,
+    "prompts of one token": [[9]] * 3,
+}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize("group", GROUPS)
+def test_scores_and_gradients_are_those_of_row_by_row(kind, lora, group):
+    prompts = GROUPS[group]
+    completions = [tokens(3 + 2 * number, 50 + number) for number in range(len(prompts))]
+    model = made(kind, lora=lora)
+    ids, mask, keep = batch(prompts, completions)
+    weights = torch.randn(len(prompts), keep, generator=torch.Generator().manual_seed(3))
+    plain = row_by_row(model, ids, mask, keep)
+    wanted = gradients(model, plain, keep, weights)
+
+    shared = completion_scores(model, model, ids, mask, keep)
+    found = gradients(model, shared, keep, weights)
+
+    is_real = mask[:, -keep:].bool()
+    assert torch.allclose(
+        shared.log_probs[:, -keep:][is_real], plain.log_probs[:, -keep:][is_real], atol=1e-5
+    )
+    assert torch.allclose(
+        shared.entropy[:, -keep:][is_real], plain.entropy[:, -keep:][is_real], atol=1e-5
+    )
+    assert found.keys() == wanted.keys()
+    largest = max(each.abs().max() for each in wanted.values())
+    for name, each in wanted.items():
+        assert (found[name] - each).abs().max() <= 1e-4 * largest, name
+
+
+def test_rows_with_nothing_in_common_are_left_to_the_plain_path():
+    ids, mask, keep = batch([tokens(30, 1), tokens(30, 2)], [[1], [2]])
+    assert completion_scores(None, None, ids, mask, keep) is None
+
+
+prompts = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=24), min_size=1, max_size=6)
+
+
+@settings(deadline=None)
+@given(prompts)
+def test_every_row_finds_its_own_prompt_again(rows):
+    ids, mask, keep = batch(rows, [[1]] * len(rows))
+    found = Prompts.of(ids[:, :-keep], mask[:, :-keep])
+    assert [list(found.different[place]) for place in found.of_row] == rows
+    heads = {prompt[: found.shared] for prompt in found.different}
+    assert len(heads) == 1
+    assert all(len(prompt) > found.shared for prompt in found.different)
+
+
+class Prefix:
+    is_prompt_learning = True
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"is_checkpointed": True}, "gradient checkpointing"),
+        ({"is_sharded": True}, "sharded"),
+        ({"config": MistralConfig(**SHAPE, sliding_window=8)}, "sliding window"),
+        ({"peft_config": {"default": Prefix()}}, "adapter"),
+        ({"_is_stateful": True}, "state"),
+    ],
+)
+def test_what_cannot_be_shared_is_said(changed, told):
+    model = made("llama")
+    flags = {"is_sharded": False, "is_checkpointed": False}
+    assert why_not(model, **flags) == ""
+    for name, value in changed.items():
+        if name in flags:
+            flags[name] = value
+        else:
+            setattr(model, name, value)
+    assert told in why_not(model, **flags)
+
+
+def test_groups_stay_together_and_passes_are_as_wide_as_they_need():
+    rows = torch.arange(8)
+    given_batch = {
+        "prompt_ids": rows.repeat_interleave(6).view(8, 6),
+        "prompt_mask": torch.tensor([[0, 0, 1, 1, 1, 1]] * 4 + [[0, 1, 1, 1, 1, 1]] * 4),
+        "completion_ids": rows.repeat_interleave(5).view(8, 5),
+        "completion_mask": torch.tensor([[1, 1, 0, 0, 0]] * 4 + [[1, 1, 1, 1, 0]] * 4),
+        "advantages": rows.float(),
+        "num_items_in_batch": torch.tensor(24.0),
+    }
+    first, second = passes_of(given_batch, 2, 4)
+    seen = sorted([first["advantages"].tolist(), second["advantages"].tolist()])
+    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    for each in (first, second):
+        is_short = each["advantages"][0] == 0
+        assert each["completion_ids"].shape == (4, 2 if is_short else 4)
+        assert each["prompt_ids"].shape == (4, 4 if is_short else 5)
+        assert each["num_items_in_batch"] == 24
+        assert (each["prompt_ids"][:, 0] == each["advantages"]).all()

@@ -1,0 +1,120 @@
+"""Each guard fires on a made-up run that deserves it, and stays quiet on a healthy one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sparring.contracts.errors import GuardStop
+from sparring.contracts.guards import Guards
+from sparring.learning.guards import Watch
+
+HEALTHY = {
+    "loss": 0.1, "entropy": 0.4, "call_rate": 0.6, "live_groups": 0.5, "truncated": 0.1,
+    "groups": 4, "dead/solved": 1,
+}  # fmt: skip
+SICK = {
+    "no_tool_call": {"call_rate": 0.0},
+    "dead_groups": {"live_groups": 0.0, "dead/failed": 3},
+    "entropy": {"entropy": 1e-5},
+    "truncated": {"truncated": 1.0},
+    "not_finite": {"loss": math.nan},
+}
+
+
+def watch(has_tools=True, **guards):
+    warnings = []
+    return Watch(Guards(**guards), has_tools=has_tools, warn=warnings.append), warnings
+
+
+def test_a_healthy_run_is_left_alone():
+    looking, warnings = watch()
+    for step in range(1, 200):
+        looking.look(step, HEALTHY)
+    assert warnings == []
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_a_run_that_cannot_get_anywhere_is_stopped_with_cause_and_step(name):
+    looking, _ = watch()
+    needed = getattr(Guards(), name).steps
+    for step in range(1, needed):
+        looking.look(step, {**HEALTHY, **SICK[name]})
+    with pytest.raises(GuardStop, match=rf"step {needed}: .*guard {name}.*try .*") as stopped:
+        looking.look(needed, {**HEALTHY, **SICK[name]})
+    assert f"guards.{name}=warn" in str(stopped.value)
+
+
+@pytest.mark.parametrize("name", [name for name in SICK if name != "not_finite"])
+def test_a_step_that_is_well_starts_the_count_again(name):
+    needed = getattr(Guards(), name).steps
+    looking, _ = watch()
+    for step in range(1, 100):
+        is_well = step % needed == 0
+        looking.look(step, HEALTHY if is_well else {**HEALTHY, **SICK[name]})
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_a_guard_that_only_warns_warns_once_until_it_was_well(name):
+    looking, warnings = watch(**{name: "warn"})
+    for row in [*[{**HEALTHY, **SICK[name]}] * 30, HEALTHY, *[{**HEALTHY, **SICK[name]}] * 30]:
+        looking.look(1, row)
+    assert len(warnings) == 2
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_a_guard_that_is_off_says_nothing(name):
+    looking, warnings = watch(**{name: {"action": "off"}})
+    for step in range(1, 50):
+        looking.look(step, {**HEALTHY, **SICK[name]})
+    assert warnings == []
+
+
+def test_limits_and_patience_are_settings():
+    looking, _ = watch(truncated={"limit": 0.05, "steps": 2})
+    looking.look(1, HEALTHY)
+    with pytest.raises(GuardStop, match="10% of the rollouts were cut off"):
+        looking.look(2, HEALTHY)
+
+
+def test_a_row_that_sums_up_several_steps_counts_as_many():
+    looking, _ = watch()
+    with pytest.raises(GuardStop, match="for 10 steps"):
+        looking.look(10, {**HEALTHY, "call_rate": 0.0}, steps=10)
+
+
+def test_an_agent_without_tools_need_not_call_any():
+    looking, _ = watch(has_tools=False)
+    for step in range(1, 50):
+        looking.look(step, {**HEALTHY, "call_rate": 0.0})
+
+
+def test_a_run_that_has_solved_everything_is_told_so_and_not_failed():
+    looking, warnings = watch()
+    for step in range(1, 50):
+        looking.look(step, {**HEALTHY, "live_groups": 0.0, "dead/solved": 4})
+    assert len(warnings) == 1
+    assert "nothing is left to learn" in warnings[0]
+
+
+def test_a_figure_that_is_not_there_is_no_reason_to_stop():
+    looking, _ = watch()
+    for step in range(1, 50):
+        looking.look(step, {"loss": 0.1})
+
+
+def test_a_gradient_that_is_not_finite_stops_or_skips():
+    looking, _ = watch()
+    with pytest.raises(GuardStop, match="step 3: the gradient is not finite"):
+        looking.gradient_is_broken(3)
+    looking, warnings = watch(not_finite="warn")
+    looking.gradient_is_broken(3)
+    assert "skipped" in warnings[0]
+
+
+def test_a_guard_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="no_tools"):
+        Guards(no_tools="warn")
+    with pytest.raises(ValueError, match="stop"):
+        Guards(entropy="maybe")
