@@ -19,11 +19,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "doors"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "shop"))
 
 from alternating import Turns
-from doors import DEMONSTRATIONS, Doors
+from porter import porter, warm_model
 from shop import Shop
 from sparring import Trainer
 
@@ -34,7 +33,7 @@ BAR = 1.03
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--quick", action="store_true", help="one seed of the tiny model")
-    options.add_argument("--steps", type=int, default=40, help="of the tiny model")
+    options.add_argument("--steps", type=int, default=20, help="of the tiny model")
     options.add_argument("--only", choices=("tiny", "smollm2"))
     given = options.parse_args()
     shown: dict[str, Any] = {"benchmark": "echo", "bar": BAR, "runs": {}}
@@ -42,7 +41,10 @@ def main() -> int:
         if given.only != "smollm2":
             for seed in range(1 if given.quick else 3):
                 name = f"tiny, seed {seed}"
-                shown["runs"][name] = beside(lambda c, s=seed: doors(c, s, given.steps, runs))
+                model = warm_model(runs, seed)
+                shown["runs"][name] = beside(
+                    lambda c, m=model, s=seed: bell(c, m, s, given.steps, runs)
+                )
                 print(name, shown["runs"][name], flush=True)
         if not given.quick and given.only != "tiny":
             shown["step_time"] = step_time(runs)
@@ -87,16 +89,10 @@ def _figures(result: Any) -> dict[str, Any]:
     }
 
 
-def doors(coefficient: float, seed: int, steps: int, runs: str) -> Trainer:
-    return Trainer(
-        Doors().agent(), Doors().suite(), Doors.measures, model="tiny", seed=seed, max_steps=steps,
-        warm_start={"source": str(DEMONSTRATIONS),
-                    "num_train_epochs": 12, "learning_rate": 3e-3},
-        learning_rate=3e-4, num_generations=8, cases_per_batch=4, gradient_accumulation_steps=1,
-        max_completion_length=128, tool_rounds=1, temperature=1.0, validation_cases=40,
-        mask_truncated_completions=False, world_model_coefficient=coefficient,
-        replacement_groups=0, engine={"lr_scheduler_type": "constant"}, runs=runs,
-        run=f"tiny-{seed}-{coefficient}", show_progress=False,
+def bell(coefficient: float, model: str, seed: int, steps: int, runs: str) -> Trainer:
+    return porter(
+        model, runs, seed=seed, max_steps=steps, validation_cases=20, replacement_groups=0,
+        draw_by_difficulty=False, world_model_coefficient=coefficient,
     )  # fmt: skip
 
 

@@ -21,37 +21,52 @@ from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.grpo import PolicyTrainer
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines
-from tests.training import trainer, weights_digest
+from sparring.worker import warm_start
+from tests.training import weights_digest
+from tests.worker.porter import porter, warm_model
 
 FORK = multiprocessing.get_context("fork")
-SETTINGS = {"max_steps": 8, "checkpoint_steps": 2, "validation_cases": 4, "lora": {"r": 4}}
-# Where a save can be cut off, and the method whose call is that moment.
-POINTS: dict[str, tuple[type, str]] = {
-    "before anything is written": (PolicyTrainer, "_save_checkpoint"),
-    "between weights and optimizer": (PolicyTrainer, "_save_optimizer_and_scheduler"),
-    "between optimizer and random state": (PolicyTrainer, "_save_rng_state"),
-    "before the manifest": (Checkpoints, "seal"),
-    "before the rename": (Checkpoints, "_put_in_place"),
-    "before the old ones are pruned": (Checkpoints, "prune"),
+# Everything on that could break exactness.
+SETTINGS = {
+    "max_steps": 8,
+    "checkpoint_steps": 2,
+    "validation_cases": 4,
+    "lora": {"r": 4},
+    "beta": 0.1,
+    "world_model_coefficient": 0.05,
+    "replacement_groups": 2,
+    "draw_by_difficulty": True,
+    "warm_start": {"num_train_epochs": 1},
+}
+# Where a run can be cut off: the call that is that moment, and which one of them.
+POINTS: dict[str, tuple[Any, str, int]] = {
+    "before the warm start is saved": (warm_start, "save_start", 1),
+    "behind the warm start": (warm_start, "use_as_reference", 1),
+    "before anything is written": (PolicyTrainer, "_save_checkpoint", 2),
+    "between weights and optimizer": (PolicyTrainer, "_save_optimizer_and_scheduler", 2),
+    "between optimizer and random state": (PolicyTrainer, "_save_rng_state", 2),
+    "before the manifest": (Checkpoints, "seal", 3),
+    "before the rename": (Checkpoints, "_put_in_place", 3),
+    "before the old ones are pruned": (Checkpoints, "prune", 2),
 }
 
 
 def attempt(tiny: Path, runs: Path, run: str, kill_at: str | None = None) -> None:
-    """One attempt in this process; with `kill_at`, killed in the second save."""
+    """One attempt in this process; with `kill_at`, killed there."""
     if kill_at is not None:
-        owner, name = POINTS[kill_at]
+        owner, name, number = POINTS[kill_at]
         original = getattr(owner, name)
         reached = 0
 
-        def die(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def die(*args: Any, **kwargs: Any) -> Any:
             nonlocal reached
             reached += 1
-            if reached == 2:
+            if reached == number:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return original(self, *args, **kwargs)
+            return original(*args, **kwargs)
 
         setattr(owner, name, die)
-    trainer(tiny, runs, run=run, **SETTINGS).train()
+    porter(tiny, runs, run=run, **SETTINGS).train()
 
 
 def forked(*args: Any) -> Any:
@@ -123,6 +138,21 @@ SCENARIOS = {"saves": kill_in_saves, "random": kill_at_random, "terminate": term
 
 if __name__ == "__main__":
     tiny_folder, runs_folder = Path(sys.argv[1]), Path(sys.argv[2])
+    builder = FORK.Process(target=warm_model, args=(tiny_folder, runs_folder))
+    builder.start()
+    builder.join()
+    tiny_folder = runs_folder / "warm" / "checkpoints" / "step-0"
     undisturbed = finish(tiny_folder, runs_folder, "undisturbed")
     shown = SCENARIOS[sys.argv[3]](tiny_folder, runs_folder)
-    print(json.dumps({"undisturbed": undisturbed, "ended": shown}))
+    used = list(read_lines(RunFolder(runs_folder / "undisturbed").metrics))
+    print(
+        json.dumps(
+            {
+                "undisturbed": undisturbed,
+                "ended": shown,
+                "calls": max(row.get("call_rate", 0) for row in used),
+                "env_loss": any("env_loss" in row for row in used),
+                "replaced": sum(row.get("replaced_groups", 0) for row in used),
+            }
+        )
+    )

@@ -1,4 +1,5 @@
-"""Whatever kills a training, it ends with the weights of one that nobody disturbed."""
+"""Whatever kills a training, it ends with the weights of one that nobody disturbed: LoRA, KL to
+the warm start, ECHO, replaced groups and remembered difficulty all on."""
 
 from __future__ import annotations
 
@@ -20,12 +21,17 @@ def nursery(tiny_folder: Path, runs: Path, scenario: str) -> Any:
         [str(part) for part in command], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    shown = json.loads(done.stdout.splitlines()[-1])
+    # Or it would not have been everything that was on.
+    assert shown["calls"] > 0.5
+    assert shown["env_loss"]
+    assert shown["replaced"] > 0
+    return shown
 
 
-def test_killed_at_each_point_inside_of_a_save(tiny_folder, tmp_path):
+def test_killed_at_each_point_of_a_warm_start_and_of_a_save(tiny_folder, tmp_path):
     shown = nursery(tiny_folder, tmp_path, "saves")
-    assert len(shown["ended"]) == 6
+    assert len(shown["ended"]) == 8
     assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
 
 

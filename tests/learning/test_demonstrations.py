@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sparring import Suite
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.rollouts import Message, RequestedCall
+from sparring.contracts.verdicts import Judgement, failed, passed
+from sparring.learning.demonstrations import KnownCases, from_file, from_run
+from sparring.run_folder import RunFolder
+from sparring.run_folder.rollout_log import RolloutWriter
+from tests.rollouts import rollout
+
+SPLITS = {"one": "training", "two": "training", "three": "validation", "four": "held-out"}
+
+
+@pytest.fixture
+def cases():
+    return KnownCases(
+        Suite.from_records(
+            [{"input": text, "id": text, "split": split} for text, split in SPLITS.items()],
+            id="id",
+            minimum_cases=1,
+        )
+    )
+
+
+def written(tmp_path, *records):
+    path = tmp_path / "shown.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in records))
+    return path
+
+
+def chat(question="one", *said):
+    turns = said or ({"role": "assistant", "content": "yes"},)
+    return {"messages": [{"role": "user", "content": question}, *turns]}
+
+
+def test_turns_of_the_assistant_are_taken_from_the_chat_format(tmp_path, cases):
+    call = {"function": {"name": "add", "arguments": '{"a": 1}'}}
+    path = written(
+        tmp_path,
+        chat(
+            "one",
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": "made up"},
+            {"role": "assistant", "content": "2"},
+        ),
+    )
+    (shown,) = from_file(path, cases).demonstrations
+    assert shown.case.id == "one"
+    assert shown.turns == (
+        Message("assistant", "", calls=(RequestedCall("0", "add", '{"a": 1}'),)),
+        Message("assistant", "2"),
+    )
+
+
+def test_what_is_kept_for_judging_is_never_learned_from(tmp_path, cases):
+    found = from_file(written(tmp_path, chat("one"), chat("three"), chat("four")), cases)
+    assert [each.case.id for each in found.demonstrations] == ["one"]
+    assert found.left_out == {"kept back for judging": 2}
+
+
+def test_an_input_that_is_no_case_becomes_one(tmp_path, cases):
+    (shown,) = from_file(written(tmp_path, chat("five") | {"expected": 5}), cases).demonstrations
+    assert (shown.case.input, shown.case.expected) == ("five", 5)
+
+
+def test_the_same_words_on_the_same_case_count_once(tmp_path, cases):
+    found = from_file(written(tmp_path, chat("one"), chat("one"), chat("two")), cases)
+    assert len(found.demonstrations) == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ([1], "an object with a list of `messages`"),
+        ({"messages": "hello"}, "an object with a list of `messages`"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "0 messages of the user"),
+        ({"messages": [{"role": "user", "content": "one"}]}, "no message of the assistant"),
+        (chat("one", {"role": "assistant", "content": 3}), "must be text"),
+        (chat("one", {"role": "assistant", "tool_calls": [{}]}), "needs a name"),
+        (chat("one", {"role": "assistant", "tool_calls": ["x"]}), "needs a name"),
+    ],
+)
+def test_a_record_that_cannot_be_used_is_named_by_file_and_line(tmp_path, cases, record, told):
+    with pytest.raises(InvalidInput, match=f"shown.jsonl, line 2: .*{told}"):
+        from_file(written(tmp_path, chat("one"), record), cases)
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path, cases):
+    path = tmp_path / "shown.jsonl"
+    path.write_text("{")
+    with pytest.raises(InvalidInput, match="line 1: not JSON"):
+        from_file(path, cases)
+
+
+def test_of_a_run_only_passing_rollouts_on_training_cases_are_taken(tmp_path, cases):
+    folder = RunFolder(tmp_path / "run")
+
+    def played(case, verdict):
+        said = (Message("user", case), Message("assistant", "yes"))
+        return rollout(
+            "yes", id=case, messages=said, judgements=(Judgement("right", verdict, 1.0),)
+        )
+
+    with RolloutWriter(folder.rollouts()) as writer:
+        for case in SPLITS:
+            writer.append(played(case, passed("good")), 0.0)
+        writer.append(played("two", failed("bad")), 0.0)
+    found = from_run(folder, cases)
+    assert [each.case.id for each in found.demonstrations] == ["one", "two"]
+    assert found.left_out == {"did not pass": 1, "not on training cases": 2}
