@@ -18,6 +18,8 @@ LEANT_ON = {
     "_get_per_token_logps_and_entropies": [
         "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size",
     ],
+    "_prepare_inputs": ["self", "generation_batch"],
+    "_compute_loss": ["self", "model", "inputs"],
     "_save_checkpoint": ["self", "model", "trial"],
     "_get_output_dir": ["self", "trial"],
     "_load_from_checkpoint": ["self", "resume_from_checkpoint"],
@@ -77,6 +79,39 @@ def test_the_head_asks_one_function_whether_to_leave_prompts_out():
     source = inspect.getsource(utils)
     assert source.count("_use_triton(") == 1, "look at src/sparring/engine/cpu_head.py"
     assert "compact = _use_triton(hidden_states.device)" in source
+
+
+def test_inputs_are_prepared_from_what_we_prepare_them_from():
+    source = inspect.getsource(GRPOTrainer._prepare_inputs)
+    for piece in ("self.args.steps_per_generation * self.num_iterations", "self._buffered_inputs",
+                  "shuffle_sequence_dict", "split_tensor_dict"):  # fmt: skip
+        assert piece in source, f"TRL {trl.__version__}: _prepare_inputs lacks {piece}"
+
+
+def test_a_loss_asks_once_for_log_probabilities_and_scales_by_the_window():
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    assert source.count("self._get_per_token_logps_and_entropies(") == 1
+    assert "self.current_gradient_accumulation_steps / self.args.steps_per_generation" in source
+
+
+def test_the_head_takes_a_cache_along():
+    from trl.trainer.utils import add_fused_lm_head
+
+    source = inspect.getsource(add_fused_lm_head)
+    assert "getattr(self, backbone_attr)(*args, **kwargs)" in source, "see shared_prompts.py"
+
+
+def test_adapters_have_a_reference_of_their_own_by_this_name():
+    source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    assert '"ref" if "ref" in model.peft_config else None' in source, "see warm_start.py"
+
+
+def test_supervised_training_takes_token_ids_with_masks():
+    from trl import SFTTrainer
+
+    source = inspect.getsource(SFTTrainer._prepare_dataset)
+    assert '"assistant_masks"' in source
+    assert 'example["input_ids"]' in source
 
 
 def test_the_vllm_generation_is_called_as_it_is_made():

@@ -101,10 +101,10 @@ def test_of_a_run_only_passing_rollouts_on_training_cases_are_taken(tmp_path, ca
     folder = RunFolder(tmp_path / "run")
 
     def played(case, verdict):
-        said = (Message("user", case), Message("assistant", "yes"))
-        return rollout(
-            "yes", id=case, messages=said, judgements=(Judgement("right", verdict, 1.0),)
-        )
+        example = (Message("user", "worked example"), Message("assistant", "no"))
+        said = (*example, Message("user", case), Message("assistant", "yes"))
+        judged = (Judgement("right", verdict, 1.0),)
+        return rollout("yes", id=case, messages=said, turns=1, judgements=judged)
 
     with RolloutWriter(folder.rollouts()) as writer:
         for case in SPLITS:
@@ -112,4 +112,5 @@ def test_of_a_run_only_passing_rollouts_on_training_cases_are_taken(tmp_path, ca
         writer.append(played("two", failed("bad")), 0.0)
     found = from_run(folder, cases)
     assert [each.case.id for each in found.demonstrations] == ["one", "two"]
+    assert {each.turns for each in found.demonstrations} == {(Message("assistant", "yes"),)}
     assert found.left_out == {"did not pass": 1, "not on training cases": 2}

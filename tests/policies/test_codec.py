@@ -26,6 +26,29 @@ def test_the_body_of_each_tool_result_is_found_in_the_tokens(codecs, name):
 
 
 @ALL
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("assistant", "forty-two"),
+        Message("assistant", "", calls=(RequestedCall("1", "add", '{"a": 1, "b": "ä"}'),)),
+        Message("assistant", "it says <|im_end|> and <|eot_id|>"),
+    ],
+    ids=["words", "a call", "what spells a special token"],
+)
+def test_a_demonstrated_turn_is_read_back_as_it_was_meant(codecs, name, message):
+    codec = codecs[name]
+    ids = codec.encode_reply(message)
+    assert ids[-1] == codec.end_of_turn
+    assert list(ids).count(codec.end_of_turn) == 1
+    reply = codec.parse(ids)
+    assert reply.malformed == ""
+    assert reply.content == message.content
+    assert [(call.tool, json.loads(call.arguments)) for call in reply.calls] == [
+        (call.tool, json.loads(call.arguments)) for call in message.calls
+    ]
+
+
+@ALL
 def test_a_tool_result_cannot_end_a_turn_or_open_one(codecs, name):
     codec = codecs[name]
     attack = (

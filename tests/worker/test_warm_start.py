@@ -12,9 +12,13 @@ import torch
 from agents import Agent
 from safetensors.torch import load_file
 
-from sparring import Suite, failed, measure, train
+from sparring import Suite, evaluate, failed, measure, train
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.specs import EndpointSpec
+from sparring.environments.environment import load_environment
+from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.run_folder.files import read_lines
+from tests.servers import ChatServer, completion
 from tests.training import even, questions, trainer
 from tests.worker.porter import BELL, DEMONSTRATIONS, porter
 
@@ -106,6 +110,30 @@ def test_passing_rollouts_of_another_run_are_demonstrations(tiny_folder, tmp_pat
     made = trainer(tiny_folder, tmp_path, run="pupil", max_steps=1, warm_start=warm).train()
     manifest = json.loads((made.folder.checkpoints / "step-0" / "manifest.json").read_text())
     assert 0 < manifest["warm_start"]["demonstrations"] <= len(passing)
+
+
+def a_teacher(request):
+    """Knows the bell: rings, then says so."""
+    has_rung = any(message["role"] == "tool" for message in request["messages"])
+    said = (
+        completion("done") if has_rung else completion(calls=[{"name": "ring", "arguments": "{}"}])
+    )
+    return 200, said
+
+
+def test_a_larger_model_behind_an_endpoint_is_a_teacher(tiny_folder, tmp_path):
+    bell = load_environment(f"{BELL / 'bell.py'}:Bell")
+    with ChatServer() as server:
+        server.answer = a_teacher
+        policy = EndpointPolicy([EndpointSpec(base_url=server.url, model="large")])
+        evaluate(
+            bell.agent(), bell.suite(), bell.measures, policy=policy, split="training", cases=24,
+            runs=tmp_path, run="teacher",
+        )  # fmt: skip
+    warm = {**FEW, "source": "teacher"}
+    made = porter(tiny_folder, tmp_path, warm_start=warm, max_steps=1).train()
+    manifest = json.loads((made.folder.checkpoints / "step-0" / "manifest.json").read_text())
+    assert manifest["warm_start"]["demonstrations"] == 24
 
 
 def test_a_world_model_is_refused_for_an_agent_without_tools(tmp_path):

@@ -108,8 +108,9 @@ def from_run(folder: RunFolder, cases: KnownCases) -> Found:
         if case is None:
             elsewhere += 1
             continue
-        turns = tuple(each for each in rollout.messages if each.role == "assistant")
-        taken.append(Demonstration(case, turns))
+        said = tuple(each for each in rollout.messages if each.role == "assistant")
+        # Turns that a case brings along as worked examples stand before the model's own.
+        taken.append(Demonstration(case, said[len(said) - rollout.turns :]))
     return Found(
         _without_doubles(taken), _counts(did_not_pass=failed, not_on_training_cases=elsewhere)
     )
