@@ -31,7 +31,7 @@ PLAIN = {"share_prompts": False, "replacement_groups": 0, "draw_by_difficulty": 
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--steps", type=int, default=8)
+    options.add_argument("--steps", type=int, default=7)
     options.add_argument("--quick", action="store_true", help="a few steps, fewer cases")
     options.add_argument("--plain", action="store_true", help="as TRL by itself would learn")
     options.add_argument("--dtype", default="bfloat16")
@@ -50,8 +50,9 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
         shop.measures,
         max_steps=5 if given.quick else given.steps,
         num_generations=8,
-        gradient_accumulation_steps=1 if given.quick else 2,
-        per_device_train_batch_size=8 if given.plain else 16,
+        cases_per_batch=2 if given.quick else 4,
+        gradient_accumulation_steps=1,
+        per_device_train_batch_size=8 if given.plain else None,
         learning_rate=5e-4 if given.quick else 3e-4,
         max_completion_length=80,
         tool_rounds=2,

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from agents import Agent
-from safetensors.torch import load_file
 
 from sparring import Suite, evaluate, failed, measure, train
 from sparring.contracts.errors import InvalidInput
@@ -19,7 +18,7 @@ from sparring.environments.environment import load_environment
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.run_folder.files import read_lines
 from tests.servers import ChatServer, completion
-from tests.training import even, questions, trainer
+from tests.training import even, questions, trainer, weights_digest
 from tests.worker.porter import BELL, DEMONSTRATIONS, porter
 
 FEW = {"num_train_epochs": 1, "learning_rate": 1e-3}
@@ -50,8 +49,14 @@ def test_the_kl_is_measured_from_the_warm_start(tiny_folder, tmp_path, settings)
     assert rows[1]["kl"] > 0
 
 
-def test_a_run_that_goes_on_starts_from_step_0_without_learning_it_again(tiny_folder, tmp_path):
-    settings = {"warm_start": FEW, "max_steps": 4, "checkpoint_steps": 2, "beta": 0.1}
+@pytest.mark.parametrize("how", [{}, {"lora": {"r": 4}}], ids=["full", "lora"])
+def test_a_run_that_goes_on_starts_from_step_0_without_learning_it_again(
+    tiny_folder, tmp_path, how
+):
+    settings = {
+        "warm_start": FEW, "max_steps": 4, "checkpoint_steps": 2, "beta": 0.1, "measures": [even],
+        **how,
+    }  # fmt: skip
     whole = porter(tiny_folder, tmp_path, run="whole", **settings).train()
     made = porter(tiny_folder, tmp_path, run="cut", **settings)
     made.engine.add_callback(_stop_after(made, 2))
@@ -59,9 +64,13 @@ def test_a_run_that_goes_on_starts_from_step_0_without_learning_it_again(tiny_fo
     again = porter(tiny_folder, tmp_path, run="cut", **settings).train()
     said = [event.get("message", "") for event in read_lines(again.folder.events)]
     assert sum("learning from" in each for each in said) == 1
-    files = [each.folder.checkpoints / "step-4" / "model.safetensors" for each in (whole, again)]
-    first, second = map(load_file, files)
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert weights_digest(whole) == weights_digest(again)
+    assert weights_digest(whole) != digest_of(whole.folder.checkpoints / "step-0")
+
+
+def digest_of(checkpoint):
+    files = json.loads((checkpoint / "manifest.json").read_text())["files"]
+    return next(about["sha256"] for name, about in files.items() if name.endswith(".safetensors"))
 
 
 def _stop_after(made, step):

@@ -359,6 +359,15 @@ class PolicyTrainer(GRPOTrainer):
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._staging) if self._staging else str(super()._get_output_dir(trial))
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """The Trainer's, but for adapters: beside the one for reference that TRL adds for the KL,
+        it would not load the one that is trained."""
+        unwrapped = self.accelerator.unwrap_model(model or self.model)
+        if hasattr(unwrapped, "peft_config"):
+            unwrapped.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Not with every checkpoint: it asks the hub, and says nothing of the run."""
 
