@@ -63,6 +63,40 @@ def test_what_is_kept_for_judging_is_never_learned_from(tmp_path, cases):
     assert found.left_out == {"kept back for judging": 2}
 
 
+def test_a_question_is_known_again_behind_examples_and_however_it_is_spaced(tmp_path):
+    examples = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    records = [
+        {"input": [*examples, {"role": "user", "content": text}], "id": text, "split": split}
+        for text, split in SPLITS.items()
+    ]
+    known = KnownCases(Suite.from_records(records, id="id", minimum_cases=1))
+    found = from_file(written(tmp_path, chat(" One "), chat("four"), chat("Four ")), known)
+    assert [each.case.id for each in found.demonstrations] == ["one"]
+    assert found.left_out == {"kept back for judging": 2}
+
+
+def test_an_input_can_stand_beside_the_messages(tmp_path, cases):
+    record = {"input": "one", "messages": [{"role": "assistant", "content": "yes"}]}
+    (shown,) = from_file(written(tmp_path, record), cases).demonstrations
+    assert shown.case.id == "one"
+
+
+def test_separators_inside_of_a_text_do_not_end_a_line(tmp_path, cases):
+    path = tmp_path / "shown.jsonl"
+    said = {"role": "assistant", "content": "a\u2028b\x85c"}
+    path.write_text(json.dumps(chat("one", said), ensure_ascii=False), encoding="utf-8")
+    (shown,) = from_file(path, cases).demonstrations
+    assert shown.turns[0].content == "a\u2028b\x85c"
+
+
+@pytest.mark.parametrize("broken", [b"\xff\xfe", b"[" * 100_000])
+def test_a_file_of_anything_is_refused_in_words(tmp_path, cases, broken):
+    path = tmp_path / "shown.jsonl"
+    path.write_bytes(broken)
+    with pytest.raises(InvalidInput, match=r"shown\.jsonl"):
+        from_file(path, cases)
+
+
 def test_an_input_that_is_no_case_becomes_one(tmp_path, cases):
     (shown,) = from_file(written(tmp_path, chat("five") | {"expected": 5}), cases).demonstrations
     assert (shown.case.input, shown.case.expected) == ("five", 5)
@@ -83,6 +117,8 @@ def test_the_same_words_on_the_same_case_count_once(tmp_path, cases):
         (chat("one", {"role": "assistant", "content": 3}), "must be text"),
         (chat("one", {"role": "assistant", "tool_calls": [{}]}), "needs a name"),
         (chat("one", {"role": "assistant", "tool_calls": ["x"]}), "needs a name"),
+        (chat("one", {"role": "assistant", "tool_calls": 5}), "needs a name"),
+        (chat("one", {"role": "assistant", "tool_calls": [{"function": "x"}]}), "needs a name"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_named_by_file_and_line(tmp_path, cases, record, told):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_rewards_that_are_half_right_and_equal_agree():
 
 def test_without_a_verdict_the_reward_says_whether_it_was_solved():
     assert group(1.0, 1.0, verdicts=[scored(1.0, "all of it")] * 2).outcome is Outcome.SOLVED
+
+
+def test_a_measure_that_is_only_shown_does_not_make_a_solved_group_failed():
+    solved = group(1.0, 1.0)
+    shown = Judgement("shown", failed("no"), 0.0)
+    both = tuple(
+        Played(replace(each.rollout, judgements=(*each.rollout.judgements, shown)), 0.0)
+        for each in solved.played
+    )
+    assert Group(both, solved.rows).outcome is Outcome.SOLVED
 
 
 def test_the_mean_reward_leaves_unscored_rollouts_out():

@@ -11,16 +11,18 @@ from sparring.contracts.guards import Guards
 from sparring.learning.guards import Watch
 
 HEALTHY = {
-    "loss": 0.1, "entropy": 0.4, "call_rate": 0.6, "live_groups": 0.5, "truncated": 0.1,
+    "loss": 0.1, "entropy": 0.4, "call_rate": 0.6, "teaching_groups": 0.5, "truncated": 0.1,
     "groups": 4, "dead/solved": 1,
 }  # fmt: skip
 SICK = {
     "no_tool_call": {"call_rate": 0.0},
-    "dead_groups": {"live_groups": 0.0, "dead/failed": 3},
+    "dead_groups": {"teaching_groups": 0.0, "dead/failed": 3},
     "entropy": {"entropy": 1e-5},
     "truncated": {"truncated": 1.0},
     "not_finite": {"loss": math.nan},
 }
+
+SOLVED = {"teaching_groups": 0.0, "dead/solved": 4}
 
 
 def watch(has_tools=True, **guards):
@@ -93,9 +95,34 @@ def test_an_agent_without_tools_need_not_call_any():
 def test_a_run_that_has_solved_everything_is_told_so_and_not_failed():
     looking, warnings = watch()
     for step in range(1, 50):
-        looking.look(step, {**HEALTHY, "live_groups": 0.0, "dead/solved": 4})
+        looking.look(step, {**HEALTHY, **SOLVED})
     assert len(warnings) == 1
-    assert "nothing is left to learn" in warnings[0]
+    assert "every group was solved for 10 steps: nothing is left to learn" in warnings[0]
+
+
+def test_one_failure_after_everything_was_solved_does_not_stop_a_run():
+    looking, _ = watch()
+    for step in range(1, 40):
+        looking.look(step, {**HEALTHY, **SOLVED})
+    looking.look(40, {**HEALTHY, **SICK["dead_groups"]})
+
+
+def test_what_lies_behind_is_told_before_what_follows_from_it():
+    looking, _ = watch()
+    cut_off = {**HEALTHY, "truncated": 1.0, "teaching_groups": 0.0, "entropy": 0.0, "call_rate": 0}
+    with pytest.raises(GuardStop, match="guard truncated"):
+        looking.look(10, cut_off, steps=10)
+
+
+def test_rollouts_without_a_reward_are_not_called_too_hard():
+    looking, _ = watch()
+    with pytest.raises(GuardStop, match="hardly any rollout had a reward"):
+        looking.look(10, {**HEALTHY, "teaching_groups": 0.0, "dead/unscored": 4}, steps=10)
+
+
+def test_the_entropy_of_no_tokens_is_no_collapse():
+    looking, _ = watch(dead_groups="off")
+    looking.look(10, {**HEALTHY, "teaching_groups": 0.0, "entropy": 0.0}, steps=10)
 
 
 def test_a_figure_that_is_not_there_is_no_reason_to_stop():

@@ -101,7 +101,7 @@ def test_what_was_replaced_is_logged_with_its_cause(practice, tmp_path):
     assert figures["rollouts"] == 12
 
 
-def test_the_budget_is_kept_and_groups_that_cannot_be_replaced_stay(practice):
+def test_the_budget_is_kept_and_groups_that_cannot_be_replaced_stay(practice, tmp_path):
     hard = [f"hard-{n}" for n in range(9)]
     made, player = practice(EASY[:2] + hard, replacement_groups=3)
     rows = made.rows([EASY[:2]], 0)
@@ -110,14 +110,28 @@ def test_the_budget_is_kept_and_groups_that_cannot_be_replaced_stay(practice):
     made.note_advantages([0.0] * 8)
     figures = made.take_counts().metrics()
     assert figures["dead/solved"] == 2
-    assert figures["replaced/failed"] == 3
+    assert figures["in_vain/failed"] == 3
+    assert figures["replaced_groups"] == 0
     assert figures["live_groups"] == 0
+    told = {each.case.id.split("-")[0]: each.dropped for each in logged(tmp_path)}
+    assert told["easy"] == "all 4 of its group passed"
+    assert told["hard"] == "all 4 of its group failed; played in place of another, in vain"
 
 
 def test_nothing_is_replaced_without_a_budget(practice):
     made, player = practice(EASY + FAIR, replacement_groups=0)
     made.rows([EASY], 0)
     assert sum(player.played.values()) == 3 * GROUP
+
+
+def test_with_a_world_model_failed_groups_stay_and_count_as_teaching(practice):
+    made, player = practice(["hard-0", *FAIR], world_model_coefficient=0.05)
+    made.rows([["hard-0"]], 0)
+    assert set(player.played) == {"hard-0"}
+    assert made.seen()[0].taught
+    made.note_advantages([0.0] * GROUP)
+    figures = made.take_counts().metrics()
+    assert (figures["live_groups"], figures["teaching_groups"]) == (0, 1)
 
 
 def test_a_case_that_taught_nothing_is_drawn_less_later(practice):

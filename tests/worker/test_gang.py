@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import socket
@@ -24,16 +25,22 @@ from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.files import read_lines
 from sparring.runs.local import RunState, start_worker, status_of
 from tests.training import weights_digest
+from tests.worker.porter import BELL, DEMONSTRATIONS, warm_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS: dict[str, Any] = {
     "max_steps": 6,
     "checkpoint_steps": 2,
-    "max_completion_length": 24,
-    "learning_rate": 1e-3,
-    "validation_cases": 24,
+    "max_completion_length": 128,
+    "tool_rounds": 1,
+    "mask_truncated_completions": False,
+    "learning_rate": 3e-4,
+    "validation_cases": 20,
     "cases_per_batch": 1,
+    "beta": 0.1,
+    "world_model_coefficient": 0.05,
+    "warm_start": {"source": str(DEMONSTRATIONS), "num_train_epochs": 1},
 }
 
 
@@ -45,7 +52,7 @@ def _importable(monkeypatch):
 def create(runs: Path, name: str, tiny: Path, settings: Any = None, **spec: Any) -> RunFolder:
     folder = RunFolder(runs / name)
     made = TrainSpec(
-        target=f"{ROOT}/tests/worker/train_file.py:Talk",
+        target=f"{BELL}/bell.py:Bell",
         policy=PolicySpec(model=str(tiny)),
         settings=TrainSettings(**{**SETTINGS, **(settings or {})}),
         **spec,
@@ -73,10 +80,20 @@ def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tiny_folder, tmp_path_factory):
-    """The digest of a training by two ranks that nobody disturbed."""
+def model(tiny_folder, tmp_path_factory):
+    """A tiny model that calls tools: in a process of its own, which leaves this one light."""
+    runs = tmp_path_factory.mktemp("warm")
+    made = multiprocessing.get_context("spawn").Process(target=warm_model, args=(tiny_folder, runs))
+    made.start()
+    made.join()
+    return runs / "warm" / "checkpoints" / "step-0"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model, tmp_path_factory):
+    """The digest of a training by two ranks that nobody disturbed, with everything on."""
     os.environ["PYTHONPATH"] = str(ROOT)
-    folder = create(tmp_path_factory.mktemp("gang"), "whole", tiny_folder, processes=2)
+    folder = create(tmp_path_factory.mktemp("gang"), "whole", model, processes=2)
     return finished(folder, start_worker(folder))
 
 
@@ -85,15 +102,16 @@ def test_two_ranks_play_their_shares_into_shards_of_their_own(undisturbed):
         assert (undisturbed.rollouts(rank) / "00000.jsonl").stat().st_size
         assert (undisturbed.validation_rollouts(rank) / "00000.jsonl").stat().st_size
     rows = [row for row in read_lines(undisturbed.metrics) if "loss" in row]
-    assert [row["rollouts"] for row in rows] == [16] * 6
+    assert [row["rollouts"] - 4 * row["replaced_groups"] for row in rows] == [16] * 6
+    assert all(row["env_loss"] > 0 and row["kl"] >= 0 for row in rows)
     validated = [row for row in read_lines(undisturbed.metrics) if "validation/reward" in row]
-    assert [row["validation/rollouts"] for row in validated] == [24] * 4
+    assert [row["validation/rollouts"] for row in validated] == [20] * 4
     manifest = list_checkpoints(undisturbed.checkpoints)[-1].manifest
     assert manifest["world_size"] == 2
 
 
-def test_a_killed_rank_is_started_again_with_all_and_ends_alike(undisturbed, tiny_folder, tmp_path):
-    folder = create(tmp_path, "killed", tiny_folder, processes=2)
+def test_a_killed_rank_is_started_again_with_all_and_ends_alike(undisturbed, model, tmp_path):
+    folder = create(tmp_path, "killed", model, processes=2)
     gang = start_worker(folder)
     wait_for(lambda: list_checkpoints(folder.checkpoints))
     ranks = [
@@ -109,19 +127,19 @@ def test_a_killed_rank_is_started_again_with_all_and_ends_alike(undisturbed, tin
     assert weights_digest(folder) == weights_digest(undisturbed)
 
 
-def test_two_hosts_that_meet_end_like_two_ranks_on_one(undisturbed, tiny_folder, tmp_path):
+def test_two_hosts_that_meet_end_like_two_ranks_on_one(undisturbed, model, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    folder = create(tmp_path, "hosts", tiny_folder, nodes=2, rendezvous=address)
+    folder = create(tmp_path, "hosts", model, nodes=2, rendezvous=address)
     first = start_worker(folder)
     second = start_worker(folder)
     finished(folder, first, second)
     assert weights_digest(folder) == weights_digest(undisturbed)
 
 
-def test_asking_for_two_and_getting_one_fails_at_the_start(tiny_folder, tmp_path):
-    folder = create(tmp_path, "alone", tiny_folder, processes=2)
+def test_asking_for_two_and_getting_one_fails_at_the_start(model, tmp_path):
+    folder = create(tmp_path, "alone", model, processes=2)
     command = [sys.executable, "-m", "sparring.worker", str(folder.path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2
@@ -129,8 +147,8 @@ def test_asking_for_two_and_getting_one_fails_at_the_start(tiny_folder, tmp_path
     assert not folder.checkpoints.exists()
 
 
-def test_a_changed_world_size_is_not_resumed(undisturbed, tiny_folder, tmp_path):
-    folder = create(tmp_path, "other", tiny_folder, processes=1)
+def test_a_changed_world_size_is_not_resumed(undisturbed, model, tmp_path):
+    folder = create(tmp_path, "other", model, processes=1)
     undisturbed.checkpoints.rename(folder.checkpoints)
     try:
         start_worker(folder).wait(120)
@@ -139,24 +157,27 @@ def test_a_changed_world_size_is_not_resumed(undisturbed, tiny_folder, tmp_path)
         folder.checkpoints.rename(undisturbed.checkpoints)
 
 
-def test_a_gang_that_is_refused_says_why_once_and_is_not_started_again(tiny_folder, tmp_path):
-    folder = create(tmp_path, "wrong", tiny_folder, {"engine": {"los_type": "x"}}, processes=2)
+def test_a_gang_that_is_refused_says_why_once_and_is_not_started_again(model, tmp_path):
+    folder = create(tmp_path, "wrong", model, {"engine": {"los_type": "x"}}, processes=2)
     start_worker(folder).wait(120)
     status = status_of(folder)
     assert status.state is RunState.FAILED
     assert "did you mean loss_type" in status.message
 
 
-def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(tiny_folder, tmp_path):
+def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(model, tmp_path):
     settings = {
         "max_steps": 1,
         "gradient_accumulation_steps": 1,
         "learning_rate": 1.0,
         "validation_cases": 0,
         "engine": {"optim": "sgd"},
+        "beta": 0.0,
+        "warm_start": None,
+        "replacement_groups": 0,  # ranks have budgets of their own
     }
-    one = create(tmp_path, "one", tiny_folder, {**settings, "cases_per_batch": 2})
-    two = create(tmp_path, "two", tiny_folder, {**settings, "cases_per_batch": 1}, processes=2)
+    one = create(tmp_path, "one", model, {**settings, "cases_per_batch": 2})
+    two = create(tmp_path, "two", model, {**settings, "cases_per_batch": 1}, processes=2)
     weights = [
         load_file(finished(each, start_worker(each)).checkpoints / "step-1" / "model.safetensors")
         for each in (one, two)
@@ -165,8 +186,8 @@ def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(tiny_
         assert torch.allclose(tensor, weights[1][name], atol=1e-6), name
 
 
-def test_a_stop_request_in_the_folder_reaches_every_rank(tiny_folder, tmp_path):
-    folder = create(tmp_path, "stop", tiny_folder, {"max_steps": 200}, processes=2)
+def test_a_stop_request_in_the_folder_reaches_every_rank(model, tmp_path):
+    folder = create(tmp_path, "stop", model, {"max_steps": 200}, processes=2)
     gang = start_worker(folder)
     wait_for(lambda: list_checkpoints(folder.checkpoints))
     folder.stop_request.write_text("{}")

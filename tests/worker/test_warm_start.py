@@ -96,6 +96,22 @@ def test_demonstrations_that_fail_are_left_out_and_said(tiny_folder, tmp_path):
     assert "warm start: left out: 1 (said 'no', not done)" in said
 
 
+def test_demonstrations_that_nobody_can_judge_are_not_trusted(tiny_folder, tmp_path):
+    with pytest.raises(InvalidInput, match="no measure could judge it"):
+        porter(tiny_folder, tmp_path, warm_start=FEW, measures=["exact"], max_steps=1).train()
+
+
+def test_a_stop_reaches_the_warm_start_and_leaves_no_half_of_it(tiny_folder, tmp_path):
+    made = porter(tiny_folder, tmp_path, run="cut", warm_start=FEW, max_steps=2)
+    made.stop()
+    made.train()
+    folder = tmp_path / "cut"
+    assert not (folder / "checkpoints" / "step-0").exists()
+    again = porter(tiny_folder, tmp_path, run="cut", warm_start=FEW, max_steps=2).train()
+    whole = porter(tiny_folder, tmp_path, run="whole", warm_start=FEW, max_steps=2).train()
+    assert weights_digest(again) == weights_digest(whole)
+
+
 @measure
 def never(rollout):
     return failed("nothing is good enough")

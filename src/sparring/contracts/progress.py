@@ -42,10 +42,13 @@ class NewLines:
 
     def __init__(self) -> None:
         self._said = 0
+        self._process: Any = None
         self._step = 0
         self._validation: float | None = None
 
     def __call__(self, beat: Mapping[str, Any]) -> list[str]:
+        if beat.get("pid") != self._process:  # another attempt, which says everything anew
+            self._process, self._said = beat.get("pid"), 0
         said = list(beat["said"])
         lines, self._said = said[self._said :], len(said)
         now = (beat["step"], beat.get("validation"))

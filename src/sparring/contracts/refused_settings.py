@@ -57,6 +57,7 @@ OURS: Mapping[str, str] = {
     "log_unique_prompts": "every rollout is kept in the run folder",
     "log_multimodal": "only text is trained",
     "auto_find_batch_size": "use per_device_train_batch_size",
+    "pad_to_multiple_of": "passes are as wide as their longest rows",
     "top_k": f"{_ROLLOUTS} samples by temperature only",
     "min_p": f"{_ROLLOUTS} samples by temperature only",
     "repetition_penalty": f"{_ROLLOUTS} samples by temperature only",

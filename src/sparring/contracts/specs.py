@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sparring.contracts.cases import Split
+from sparring.contracts.limits import Limits
 
 FORMAT = 1
 
@@ -57,6 +58,16 @@ class PlaySettings(Frozen):
     rollout_seconds: float = Field(default=600.0, gt=0)
     measure_seconds: float = Field(default=30.0, gt=0)
     seed: int = 0
+
+    def limits(self) -> Limits:
+        """What the player is held to."""
+        return Limits(
+            in_flight=self.in_flight,
+            tool_rounds=self.tool_rounds,
+            completion_tokens=self.max_completion_length,
+            rollout_seconds=self.rollout_seconds,
+            tool_seconds=self.tool_seconds,
+        )
 
 
 class EvalSpec(Frozen):

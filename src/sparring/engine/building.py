@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,6 @@ from agents import Agent
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import SparringError
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.training import TrainSettings
 from sparring.engine.checkpoints import Checkpoints, Identity
@@ -31,7 +31,7 @@ from sparring.measures import MeasureSet
 from sparring.player import Player
 from sparring.player.own_rollouts import FunctionPlayer, RolloutFunction
 from sparring.player.player import ContextFactory
-from sparring.player.trainability import may_call_tools
+from sparring.player.trainability import has_tools
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
@@ -68,16 +68,7 @@ class TrainWork:
         return min(wanted or _VALIDATION_CASES, self.suite.size(Split.VALIDATION))
 
     def has_tools(self) -> bool:
-        return self.rollout_function is None and may_call_tools(self.agent, self.context)
-
-    def limits(self) -> Limits:
-        return Limits(
-            in_flight=self.settings.in_flight,
-            tool_rounds=self.settings.tool_rounds,
-            completion_tokens=self.settings.max_completion_length,
-            rollout_seconds=self.settings.rollout_seconds,
-            tool_seconds=self.settings.tool_seconds,
-        )
+        return self.rollout_function is None and has_tools(self.agent, self.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +167,7 @@ def player_of(work: TrainWork, script: Script) -> Player:
 
 def _player(work: TrainWork, policy: TokenPolicy) -> Plays:
     if work.rollout_function is not None:
-        return FunctionPlayer(work.rollout_function, policy, work.limits())
+        return FunctionPlayer(work.rollout_function, policy, work.settings.limits())
     return _agent_player(work, policy)
 
 
@@ -184,7 +175,7 @@ def _agent_player(work: TrainWork, policy: TokenPolicy) -> Player:
     return Player(
         work.agent,
         policy,
-        limits=work.limits(),
+        limits=work.settings.limits(),
         temperature=work.settings.temperature,
         context=work.context,
     )
@@ -195,11 +186,15 @@ def _validation(work: TrainWork) -> Sequence[Any]:
     return list(work.suite.cases(Split.VALIDATION, count)) if count else []
 
 
-class _quiet(warnings.catch_warnings):  # noqa: N801 - reads as a statement
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Without TRL's word on its own seam being experimental; a contract test watches it."""
-
-    def __enter__(self) -> Any:
-        entered = super().__enter__()
+    log = logging.getLogger("trl")
+    level = log.level
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*")
-        logging.getLogger("trl").setLevel(logging.ERROR)
-        return entered
+        log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.setLevel(level)

@@ -142,10 +142,15 @@ class Checkpoints:
             )
         return None
 
-    def start(self) -> Checkpoint | None:
+    def start(self, *, accept_changes: bool = False) -> Checkpoint | None:
         """What a warm start ended in, if it is whole."""
         path = self._folder / "step-0"
-        return None if verify(path) else Checkpoint(path, read_json(path / MANIFEST))
+        if verify(path):
+            return None
+        found = Checkpoint(path, read_json(path / MANIFEST))
+        if not accept_changes:
+            self._refuse_another(found)
+        return found
 
     def set_aside_after(self, step: int) -> None:
         """Take away what lies behind the checkpoint that a run goes on from: it did not verify,

@@ -84,7 +84,7 @@ class PolicyTrainer(GRPOTrainer):
         self._refuse_sharded_weights()
         self.why_prompts_are_not_shared = why_not(
             self.accelerator.unwrap_model(self.model),
-            is_sharded=self._is_sharded(),
+            is_sharded=self.is_sharded(),
             is_checkpointed=self.args.gradient_checkpointing,
         )
         self.shares_prompts = shares_prompts and not self.why_prompts_are_not_shared
@@ -320,8 +320,8 @@ class PolicyTrainer(GRPOTrainer):
         grads = [each.grad for each in weights if each.grad is not None]
         if not torch.isfinite(torch.nn.utils.get_total_norm(grads)):
             self._watch.gradient_is_broken(self.state.global_step + 1)
-            for grad in grads:
-                grad.zero_()
+            for each in weights:
+                each.grad = None  # with zeros, the optimizer would still move by its momentum
 
     def validate(self) -> float | None:
         """The mean reward over the validation cases, played by all ranks together."""
@@ -383,7 +383,7 @@ class PolicyTrainer(GRPOTrainer):
                 written = self._staging / f"checkpoint-{step}"
                 write_json(written / DIFFICULTY, self.practice.difficulty.to_dict())
                 place = self._checkpoints.seal(
-                    written, step, is_sharded=self._is_sharded(), score=score, versions=_versions()
+                    written, step, is_sharded=self.is_sharded(), score=score, versions=_versions()
                 )
                 self._checkpoints.prune()
                 self._hooks.on_saved(step, place)
@@ -391,7 +391,7 @@ class PolicyTrainer(GRPOTrainer):
         finally:
             self._staging = None
 
-    def _is_sharded(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether the engine below keeps its optimizer in files of its own naming."""
         return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 

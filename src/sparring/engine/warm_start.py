@@ -6,6 +6,7 @@ head that TRL puts on a model, nor gradients, nor random numbers drawn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from sparring.contracts.training import TrainSettings, WarmStart
 from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.configuration import device_of, uses_autocast
 from sparring.engine.grpo import PolicyTrainer
+from sparring.learning.batches import BatchPlan
 from sparring.learning.rows import LearningRow
 
 OnStep = Callable[[int, int, float], None]
@@ -29,19 +31,24 @@ def fine_tune(
     settings: TrainSettings,
     *,
     output: Path,
-    world_size: int = 1,
+    plan: BatchPlan,
     on_step: OnStep = lambda _step, _steps, _loss: None,
+    wants_to_stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Learn to say what was sampled in `rows`; all ranks have the same rows."""
+    """Learn to say what was sampled in `rows`; all ranks have the same rows, and ask
+    `wants_to_stop` together."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
     warm = settings.warm_start or WarmStart(source="-")
+    share = max(1, warm.batch_size // plan.world_size)
+    per_pass = min(share, plan.rows_per_pass)
     config = SFTConfig(
         output_dir=str(output),
         num_train_epochs=warm.num_train_epochs,
         learning_rate=warm.learning_rate or settings.rate,
-        per_device_train_batch_size=max(1, warm.batch_size // world_size),
+        per_device_train_batch_size=per_pass,
+        gradient_accumulation_steps=math.ceil(share / per_pass),
         gradient_checkpointing=settings.gradient_checkpointing,
         max_grad_norm=settings.max_grad_norm,
         max_length=None,  # the rows were played within the budgets; a cut one teaches half a call
@@ -67,7 +74,7 @@ def fine_tune(
             model=model, args=config, train_dataset=data, processing_class=tokenizer
         )
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(_Tell(on_step))
+        trainer.add_callback(_Steps(on_step, wants_to_stop))
         trainer.train()
         model.zero_grad(set_to_none=True)
     set_seed(settings.seed)
@@ -101,9 +108,10 @@ def use_as_reference(trainer: PolicyTrainer) -> None:
     if "ref" not in model.peft_config:
         model.add_adapter("ref", model.peft_config["default"])
     for name, weights in model.named_parameters():
-        if ".ref." in name:
+        if "ref" in name.split("."):
             weights.requires_grad_(False)
-            weights.data.copy_(model.get_parameter(name.replace(".ref.", ".default.")).data)
+            trained = ".".join("default" if part == "ref" else part for part in name.split("."))
+            weights.data.copy_(model.get_parameter(trained).data)
 
 
 @contextmanager
@@ -115,15 +123,21 @@ def _left_as_it_was(model: Any) -> Iterator[None]:
         yield
     finally:
         for module, forward in zip(modules, before, strict=True):
+            module.__dict__.pop("_is_accelerate_prepared", None)
             if forward is None:
                 module.__dict__.pop("forward", None)
             else:
                 module.__dict__["forward"] = forward
 
 
-class _Tell(TrainerCallback):
-    def __init__(self, on_step: OnStep) -> None:
+class _Steps(TrainerCallback):
+    def __init__(self, on_step: OnStep, wants_to_stop: Callable[[], bool]) -> None:
         self._on_step = on_step
+        self._wants_to_stop = wants_to_stop
+
+    def on_step_end(self, _: Any, __: Any, control: Any, **___: Any) -> None:
+        if self._wants_to_stop():
+            control.should_training_stop = True
 
     def on_log(self, _: Any, state: Any, __: Any, logs: Any = None, **___: Any) -> None:
         if logs and "loss" in logs:

@@ -28,7 +28,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import GangLog
 from sparring.suites import Suite
-from sparring.suites.splitting import input_digest
+from sparring.suites.splitting import question_digest
 
 _SILENCE = Message("assistant", "")
 
@@ -50,23 +50,28 @@ class Found:
 
 
 class KnownCases:
-    """The training cases, and the inputs of all others, which no demonstration may show."""
+    """The training cases, and the questions of all others, which no demonstration may answer.
+
+    Inputs are told apart by their last question: a case may bring worked examples along, and an
+    export of a conversation seldom does.
+    """
 
     def __init__(self, suite: Suite) -> None:
         self._by_id = {case.id: case for case in suite.cases(Split.TRAINING)}
-        self._by_input = {input_digest(case.input): case for case in self._by_id.values()}
-        kept_back = suite.input_digests(Split.VALIDATION) | suite.input_digests(Split.HELD_OUT)
-        self._kept_back = kept_back - self._by_input.keys()
+        self._by_question = {question_digest(case.input): case for case in self._by_id.values()}
+        judging = (Split.VALIDATION, Split.HELD_OUT)
+        kept_back = frozenset[str]().union(*map(suite.question_digests, judging))
+        self._kept_back = kept_back - self._by_question.keys()
 
     def find(self, case_id: str) -> Case | None:
         return self._by_id.get(case_id)
 
-    def for_input(self, given: Any, expected: Any, number: int) -> Case | None:
-        """The case with this input, or one made up; None where it was kept back for judging."""
-        digest = input_digest(given)
+    def for_input(self, given: Any, expected: Any) -> Case | None:
+        """The case with this question, or one made up; None where it is kept for judging."""
+        digest = question_digest(given)
         if digest in self._kept_back:
             return None
-        return self._by_input.get(digest) or Case(f"demonstration-{number}", given, expected)
+        return self._by_question.get(digest) or Case(f"demonstration-{digest}", given, expected)
 
 
 def from_file(path: Path, cases: KnownCases) -> Found:
@@ -76,14 +81,14 @@ def from_file(path: Path, cases: KnownCases) -> Found:
     answer for themselves.
     """
     taken, kept_back = [], 0
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         where = f"{path.name}, line {number}"
         record = _record(line, where)
         messages = record["messages"]
-        given = record.get("input", _question(messages, where))
-        case = cases.for_input(given, record.get("expected"), number)
+        given = record["input"] if "input" in record else _question(messages, where)
+        case = cases.for_input(given, record.get("expected"))
         if case is None:
             kept_back += 1
             continue
@@ -132,10 +137,17 @@ def render(
     return run_in_own_loop(play_and_judge(player, measures, plays))
 
 
-def is_worth_learning(rollout: Rollout) -> bool:
-    """Whether it was answered, and no measure says that it is wrong."""
-    told = [judgement.is_correct for judgement in rollout.judgements]
-    return rollout.ending is Ending.ANSWERED and False not in told
+def what_is_wrong(rollout: Rollout) -> str:
+    """Why a demonstration is not learned from; empty where it was answered, and judged right."""
+    if rollout.ending is not Ending.ANSWERED:
+        return f"{rollout.ending.value}: {rollout.detail}"
+    wrong = [each.verdict.reason for each in rollout.judgements if each.is_correct is False]
+    if wrong:
+        return wrong[0]
+    if any(each.is_correct for each in rollout.judgements):
+        return ""
+    silent = [each.verdict.reason for each in rollout.judgements]
+    return f"no measure could judge it: {silent[0] if silent else 'there is none'}"
 
 
 def _script(demonstrations: Sequence[Demonstration]) -> Script:
@@ -165,10 +177,18 @@ def _counts(**counted: int) -> dict[str, int]:
     return {name.replace("_", " "): count for name, count in counted.items() if count}
 
 
+def _lines(path: Path) -> list[str]:
+    """By line feeds alone: other separators may stand inside of a JSON string."""
+    try:
+        return path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path.name} is not UTF-8 text: {error}") from error
+
+
 def _record(line: str, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{where}: not JSON: {error}") from error
     messages = record.get("messages") if isinstance(record, dict) else None
     if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
@@ -189,20 +209,19 @@ def _question(messages: Sequence[Mapping[str, Any]], where: str) -> Any:
 
 
 def _turn(message: Mapping[str, Any], where: str) -> Message:
-    calls = tuple(_calls(message.get("tool_calls") or (), where))
-    content = message.get("content") or ""
-    if not isinstance(content, str):
+    calls = tuple(_calls(message.get("tool_calls") or [], where))
+    content, thinking = message.get("content") or "", message.get("reasoning_content") or ""
+    if not isinstance(content, str) or not isinstance(thinking, str):
         raise InvalidInput(f"{where}: the content of a message must be text")
-    return Message(
-        "assistant", content, thinking=message.get("reasoning_content") or "", calls=calls
-    )
+    return Message("assistant", content, thinking=thinking, calls=calls)
 
 
-def _calls(given: Iterable[Any], where: str) -> Iterator[RequestedCall]:
-    for number, call in enumerate(given):
-        function = call.get("function", call) if isinstance(call, Mapping) else {}
-        name, arguments = function.get("name"), function.get("arguments", {})
+def _calls(given: Any, where: str) -> Iterator[RequestedCall]:
+    for number, call in enumerate(given if isinstance(given, list) else [given]):
+        function = call.get("function", call) if isinstance(call, dict) else {}
+        name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str):
             raise InvalidInput(f"{where}: a tool call needs a name and arguments")
+        arguments = function.get("arguments", {})
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         yield RequestedCall(str(number), name, text)

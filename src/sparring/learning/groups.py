@@ -25,6 +25,15 @@ class Outcome(StrEnum):
     UNSCORED = "unscored"
 
 
+_TOLD = {
+    Outcome.LIVE: "have a say",
+    Outcome.SOLVED: "passed",
+    Outcome.FAILED: "failed",
+    Outcome.AGREED: "have the same reward",
+    Outcome.UNSCORED: "but one at most have no reward",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rollouts of one case, with the rows made of them, in the same order."""
@@ -53,6 +62,10 @@ class Group:
             return Outcome.SOLVED
         return Outcome.FAILED if correct == {False} else Outcome.AGREED
 
+    def told(self) -> str:
+        """The outcome in words."""
+        return f"all {len(self.played)} of its group {_TOLD[self.outcome]}"
+
     @property
     def mean_reward(self) -> float | None:
         rewards = [row.reward for row in self.rows if row.reward is not None]
@@ -60,8 +73,12 @@ class Group:
 
 
 def _is_correct(rollout: Rollout) -> bool | None:
-    """Whether all measures that could tell say so; by the reward where none of them can."""
-    told = [each.is_correct for each in rollout.judgements if each.is_correct is not None]
+    """Whether all rewarded measures that could tell say so; by the reward where none can."""
+    told = [
+        each.is_correct
+        for each in rollout.judgements
+        if each.weight > 0 and each.is_correct is not None
+    ]
     if told:
         return all(told)
     reward = rollout.reward or 0.0

@@ -23,17 +23,30 @@ class _Rule:
     advice: str
 
 
+# The first that holds is the one that is told: what lies behind comes before what follows from it.
 _RULES: Mapping[str, _Rule] = {
+    "not_finite": _Rule(
+        "loss",
+        lambda value, _: not math.isfinite(value),
+        "the loss was {value}",
+        "a lower learning_rate or max_grad_norm, or dtype='float32'",
+    ),
+    "truncated": _Rule(
+        "truncated",
+        lambda value, limit: value > limit,
+        "{value:.0%} of the rollouts were cut off by the token budget",
+        "a larger max_completion_length, or fewer tool_rounds",
+    ),
     "no_tool_call": _Rule(
         "call_rate",
         lambda value, limit: value <= limit,
-        "{share:.0%} of the rollouts called a tool",
+        "{value:.0%} of the rollouts called a tool",
         "worked example turns in the cases to copy from, or a warm start",
     ),
     "dead_groups": _Rule(
-        "live_groups",
+        "teaching_groups",
         lambda value, limit: value <= limit,
-        "{share:.0%} of the groups had rewards that differ",
+        "{value:.0%} of the groups had rewards that differ",
         "easier cases, more num_generations, or a warm start",
     ),
     "entropy": _Rule(
@@ -42,22 +55,14 @@ _RULES: Mapping[str, _Rule] = {
         "the mean entropy was {value:.2g}: the model always says the same",
         "a lower learning_rate, a higher temperature, or beta > 0",
     ),
-    "truncated": _Rule(
-        "truncated",
-        lambda value, limit: value > limit,
-        "{share:.0%} of the rollouts were cut off by the token budget",
-        "a larger max_completion_length, or fewer tool_rounds",
-    ),
-    "not_finite": _Rule(
-        "loss",
-        lambda value, _: not math.isfinite(value),
-        "the loss was {value}",
-        "a lower learning_rate or max_grad_norm, or dtype='float32'",
-    ),
 }
+_UNSCORED = (
+    "hardly any rollout had a reward, so that no group could be compared (guard dead_groups); see "
+    "why in `sparring rollout list`"
+)
 _NOTHING_LEFT = (
-    "every group was solved in the last {steps} steps: nothing is left to learn from these cases; "
-    "stop here, or add harder ones"
+    "every group was solved for {steps} steps: nothing is left to learn from these cases; stop "
+    "here, or add harder ones"
 )
 
 
@@ -76,16 +81,18 @@ class Watch:
         self._warn = warn
         self._held: dict[str, int] = dict.fromkeys(_RULES, 0)
         self._is_warned: set[str] = set()
+        self._solved = 0
         if not has_tools:
             del self._guards["no_tool_call"]
 
     def look(self, step: int, row: Row, steps: int = 1) -> None:
         """Figures of the last `steps` steps; raises where a guard stops the training."""
+        self._note_what_is_solved(step, row, steps)
         for name, guard in self._guards.items():
             value = row.get(_RULES[name].figure)
             if guard.action == "off" or value is None:
                 continue
-            if not _RULES[name].is_bad(value, guard.limit):
+            if not self._is_bad(name, float(value), guard, row):
                 self._held[name] = 0
                 self._is_warned.discard(name)
                 continue
@@ -104,21 +111,41 @@ class Watch:
             raise GuardStop(f"{told}; try {_RULES['not_finite'].advice} in a new run")
         self._warn(f"{told}; the step is skipped")
 
+    def _is_bad(self, name: str, value: float, guard: Guard, row: Row) -> bool:
+        if name == "dead_groups" and _is_all_solved(row):
+            return False  # nothing is wrong
+        if name == "entropy" and not row.get("teaching_groups", 1):
+            return False  # there are no tokens that it is the entropy of
+        return _RULES[name].is_bad(value, guard.limit)
+
+    def _note_what_is_solved(self, step: int, row: Row, steps: int) -> None:
+        guard = self._guards["dead_groups"]
+        if guard.action == "off" or not _is_all_solved(row):
+            self._solved = 0
+            return
+        self._solved += steps
+        if self._solved - steps < guard.steps <= self._solved:
+            self._warn(f"step {step}: {_NOTHING_LEFT.format(steps=self._solved)}")
+
     def _act(self, name: str, guard: Guard, step: int, row: Row) -> None:
         rule, held = _RULES[name], self._held[name]
-        value = float(row[rule.figure])
-        told = f"step {step}: {rule.told.format(value=value, share=value)}"
+        told = f"{rule.told.format(value=float(row[rule.figure]))}"
         told += f", for {held} steps in a row" if held > 1 else ""
         told += f" (guard {name}); try {rule.advice}"
-        action = guard.action
-        if name == "dead_groups" and _is_all_solved(row):
-            action, told = "warn", f"step {step}: {_NOTHING_LEFT.format(steps=held)}"
-        if action == "stop":
-            raise GuardStop(f"{told}. To go on all the same, set guards.{name}=warn")
+        if name == "dead_groups" and _is_all_unscored(row):
+            told = _UNSCORED
+        if guard.action == "stop":
+            raise GuardStop(
+                f"step {step}: {told}. To go on all the same, set guards.{name}=warn in a new run"
+            )
         if name not in self._is_warned:
             self._is_warned.add(name)
-            self._warn(told)
+            self._warn(f"step {step}: {told}")
 
 
 def _is_all_solved(row: Row) -> bool:
     return bool(row.get("dead/solved", 0) >= row.get("groups", math.inf))
+
+
+def _is_all_unscored(row: Row) -> bool:
+    return bool(row.get("dead/unscored", 0) >= row.get("groups", math.inf))

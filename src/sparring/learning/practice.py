@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparring.contracts.cases import Case
-from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.training import TrainSettings
 from sparring.learning.difficulty import Difficulty, Seen
 from sparring.learning.drawing import draw
@@ -79,6 +79,7 @@ class Practice:
         self._loop = LoopThread()
         self._groups: list[Group] = []
         self._replaced: list[Group] = []
+        self._in_vain: list[Group] = []
         self.first_cause = ""
         self._counts: list[StepCounts] = []
         self._writer: RolloutWriter | None = None
@@ -112,7 +113,7 @@ class Practice:
             by_difficulty=self._settings.draw_by_difficulty,
         )
         self._groups = self._play_groups(drawn.cases, step)
-        self._replaced = []
+        self._replaced, self._in_vain = [], []
         self._replace_dead_groups(list(drawn.spares), step)
         self._note_play(time.monotonic() - started, len(drawn.passed_over))
         return [row for group in self._groups for row in group.rows]
@@ -121,7 +122,7 @@ class Practice:
         """What the groups of `rows` showed, to be told to all ranks."""
         return [
             Seen(group.case_id, self._teaches(group), group.mean_reward)
-            for group in (*self._groups, *self._replaced)
+            for group in (*self._groups, *self._replaced, *self._in_vain)
         ]
 
     def note_advantages(self, advantages: Sequence[float]) -> None:
@@ -129,21 +130,30 @@ class Practice:
         given = iter(advantages)
         rollouts = []
         for group in self._groups:
+            dead = "" if self._teaches(group) else group.told()
             for row, played in zip(group.rows, group.played, strict=True):
-                advantage = next(given)
-                taught = replace(played.rollout, advantage=advantage)
+                advantage, teaches = next(given), row.reward is not None
                 rollouts.append(
-                    taught if row.reward is not None else _dropped(played.rollout, _cause(played))
+                    replace(
+                        played.rollout,
+                        advantage=advantage if teaches else None,
+                        dropped=dead if teaches else _cause(played),
+                    )
                 )
-                self._log(rollouts[-1], played.seconds)
-        for group in self._replaced:
-            why = f"all {len(group.played)} of its group {_TOLD[group.outcome]}; replaced"
-            for played in group.played:
-                rollout = _dropped(played.rollout, why)
-                rollouts.append(rollout)
-                self._log(rollout, played.seconds)
+        for groups, came_of_it in (
+            (self._replaced, "; replaced"),
+            (self._in_vain, "; played in place of another, in vain"),
+        ):
+            for group in groups:
+                why = group.told() + came_of_it
+                rollouts += [replace(played.rollout, dropped=why) for played in group.played]
+        every = (*self._groups, *self._replaced, *self._in_vain)
+        seconds = [played.seconds for group in every for played in group.played]
+        if self._writer is not None:
+            for rollout, taken in zip(rollouts, seconds, strict=True):
+                self._writer.append(rollout, taken)
         self._counts.append(StepCounts.of(rollouts))
-        self._groups, self._replaced = [], []
+        self._groups, self._replaced, self._in_vain = [], [], []
 
     def count(self, **sums: float) -> None:
         """Figures of the engine's, to be added up with ours."""
@@ -190,7 +200,7 @@ class Practice:
                 end_of_turn=self._vocabulary.end_of_turn,
                 vocabulary=self._vocabulary.size,
                 masks_truncated=self._settings.mask_truncated_completions,
-                keeps_results=self._settings.world_model_coefficient > 0,
+                keeps_results=self._longest_result(),
             )
             for each in played
         ]
@@ -211,7 +221,7 @@ class Practice:
                     self._replaced.append(self._groups[place])
                     self._groups[place] = group
                 else:
-                    self._replaced.append(group)
+                    self._in_vain.append(group)
 
     def _teaches(self, group: Group) -> bool:
         """Where tool results are learned, too, a failed group shows what to expect of them."""
@@ -224,29 +234,20 @@ class Practice:
             passed_over=passed_over,
             groups=len(self._groups),
             live_groups=sum(group.outcome is Outcome.LIVE for group in self._groups),
+            teaching_groups=sum(map(self._teaches, self._groups)),
         )
         for group in self._groups:
             if group.outcome is not Outcome.LIVE:
                 counts.plus(**{f"dead/{group.outcome}": 1})
-        for group in self._replaced:
-            counts.plus(**{f"replaced/{group.outcome}": 1})
+        for name, groups in (("replaced", self._replaced), ("in_vain", self._in_vain)):
+            for group in groups:
+                counts.plus(**{f"{name}/{group.outcome}": 1})
         self._counts.append(counts)
 
-    def _log(self, rollout: Rollout, seconds: float) -> None:
-        if self._writer is not None:
-            self._writer.append(rollout, seconds)
-
-
-_TOLD = {
-    Outcome.SOLVED: "passed",
-    Outcome.FAILED: "failed",
-    Outcome.AGREED: "have the same reward",
-    Outcome.UNSCORED: "but one at most have no reward",
-}
-
-
-def _dropped(rollout: Rollout, why: str) -> Rollout:
-    return replace(rollout, dropped=why)
+    def _longest_result(self) -> int:
+        """How far into a completion a tool result is worth keeping that nobody answered."""
+        learns_results = self._settings.world_model_coefficient > 0
+        return self._settings.max_completion_length if learns_results else 0
 
 
 def _cause(played: Played) -> str:

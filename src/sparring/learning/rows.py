@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from sparring.contracts.errors import Untrainable
-from sparring.contracts.rollouts import ResultBody, Rollout, TokenKind, TokenRow
+from sparring.contracts.rollouts import CallFailure, ResultBody, Rollout, TokenKind, TokenRow
 
 _ROUNDING = 1e-4
+_MADE_UP = "(unknown)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,13 @@ def learning_row(
     end_of_turn: int,
     vocabulary: int,
     masks_truncated: bool,
-    keeps_results: bool = False,
+    keeps_results: int = 0,
     is_demonstrated: bool = False,
 ) -> LearningRow:
     """The row of one rollout; refused where it has several, or where a row is not sound.
 
-    A result that nobody answered teaches a policy nothing and is cut off, unless
-    `keeps_results` says that results are learned, too. A demonstration needs no reward.
+    A result that nobody answered teaches a policy nothing and is cut off; where results are
+    learned, too, it is kept up to the `keeps_results`-th token. A demonstration needs no reward.
     """
     row = _only_row(rollout)
     has_reward = is_demonstrated or rollout.reward is not None
@@ -60,20 +61,34 @@ def learning_row(
     whole = row.mask()[start:]
     answered = whole.rindex(1) + 1
     last_body = max((body.stop - start for body in row.bodies), default=0)
-    mask = whole[: max(answered, last_body) if keeps_results else answered]
-    bodies = tuple(
-        ResultBody(body.tool, body.start - start, body.stop - start)
-        for body in row.bodies
-        if body.start >= start and body.stop - start <= len(mask)
-    )
+    mask = whole[: max(answered, min(last_body, keeps_results))]
     return LearningRow(
         prompt=row.ids[:start],
         completion=row.ids[start : start + len(mask)],
         mask=mask if teaches else bytes(len(mask)),
         logprobs=_spread(row.logprobs, mask),
         reward=rollout.reward if teaches else None,
-        bodies=bodies,
+        bodies=_bodies(row, start, len(mask), _known_tools(rollout)),
     )
+
+
+def _bodies(row: TokenRow, start: int, length: int, known: Set[str]) -> tuple[ResultBody, ...]:
+    """Where tool results lie in the completion. Names that the model made up share one: figures
+    are kept by tool, and a model can make up any number of them."""
+    return tuple(
+        ResultBody(
+            body.tool if body.tool in known else _MADE_UP,
+            body.start - start,
+            min(body.stop - start, length),
+        )
+        for body in row.bodies
+        if start <= body.start < start + length
+    )
+
+
+def _known_tools(rollout: Rollout) -> Set[str]:
+    unknown = CallFailure.UNKNOWN_TOOL
+    return {call.tool for call in rollout.tool_calls if call.failure is not unknown}
 
 
 def check_row(row: TokenRow, vocabulary: int, where: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sparring.contracts.rollouts import Ending, Rollout
 
-_BY_CAUSE = ("dead/", "replaced/")
+_BY_CAUSE = ("dead/", "replaced/", "in_vain/")
 
 
 @dataclass(slots=True)
@@ -115,6 +115,7 @@ class StepCounts:
         return {
             "groups": self.sums["groups"],
             "live_groups": self._share("live_groups", self.sums["groups"]),
+            "teaching_groups": self._share("teaching_groups", self.sums["groups"]),
             **told,
             "replaced_groups": replaced,
             "passed_over": self.sums["passed_over"],

@@ -28,9 +28,6 @@ class FunctionPlayer:
         self._policy = policy
         self._limits = limits
 
-    def hung_threads(self) -> list[str]:
-        return []
-
     async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
         """In blocks of `in_flight`; yields in the order of `plays`."""
         waiting = iter(plays)

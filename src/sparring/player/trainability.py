@@ -35,17 +35,18 @@ def refuse_several_rows(agent: Agent[Any]) -> None:
         )
 
 
-def may_call_tools(agent: Agent[Any], context: object = None) -> bool:
-    """Whether the agent, or the world that it acts in, has any tools. What a context factory
-    that is no class will return, nobody knows before it is called."""
+def has_tools(agent: Agent[Any], context: object = None) -> bool:
+    """Whether it is certain that the agent, or the world that it acts in, has any tools."""
     if agent.tools or agent.mcp_servers:
         return True
-    return declares_tools(context) if inspect.isclass(context) else context is not None
+    return inspect.isclass(context) and declares_tools(context)
 
 
 def refuse_without_tools(agent: Agent[Any], context: object = None) -> None:
-    """A model of what tools answer needs tools that answer."""
-    if not may_call_tools(agent, context):
+    """A model of what tools answer needs tools that answer. What a context factory that is no
+    class will return, nobody knows before it is called."""
+    nobody_knows = context is not None and not inspect.isclass(context)
+    if not nobody_knows and not has_tools(agent, context):
         raise SettingError(
             f"world_model_coefficient: the agent {agent.name!r} has no tools, so there are no "
             "tool results to learn to predict; leave it at 0, or give the agent tools"

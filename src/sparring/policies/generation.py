@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import DynamicCache
 
 from sparring.contracts.policies import Finish, Sample, SampleRequest
+from sparring.policies.growing_cache import growing_cache
 from sparring.policies.prefixes import common_prefix, has_sliding_window
 
 
@@ -75,7 +75,7 @@ class _Decoder:
         self._mask: torch.Tensor
         self._logits: torch.Tensor
         self._next: torch.Tensor
-        self._cache = DynamicCache(config=model.config)
+        self._cache = growing_cache(model.config)
         prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
         place = {prompt: number for number, prompt in enumerate(prompts)}
         self._prefill([_tokens(prompt) for prompt in prompts])

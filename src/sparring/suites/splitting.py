@@ -63,6 +63,15 @@ class Splitter:
         return 1.0 - self.held_out - self.validation
 
 
+def question_digest(value: Any) -> str:
+    """What an input asks last, whatever comes before it, and however it is spaced."""
+    asked = value
+    if isinstance(value, list):
+        users = [each for each in value if isinstance(each, dict) and each.get("role") == "user"]
+        asked = users[-1].get("content") if users else value
+    return input_digest(" ".join(asked.split()).casefold() if isinstance(asked, str) else asked)
+
+
 def input_digest(value: Any) -> str:
     """The default id: equal inputs share it, so duplicates never straddle a split."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=repr)

@@ -15,7 +15,7 @@ from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SplitTooSmall, SuiteError
 from sparring.contracts.rollouts import clean_text
 from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, spool
-from sparring.suites.splitting import Splitter, input_digest
+from sparring.suites.splitting import Splitter, input_digest, question_digest
 
 Column = str | Callable[[Mapping[str, Any]], Any]
 _SIDES = tuple(Split)
@@ -144,11 +144,11 @@ class Suite:
         """The ids of one split, in the order of the records."""
         return [case.id for case in self.cases(split)]
 
-    def input_digests(self, split: Split) -> frozenset[str]:
-        """What the inputs of one split are, in a form that tells two apart and shows none."""
+    def question_digests(self, split: Split) -> frozenset[str]:
+        """What the cases of one split ask, in a form that tells two apart and shows none."""
         wanted = _SIDES.index(split)
         return frozenset(
-            input_digest(self._case(number).input)
+            question_digest(self._case(number).input)
             for number, side in enumerate(self._sides)
             if side == wanted
         )

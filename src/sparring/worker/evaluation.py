@@ -21,7 +21,6 @@ from agents import Agent
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import RunChanged
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Policy, is_played_in_waves
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
@@ -51,15 +50,6 @@ class EvalWork:
     split: Split = Split.VALIDATION
     cases: int | None = None
     context: ContextFactory | None = None
-
-    def limits(self) -> Limits:
-        return Limits(
-            in_flight=self.play.in_flight,
-            tool_rounds=self.play.tool_rounds,
-            completion_tokens=self.play.max_completion_length,
-            rollout_seconds=self.play.rollout_seconds,
-            tool_seconds=self.play.tool_seconds,
-        )
 
     def total(self) -> int:
         cases = self.suite.size(self.split)
@@ -105,7 +95,7 @@ class Evaluation:
         player = Player(
             self._work.agent,
             self._work.policy,
-            limits=self._work.limits(),
+            limits=self._work.play.limits(),
             temperature=self._work.play.temperature,
             context=self._work.context,
         )

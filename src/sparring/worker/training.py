@@ -81,8 +81,16 @@ class Training:
             self._say(note)
         self.built.practice.resume_at(step, found.difficulty() if found else None)
         try:
-            warm_start(self._folder, self._work, self.built, self._launched, self._say)
-            self._train(found)
+            warm_start(
+                self._folder,
+                self._work,
+                self.built,
+                self._launched,
+                say=self._say,
+                accept_changes=self._accept_changes,
+            )
+            if not self.stopped:
+                self._train(found)
         finally:
             self.built.practice.close()
             if self._reporter is not None:

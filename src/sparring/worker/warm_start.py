@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, SettingError
-from sparring.contracts.rollouts import Ending
+from sparring.contracts.rollouts import Rollout
 from sparring.contracts.training import WarmStart
 from sparring.engine.building import Built, TrainWork, player_of
 from sparring.engine.ranks import Launched, gathered, told_by_rank_0
@@ -18,8 +18,8 @@ from sparring.learning.demonstrations import (
     KnownCases,
     from_file,
     from_run,
-    is_worth_learning,
     render,
+    what_is_wrong,
 )
 from sparring.learning.rows import LearningRow, learning_row
 from sparring.player import Played
@@ -30,17 +30,32 @@ Say = Callable[[str], None]
 
 
 def warm_start(
-    folder: RunFolder, work: TrainWork, built: Built, launched: Launched, say: Say
+    folder: RunFolder,
+    work: TrainWork,
+    built: Built,
+    launched: Launched,
+    *,
+    say: Say,
+    accept_changes: bool = False,
 ) -> None:
     """Bring the model to step-0: from its checkpoint, or by learning from demonstrations. What
-    is there afterwards is also what the KL is measured from."""
+    is there afterwards is also what the KL is measured from. Where somebody wants to stop, there
+    is no step-0, and the trainer says that it was stopped."""
     warm = work.settings.warm_start
     if warm is None:
         return
     if work.rollout_function is not None:
         raise SettingError("warm_start: demonstrations are played by the agent; leave it out here")
     trainer = built.trainer
-    if told_by_rank_0(lambda: built.checkpoints.start() is not None, launched):
+    if trainer.is_sharded():
+        raise SettingError(
+            "warm_start: not with sharded weights (FSDP, DeepSpeed); train in two runs"
+        )
+
+    def is_done() -> bool:
+        return built.checkpoints.start(accept_changes=accept_changes) is not None
+
+    if told_by_rank_0(is_done, launched):
         start_from(trainer, folder.checkpoints / "step-0", work.settings.seed)
     else:
         rows = _rows(folder, warm, work, launched, say)
@@ -58,9 +73,13 @@ def warm_start(
             rows,
             work.settings,
             output=folder.path / "engine",
-            world_size=launched.world_size,
+            plan=built.plan,
             on_step=note,
+            wants_to_stop=trainer.wants_to_stop,
         )
+        if trainer.wants_to_stop():
+            trainer.stopped = True
+            return
         about = {"demonstrations": len(rows), "first_loss": losses[0], "last_loss": losses[-1]}
         save_start(trainer, built.checkpoints, warm_start=about)
     use_as_reference(trainer)
@@ -81,8 +100,16 @@ def _rows(
         launched.place,
     )
     _log(folder, launched.rank, played)
+    end_of_turn = work.loaded.codec().end_of_turn
     shares = gathered(
-        [(each.rollout.key.index, _row(each, work), _problem(each)) for each in played]
+        [
+            (
+                each.rollout.key.index,
+                _row(each.rollout, work, end_of_turn),
+                what_is_wrong(each.rollout),
+            )
+            for each in played
+        ]
     )
     in_order = sorted(shares, key=lambda share: share[0])
     left_out = Counter(problem for _, row, problem in in_order if row is None)
@@ -109,25 +136,16 @@ def _find(folder: RunFolder, source: str, cases: KnownCases) -> Found:
     )
 
 
-def _row(played: Played, work: TrainWork) -> LearningRow | None:
-    if not is_worth_learning(played.rollout):
+def _row(rollout: Rollout, work: TrainWork, end_of_turn: int) -> LearningRow | None:
+    if what_is_wrong(rollout):
         return None
-    codec = work.loaded.codec()
     return learning_row(
-        played.rollout,
-        end_of_turn=codec.end_of_turn,
+        rollout,
+        end_of_turn=end_of_turn,
         vocabulary=work.loaded.model.config.get_text_config().vocab_size,
         masks_truncated=False,
         is_demonstrated=True,
     )
-
-
-def _problem(played: Played) -> str:
-    rollout = played.rollout
-    if rollout.ending is not Ending.ANSWERED:
-        return f"{rollout.ending.value}: {rollout.detail}"
-    wrong = [each.verdict.reason for each in rollout.judgements if each.is_correct is False]
-    return wrong[0] if wrong else ""
 
 
 def _log(folder: RunFolder, rank: int, played: list[Played]) -> None:

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from sparring.contracts.errors import RunFailed
+from sparring.contracts.errors import GuardStop, RunFailed
 from sparring.operations.evaluating import RunQuery, Status, Summary, run_status, stop_run
 from sparring.operations.operation import Caller
 from sparring.operations.starting import Started
@@ -105,6 +105,7 @@ def _wait(query: RunQuery, caller: Caller, pid: int | None, kind: Kind, console:
 
 def _give_up(status: Status, started: Started, kind: Kind) -> NoReturn:
     message = status.message or f"the worker ended without a word; see {started.log}"
-    if way_on := kind.way_on(status.progress or {}, started.run):
+    goes_on = status.kind != GuardStop.__name__  # it would come to the same end
+    if goes_on and (way_on := kind.way_on(status.progress or {}, started.run)):
         message += f"\n{way_on}"
     raise RunFailed(message, status.kind or "RunFailed", status.exit_code or 100)
