@@ -38,6 +38,9 @@ check-slow: venv
 	$(BIN)/python benchmarks/player_overhead.py --quick
 	$(BIN)/python benchmarks/step_overhead.py --quick
 	$(BIN)/python benchmarks/tool_step.py
+	$(BIN)/python benchmarks/shared_prefix.py --quick
+	$(BIN)/python benchmarks/live_groups.py --quick
+	$(BIN)/python benchmarks/echo.py --quick
 	$(BIN)/python benchmarks/learning.py --quick
 
 bench: venv
@@ -45,6 +48,9 @@ bench: venv
 	$(BIN)/python benchmarks/player_overhead.py
 	$(BIN)/python benchmarks/step_overhead.py
 	$(BIN)/python benchmarks/tool_step.py
+	$(BIN)/python benchmarks/shared_prefix.py
+	$(BIN)/python benchmarks/live_groups.py
+	$(BIN)/python benchmarks/echo.py
 	for seed in 0 1 2; do $(BIN)/python benchmarks/learning.py --seed $$seed || exit 1; done
 
 # A vLLM of its own for `pytest -m vllm`: it pins other versions than we do.
