@@ -31,7 +31,7 @@ PLAIN = {"share_prompts": False, "replacement_groups": 0, "draw_by_difficulty": 
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--steps", type=int, default=7)
+    options.add_argument("--steps", type=int, default=8)
     options.add_argument("--quick", action="store_true", help="a few steps, fewer cases")
     options.add_argument("--plain", action="store_true", help="as TRL by itself would learn")
     options.add_argument("--dtype", default="bfloat16")

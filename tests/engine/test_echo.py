@@ -7,11 +7,21 @@ from array import array
 import pytest
 import torch
 
-from sparring.contracts.rollouts import ResultBody
+from sparring.contracts.rollouts import (
+    Ending,
+    ResultBody,
+    Rollout,
+    Span,
+    TokenKind,
+    TokenRow,
+    TokenUse,
+    ToolCall,
+)
 from sparring.engine.echo import TOOLS, WEIGHTS, Echo
 from sparring.engine.passes import passes_of
 from sparring.learning.rows import LearningRow
 from sparring.learning.world_model import Totals
+from tests.training import trainer, weights_digest
 
 LENGTH, LONGEST = 6, 10
 # Observed tokens of eight rows: none, one result, two results of different tools.
@@ -142,3 +152,59 @@ def test_without_any_tool_result_nothing_is_carried():
     echo.carry(given, [], Totals())
     assert given.keys() == batch().keys()
     assert echo.loss(logps(), given, 1) is None
+
+
+# ------------------------------------------------------------------ in a training
+
+
+def with_results(play, policy):
+    """Two turns with a tool result between them, all tokens given, log-probabilities true."""
+    drawn = torch.Generator().manual_seed(hash_of(play.key))
+    ids = torch.randint(20, 400, (1, 40), generator=drawn)
+    ids[0, :20] = torch.arange(30, 50)
+    with torch.no_grad():
+        logits = policy.model(input_ids=ids).logits[0, :-1] / 0.8
+    chosen = torch.log_softmax(logits, -1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
+    kinds = (TokenKind.PROMPT, TokenKind.SAMPLED, TokenKind.OBSERVED, TokenKind.SAMPLED)
+    spans = tuple(Span(kind, length) for kind, length in zip(kinds, (20, 6, 8, 6), strict=True))
+    row = TokenRow(
+        "", array("i", ids[0].tolist()), array("f", chosen[19:25] + chosen[33:39]), spans,
+        (ResultBody("find", 28, 33),),
+    )  # fmt: skip
+    call = ToolCall("1", "find", "{}", "found")
+    return Rollout(
+        play.key, play.case, Ending.ANSWERED, "x" * int(ids.sum() % 7), tool_calls=(call,),
+        rows=(row,), tokens=TokenUse(20, 12),
+    )  # fmt: skip
+
+
+def hash_of(key):
+    return int.from_bytes(f"{key.step}{key.case_id}{key.index}".encode()[-7:])
+
+
+def trained(tiny_folder, runs, **settings):
+    made = trainer(tiny_folder, runs, rollout_function=with_results, max_steps=3, **settings)
+    return made.train()
+
+
+def test_coefficient_zero_gives_the_weights_of_a_run_without_it(tiny_folder, tmp_path, monkeypatch):
+    zero = trained(tiny_folder, tmp_path / "zero", world_model_coefficient=0.0)
+    some = trained(tiny_folder, tmp_path / "some", world_model_coefficient=0.05)
+    monkeypatch.setattr(Echo, "carry", lambda *_: None)
+    without = trained(tiny_folder, tmp_path / "without")
+    assert weights_digest(zero) == weights_digest(without)
+    assert weights_digest(some) != weights_digest(without)
+    assert "env_loss/find" in zero.history[-1]
+    assert "env_loss/find" not in without.history[-1]
+
+
+def test_what_tools_answer_is_learned(tiny_folder, tmp_path):
+    losses = [
+        [row["env_loss/find"] for row in result.history if "loss" in row]
+        for result in (
+            trained(tiny_folder, tmp_path / "zero"),
+            trained(tiny_folder, tmp_path / "much", world_model_coefficient=5.0),
+        )
+    ]
+    assert losses[0][0] == pytest.approx(losses[1][0])
+    assert losses[1][-1] < losses[0][-1]

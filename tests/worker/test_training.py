@@ -27,6 +27,7 @@ from sparring.contracts.rollouts import Ending
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.files import read_lines
 from sparring.worker.training import read_history
 from tests.training import TALKATIVE, even, questions, talker, trainer, weights_digest
 from tests.worker.agent_file import EveryOther
@@ -252,6 +253,12 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tiny_folder, tm
     with pytest.raises(GuardStop, match="step 1: the gradient is not finite"):
         made.train()
     assert torch.isfinite(head).all()
+
+
+def test_a_run_says_once_why_prompts_are_not_shared(tiny_folder, tmp_path):
+    result = trainer(tiny_folder, tmp_path, gradient_checkpointing=True, max_steps=2).train()
+    said = [event.get("message", "") for event in read_lines(result.folder.events)]
+    assert sum("gradient checkpointing" in each for each in said) == 1
 
 
 def test_no_reward_at_all_is_refused(tiny_folder, tmp_path):

@@ -22,20 +22,18 @@ from sparring.contracts.errors import MachineryFailure, SettingError, WorldSizeE
 from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.cpu_head import only_what_is_learned
 from sparring.engine.echo import Echo
+from sparring.engine.parity_gate import ParityGate
 from sparring.engine.passes import passes_of
 from sparring.engine.shared_prompts import completion_scores, why_not
 from sparring.learning.batches import BatchPlan
 from sparring.learning.guards import Watch
-from sparring.learning.parity import Parity, likely_cause, refuse_disagreement
+from sparring.learning.parity import Parity
 from sparring.learning.practice import Practice
 from sparring.learning.rows import LearningRow
 from sparring.learning.step_counts import StepCounts
 from sparring.learning.world_model import Totals
 from sparring.run_folder.checkpoint_list import DIFFICULTY
 from sparring.run_folder.files import write_json
-
-_PARITY_ROWS = 16
-_EXPLAINING_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,67 +223,14 @@ class PolicyTrainer(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **asked)
 
     def _check_parity(self, batch: dict[str, Any]) -> bool:
-        """Compare the sampler's log-probabilities with those of an update's forward pass; False
-        where no rank had anything to compare."""
-        picked = {
-            name: batch[name][:_PARITY_ROWS]
-            for name in (
-                "prompt_ids",
-                "prompt_mask",
-                "completion_ids",
-                "completion_mask",
-                "tool_mask",
-                "sampling_per_token_logps",
-            )
-        }
-        mask = (picked["completion_mask"] * picked["tool_mask"]).bool()
-        sampled = picked["sampling_per_token_logps"]
-        trained = self._recomputed(picked)
-        gaps = (sampled - trained).abs()[mask]
-        tokens = torch.tensor([float(gaps.numel())], device=gaps.device)
-        total = gaps.sum().reshape(1)
-        largest = gaps.max().reshape(1) if gaps.numel() else torch.zeros_like(total)
-        gathered = self.accelerator.gather(torch.cat([tokens, total, largest])).view(-1, 3)
-        count = int(gathered[:, 0].sum())
-        if not count:
+        """Whether sampler and trainer agree; False where there was nothing to compare yet."""
+        gate = ParityGate(self)
+        parity = gate.check(batch)
+        if parity is None:
             return False
-        parity = Parity(
-            tokens=count,
-            largest=float(gathered[:, 2].max()),
-            mean=float(gathered[:, 1].sum()) / count,
-            dtype="bfloat16" if self._computes_in_bfloat16() else "float32",
-        )
         self._hooks.on_parity(parity)
-        if not parity.holds:
-            few = {name: rows[:_EXPLAINING_ROWS] for name, rows in picked.items()}
-            plain, mask = self._recomputed(few, temperature=1.0), mask[:_EXPLAINING_ROWS]
-            given = (each[:_EXPLAINING_ROWS][mask].tolist() for each in (sampled, trained, plain))
-            refuse_disagreement(parity, likely_cause(*given))
+        gate.refuse(parity, batch)
         return True
-
-    @torch.no_grad()
-    def _recomputed(self, rows: dict[str, Any], temperature: float | None = None) -> torch.Tensor:
-        """Log-probabilities as the update computes them, without dropout."""
-        ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
-        mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        keep = rows["completion_ids"].size(1)
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            if temperature is None:
-                logps: torch.Tensor
-                logps, _, _ = self._get_per_token_logps_and_entropies(
-                    self.model, ids, mask, keep, batch_size=self.args.per_device_train_batch_size
-                )
-                return logps
-            logits = self.model(input_ids=ids, attention_mask=mask).logits[:, :-1] / temperature
-            logprobs = torch.log_softmax(logits.float(), dim=-1)
-            return logprobs.gather(2, ids[:, 1:, None]).squeeze(2)[:, -keep:]
-        finally:
-            self.model.train(was_training)
-
-    def _computes_in_bfloat16(self) -> bool:
-        return bool(self.args.bf16) or next(self.model.parameters()).dtype == torch.bfloat16
 
     # ------------------------------------------------------------------ what is told
 
