@@ -184,7 +184,7 @@ def test_a_model_that_never_calls_a_tool_learns_to_and_then_gets_better(tmp_path
         [script, "eval", f"{BELL / 'bell.py'}:Bell", "--model", "tiny", "--json"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert json.loads(untrained.stdout)["calls_per_rollout"] == 0
+    assert json.loads(untrained.stdout)["measures"]["got_in"]["pass_rate"]["value"] == 0
     done = subprocess.run(
         [script, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
     )
