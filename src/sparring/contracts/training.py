@@ -131,6 +131,11 @@ class TrainSettings(PlaySettings):
         return dict(self.lora) if isinstance(self.lora, dict) else {}
 
     @property
+    def learns_results(self) -> bool:
+        """Whether what tools answer is learned, too (ECHO)."""
+        return self.world_model_coefficient > 0
+
+    @property
     def rate(self) -> float:
         if self.learning_rate is not None:
             return self.learning_rate

@@ -29,6 +29,7 @@ def fine_tune(
     tokenizer: Any,
     rows: Sequence[LearningRow],
     settings: TrainSettings,
+    warm: WarmStart,
     *,
     output: Path,
     plan: BatchPlan,
@@ -40,7 +41,6 @@ def fine_tune(
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    warm = settings.warm_start or WarmStart(source="-")
     share = max(1, warm.batch_size // plan.world_size)
     per_pass = min(share, plan.rows_per_pass)
     config = SFTConfig(

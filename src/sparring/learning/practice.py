@@ -225,8 +225,9 @@ class Practice:
 
     def _teaches(self, group: Group) -> bool:
         """Where tool results are learned, too, a failed group shows what to expect of them."""
-        learns_results = self._settings.world_model_coefficient > 0
-        return group.outcome is Outcome.LIVE or (learns_results and group.outcome is Outcome.FAILED)
+        if group.outcome is Outcome.FAILED:
+            return self._settings.learns_results
+        return group.outcome is Outcome.LIVE
 
     def _note_play(self, seconds: float, passed_over: int) -> None:
         counts = StepCounts().plus(
@@ -246,8 +247,7 @@ class Practice:
 
     def _longest_result(self) -> int:
         """How far into a completion a tool result is worth keeping that nobody answered."""
-        learns_results = self._settings.world_model_coefficient > 0
-        return self._settings.max_completion_length if learns_results else 0
+        return self._settings.max_completion_length if self._settings.learns_results else 0
 
 
 def _cause(played: Played) -> str:

@@ -86,7 +86,7 @@ class Trainer:
         self.settings = _checked(settings, suite.size(Split.TRAINING), launched.world_size)
         if rollout_function is None:
             refuse_several_rows(agent)
-            if self.settings.world_model_coefficient:
+            if self.settings.learns_results:
                 refuse_without_tools(agent, context)
         measure_set = MeasureSet.of(
             measures,

@@ -50,7 +50,7 @@ def _load(spec: TrainSpec, world_size: int) -> TrainWork:
     parts = read_parts(environment)
     refuse_untrainable(parts.agent)
     refuse_several_rows(parts.agent)
-    if spec.settings.world_model_coefficient:
+    if spec.settings.learns_results:
         refuse_without_tools(parts.agent, parts.context)
     measures = MeasureSet.of(
         parts.measures, environment.weights, seconds=spec.settings.measure_seconds

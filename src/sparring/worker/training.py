@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from sparring.contracts.cases import Split
 from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.specs import FORMAT
 from sparring.engine.building import Built, TrainWork, build
@@ -46,7 +45,6 @@ class Training:
         self._accept_changes = accept_changes
         self._asked_to_stop = should_stop
         self._on_progress = on_progress
-        work.suite.require(Split.TRAINING)
         hooks = Hooks(
             on_step=self._note_step,
             on_validation=self._note_validation,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.rollouts import Rollout
@@ -72,6 +72,7 @@ def warm_start(
             trainer.processing_class,
             rows,
             work.settings,
+            warm,
             output=folder.path / "engine",
             plan=built.plan,
             on_step=note,
@@ -101,22 +102,13 @@ def _rows(
     )
     _log(folder, launched.rank, played)
     end_of_turn = work.loaded.codec().end_of_turn
-    shares = gathered(
-        [
-            (
-                each.rollout.key.index,
-                _row(each.rollout, work, end_of_turn),
-                what_is_wrong(each.rollout),
-            )
-            for each in played
-        ]
-    )
-    in_order = sorted(shares, key=lambda share: share[0])
-    left_out = Counter(problem for _, row, problem in in_order if row is None)
-    rows = [row for _, row, _ in in_order if row is not None]
+    judged = gathered([_judged(each.rollout, work, end_of_turn) for each in played])
+    judged.sort(key=lambda each: each.number)
+    left_out = Counter(each.problem for each in judged if each.row is None)
+    rows = [each.row for each in judged if each.row is not None]
     if not rows:
         raise InvalidInput(
-            f"warm_start: none of {len(in_order)} demonstrations passes: {next(iter(left_out))}"
+            f"warm_start: none of {len(judged)} demonstrations passes: {next(iter(left_out))}"
         )
     if left_out or found.left_out:
         say(f"warm start: left out{_why({**found.left_out, **left_out})}")
@@ -136,16 +128,26 @@ def _find(folder: RunFolder, source: str, cases: KnownCases) -> Found:
     )
 
 
-def _row(rollout: Rollout, work: TrainWork, end_of_turn: int) -> LearningRow | None:
-    if what_is_wrong(rollout):
-        return None
-    return learning_row(
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """One demonstration, as ranks tell one another: a row, or why there is none."""
+
+    number: int
+    row: LearningRow | None
+    problem: str
+
+
+def _judged(rollout: Rollout, work: TrainWork, end_of_turn: int) -> _Judged:
+    if problem := what_is_wrong(rollout):
+        return _Judged(rollout.key.index, None, problem)
+    row = learning_row(
         rollout,
         end_of_turn=end_of_turn,
         vocabulary=work.loaded.model.config.get_text_config().vocab_size,
         masks_truncated=False,
         is_demonstrated=True,
     )
+    return _Judged(rollout.key.index, row, "")
 
 
 def _log(folder: RunFolder, rank: int, played: list[Played]) -> None:
@@ -155,6 +157,6 @@ def _log(folder: RunFolder, rank: int, played: list[Played]) -> None:
             writer.append(each.rollout, each.seconds)
 
 
-def _why(counted: dict[str, int] | Any) -> str:
+def _why(counted: Mapping[str, int]) -> str:
     told = ", ".join(f"{count} ({reason})" for reason, count in counted.items())
     return f": {told}" if told else ""
