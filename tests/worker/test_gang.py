@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import socket
 import subprocess
@@ -44,9 +43,17 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+# One thread each: torchrun gives that to ranks that share a host and not to one alone, and sums
+# of floats depend on how many threads shared them.
+OF_EVERY_RANK = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _alike_on_every_host():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in OF_EVERY_RANK.items():
+            patch.setenv(name, value)
+        yield
 
 
 def create(runs: Path, name: str, tiny: Path, settings: Any = None, **spec: Any) -> RunFolder:
@@ -90,9 +97,8 @@ def model(tiny_folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(model, tmp_path_factory):
+def undisturbed(_alike_on_every_host, model, tmp_path_factory):
     """The digest of a training by two ranks that nobody disturbed, with everything on."""
-    os.environ["PYTHONPATH"] = str(ROOT)
     folder = create(tmp_path_factory.mktemp("gang"), "whole", model, processes=2)
     return finished(folder, start_worker(folder))
 
