@@ -68,7 +68,7 @@ def our_trainer(contest: Contest, **settings: Any) -> Trainer:
         lora=contest.lora, learning_rate=1e-4, cases_per_batch=contest.cases,
         gradient_accumulation_steps=1, num_generations=contest.group,
         max_completion_length=contest.tokens, mask_truncated_completions=False,
-        replacement_groups=0,
+        replacement_groups=0, guards=dict.fromkeys(("truncated", "dead_groups"), "off"),
         validation_cases=0, temperature=1.0, dtype="float32", runs=contest.folder,
         show_progress=False, engine={"disable_dropout": True}, **settings,
     )  # fmt: skip

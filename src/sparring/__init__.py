@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from sparring.contracts.cases import Case, Split
     from sparring.contracts.errors import SparringError
     from sparring.contracts.rollouts import Rollout
+    from sparring.contracts.services import Service
     from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed, scored
     from sparring.environments import Environment
+    from sparring.environments.workspace import Workspace
     from sparring.measures import measure
     from sparring.measures.llm_judge import llm_judge
     from sparring.measures.ready import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         tool_called,
     )
     from sparring.player.worlds import tool
+    from sparring.sandbox import SandboxLimits
     from sparring.suites import Suite
     from sparring.worker.evaluate import EvalResult, evaluate
     from sparring.worker.train import Trainer, train
@@ -40,6 +43,9 @@ _HOMES = {
     "Split": "sparring.contracts.cases",
     "SparringError": "sparring.contracts.errors",
     "Rollout": "sparring.contracts.rollouts",
+    "SandboxLimits": "sparring.sandbox",
+    "Service": "sparring.contracts.services",
+    "Workspace": "sparring.environments.workspace",
     "Verdict": "sparring.contracts.verdicts",
     "cannot_tell": "sparring.contracts.verdicts",
     "failed": "sparring.contracts.verdicts",
@@ -70,12 +76,15 @@ __all__ = [
     "Environment",
     "EvalResult",
     "Rollout",
+    "SandboxLimits",
+    "Service",
     "SparringError",
     "Split",
     "Suite",
     "TrainResult",
     "Trainer",
     "Verdict",
+    "Workspace",
     "__version__",
     "cannot_tell",
     "contains",

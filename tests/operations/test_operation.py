@@ -25,7 +25,7 @@ def test_every_operation_says_what_it_takes_gives_and_does():
 def test_a_role_below_the_operations_is_refused(tmp_path):
     operation = REGISTRY["eval.start"]
     viewer = Caller(Role.VIEWER, tmp_path, "guest")
-    with pytest.raises(NotPermitted, match="takes the role owner, and guest is viewer"):
+    with pytest.raises(NotPermitted, match="takes the role operator, and guest is viewer"):
         operation(operation.request(target="x.py:X"), viewer)
 
 

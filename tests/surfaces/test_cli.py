@@ -113,7 +113,7 @@ BROKEN = {
     ("arguments", "code", "said"),
     [
         (["eval", "nobody.py:X"], 2, "there is no file nobody.py"),
-        (["eval"], 2, "sparring eval FILE:NAME"),
+        (["eval"], 2, "sparring eval NAME"),
         (["eval", "syntax.py:E", "--model", "tiny"], 2, "syntax.py:1 cannot be loaded"),
         (
             ["eval", "raises.py:E", "--model", "tiny"],
@@ -129,7 +129,11 @@ BROKEN = {
         (["eval", f"{AGENT_FILE}:Waiting"], 2, "pass --model"),
         (["eval", f"{AGENT_FILE}:Nobody", "--model", "tiny"], 2, "it has Waiting, waiting"),
         (["eval", f"{AGENT_FILE}:Waiting", "--model", "gpt-9"], 2, "Qwen/Qwen3-0.6B"),
-        (["eval", f"{AGENT_FILE}:Waiting", "--temperature", "-1"], 2, "--temperature"),
+        (
+            ["eval", f"{AGENT_FILE}:Waiting", "--temperature", "-1"],
+            2,
+            "temperature: Input should be",
+        ),
         (["eval", f"{AGENT_FILE}:Waiting", "--split", "foo"], 2, "--split"),
         (
             ["eval", f"{AGENT_FILE}:Waiting", "--split", "training", "--model", "tiny"],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring import Trainer
-from sparring.environments.environment import load_environment
+from sparring.environments.loading import load_environment
 from tests.training import trainer
 
 BELL = Path(__file__).resolve().parents[2] / "examples" / "bell"

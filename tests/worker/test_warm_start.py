@@ -14,7 +14,7 @@ from agents import Agent
 from sparring import Suite, evaluate, failed, measure, train
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import EndpointSpec
-from sparring.environments.environment import load_environment
+from sparring.environments.loading import load_environment
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.run_folder.files import read_lines
 from tests.servers import ChatServer, completion

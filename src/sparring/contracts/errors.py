@@ -62,6 +62,28 @@ class MissingPackage(SparringError):
     """An optional package that this piece of work needs."""
 
 
+class SandboxUnavailable(SparringError):
+    """This machine cannot contain code that a model wrote."""
+
+
+class ServiceFailed(SparringError):
+    """A service of the environment that did not come up, or did not stay."""
+
+    exit_code = 100
+
+
+class LockedField(SettingError):
+    """A setting that somebody has fixed."""
+
+
+class OverBudget(SettingError):
+    """More than the project allows."""
+
+
+class EnvironmentNotFound(InvalidInput):
+    """No environment of that name."""
+
+
 class MachineryFailure(SparringError):
     """Something broke that is not the model's doing; never scored as zero."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -10,6 +10,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.limits import Limits
 
 FORMAT = 1
+Table = dict[str, Any]
 
 
 class Frozen(BaseModel):
@@ -57,6 +58,9 @@ class PlaySettings(Frozen):
     tool_seconds: float = Field(default=30.0, gt=0)
     rollout_seconds: float = Field(default=600.0, gt=0)
     measure_seconds: float = Field(default=30.0, gt=0)
+    unsandboxed: bool = Field(
+        default=False, description="run code that the model wrote without a sandbox"
+    )
     seed: int = 0
 
     def limits(self) -> Limits:
@@ -78,8 +82,12 @@ class EvalSpec(Frozen):
     target: str = Field(description="FILE:NAME of the environment")
     split: Split = Split.VALIDATION
     cases: int | None = Field(default=None, ge=1, description="at most so many cases")
+    config: Table = Field(default_factory=dict, description="fields of the environment's config")
     policy: PolicySpec = PolicySpec()
     play: PlaySettings = PlaySettings()
+    sources: dict[str, str] = Field(
+        default_factory=dict, description="where each setting that is no default came from"
+    )
     code_digest: str = ""
     measures: dict[str, float] = Field(
         default_factory=dict, description="names and weights, for a run started from Python"

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from sparring.contracts.guards import Guards
-from sparring.contracts.specs import FORMAT, Frozen, PlaySettings, PolicySpec
+from sparring.contracts.specs import FORMAT, Frozen, PlaySettings, PolicySpec, Table
 
-Table = dict[str, Any]
 Normalization = Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"]
 
 
@@ -148,8 +147,12 @@ class TrainSpec(Frozen):
     format: int = FORMAT
     kind: Literal["train"] = "train"
     target: str = Field(description="FILE:NAME of the environment")
+    config: Table = Field(default_factory=dict, description="fields of the environment's config")
     policy: PolicySpec = PolicySpec()
     settings: TrainSettings = TrainSettings()
+    sources: dict[str, str] = Field(
+        default_factory=dict, description="where each setting that is no default came from"
+    )
     processes: int = Field(default=1, ge=1, description="processes on each host")
     nodes: int = Field(default=1, ge=1, description="hosts")
     rendezvous: str | None = Field(default=None, description="HOST:PORT that all hosts reach")

@@ -20,7 +20,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sparring.contracts.errors import MissingPackage, SettingError
 from sparring.contracts.refused_settings import OURS, is_never_the_engines
-from sparring.contracts.training import Table, TrainSettings
+from sparring.contracts.specs import Table
+from sparring.contracts.training import TrainSettings
 from sparring.learning.batches import BatchPlan, solve
 from sparring.trackers import TRACKERS
 

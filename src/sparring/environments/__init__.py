@@ -1,5 +1,6 @@
 """Environments: agent, suite and measures in one file, found by name."""
 
 from sparring.environments.environment import Environment
+from sparring.environments.loading import load_environment
 
-__all__ = ["Environment"]
+__all__ = ["Environment", "load_environment"]

@@ -1,38 +1,55 @@
-"""The base class of environments, and loading one from `FILE:NAME`."""
+"""The base class of environments, and asking one for its parts."""
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from sparring.contracts.cases import Case
-from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.errors import InvalidInput, SettingError, SparringError
+from sparring.contracts.services import Service
 from sparring.measures.declaration import Judge, Measure
 from sparring.policies.families import Family
+from sparring.sandbox.limits import SandboxLimits
 from sparring.suites import Suite
 
 if TYPE_CHECKING:
     from agents import Agent
+
+    from sparring.environments.workspace import Workspace
 
 
 class Environment:
     """What an agent is trained on. Derive from it, and say what it is in the docstring.
 
     `measures` are rewarded with weight 1 each, or as `weights` says; weight 0 shows a
-    measure without rewarding it. `family` declares the chat format of a model whose family
-    Sparring does not know (docs/families.md).
+    measure without rewarding it. `settings` are defaults of this environment for how it is
+    played and trained. `family` declares the chat format of a model whose family Sparring does
+    not know (docs/families.md).
     """
 
     name: ClassVar[str] = ""
     measures: Sequence[Measure | str | Judge] = ()
     weights: Mapping[str, float] = {}
+    settings: Mapping[str, Any] = {}
+    services: Sequence[Service] = ()
+    needs_sandbox: ClassVar[bool] = False
     family: Family | None = None
+
+    class Config(BaseModel):
+        """What of the environment can be set from outside; derive from it to add fields."""
+
+        model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __init__(self, **config: Any) -> None:
+        self.config: Any = self._configured(config)
+        self.is_unsandboxed = False
+        self._addresses: dict[str, str] = {}
 
     def agent(self) -> Agent[Any]:
         """The agent that is played, and later shipped."""
@@ -42,9 +59,48 @@ class Environment:
         """The cases."""
         raise NotImplementedError(f"{type(self).__name__} must define suite()")
 
-    def context(self, case: Case) -> Any:  # noqa: ARG002 - for overriding
-        """A fresh context for one rollout; tools get it from the SDK, measures as `world`."""
+    def world(self, case: Case) -> Any:  # noqa: ARG002 - for overriding
+        """A fresh world for one rollout. Its `@tool` methods join the agent's tools, the SDK
+        hands it to tools as their context, and measures see it as `rollout.world`."""
         return None
+
+    def workspace(
+        self,
+        files: Mapping[str, str] | None = None,
+        *,
+        tools: Sequence[str] | None = None,
+        limits: SandboxLimits | None = None,
+    ) -> Workspace:
+        """A world with files and a sandbox for them, to return from `world`."""
+        from sparring.environments.workspace import Workspace
+
+        return Workspace(files, tools=tools, limits=limits, is_unsandboxed=self.is_unsandboxed)
+
+    def address(self, service: str) -> str:
+        """HOST:PORT of one of `services`, once it is up."""
+        if service not in self._addresses:
+            known = ", ".join(each.name for each in self.services) or "none are declared"
+            raise InvalidInput(
+                f"{type(self).__name__} has no service {service!r} that runs now; services: {known}"
+            )
+        return self._addresses[service]
+
+    def learn_addresses(self, addresses: Mapping[str, str]) -> None:
+        """Told by whoever started the services."""
+        self._addresses.update(addresses)
+
+    @classmethod
+    def _configured(cls, given: Mapping[str, Any]) -> BaseModel:
+        try:
+            return cls.Config(**given)
+        except ValidationError as error:
+            known = ", ".join(cls.Config.model_fields) or "none"
+            told = "; ".join(
+                f"config.{'.'.join(map(str, problem['loc']))}: "
+                + problem["msg"].removeprefix("Value error, ")
+                for problem in error.errors()
+            )
+            raise SettingError(f"{cls.__name__}: {told} (its fields: {known})") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +110,7 @@ class Parts:
     agent: Agent[Any]
     suite: Suite
     measures: Sequence[Measure | str | Judge]
-    context: Callable[[Case], Any] | None = None
+    world: Callable[[Case], Any] | None = None
 
 
 def read_parts(environment: Environment) -> Parts:
@@ -74,8 +130,20 @@ def read_parts(environment: Environment) -> Parts:
     measures = environment.measures
     if isinstance(measures, Measure | str) or callable(measures):
         raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
-    has_context = type(environment).context is not Environment.context
-    return Parts(agent, suite, measures, environment.context if has_context else None)
+    has_world = type(environment).world is not Environment.world
+    return Parts(agent, suite, measures, environment.world if has_world else None)
+
+
+def last_line_in(path: Path, error: BaseException) -> str:
+    """`:LINE` of the last line of this file that was reached, for an error message."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
 
 
 def _asked(environment: Environment, part: Callable[[], Any]) -> Any:
@@ -85,77 +153,8 @@ def _asked(environment: Environment, part: Callable[[], Any]) -> Any:
         raise InvalidInput(str(error)) from error
     except Exception as error:
         file = inspect.getsourcefile(type(environment)) or ""
-        where = f"{Path(file).name}{_last_frame_in(Path(file).resolve(), error)}"
+        where = f"{Path(file).name}{last_line_in(Path(file).resolve(), error)}"
         raise InvalidInput(
             f"{type(environment).__name__}.{part.__name__}() failed at {where}: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-
-def load_environment(target: str) -> Environment:
-    """The environment behind `FILE:NAME`: a subclass by its class name or `name`, or an
-    instance. Runs the file, so only a worker or the owner's own process calls it."""
-    file, _, name = target.rpartition(":")
-    path = Path(file if file else name)
-    if not path.is_file():
-        raise InvalidInput(f"there is no file {path}; write FILE:NAME, as in my_agent.py:MyAgent")
-    module = _run_file(path)
-    found = dict(_candidates(module))
-    if not file and len(found) == 1:
-        return next(iter(found.values()))()
-    if not file or name not in found:
-        listed = ", ".join(sorted(found)) or "none: derive a class from sparring.Environment"
-        raise InvalidInput(f"{path} has no environment {name if file else ''!r}; it has {listed}")
-    return found[name]()
-
-
-def _candidates(module: Any) -> list[tuple[str, Callable[[], Environment]]]:
-    """Names under which environments of this file can be asked for, and how to make each."""
-    found: list[tuple[str, Callable[[], Environment]]] = []
-    for key, value in vars(module).items():
-        if isinstance(value, Environment):
-            found.append((key, partial(_same, value)))
-        elif (
-            inspect.isclass(value)
-            and issubclass(value, Environment)
-            and value.__module__ == module.__name__
-        ):
-            found.append((value.__name__, value))
-            if value.name:
-                found.append((value.name, value))
-    return found
-
-
-def _same(environment: Environment) -> Environment:
-    return environment
-
-
-def _run_file(path: Path) -> Any:
-    """Import a file under its stem, with its folder importable, as `python FILE` would."""
-    resolved = path.resolve()
-    if str(resolved.parent) not in sys.path:
-        sys.path.insert(0, str(resolved.parent))
-    spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
-    if spec is None or spec.loader is None:
-        raise InvalidInput(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[resolved.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        frame = _last_frame_in(resolved, error)
-        raise InvalidInput(
-            f"{path}{frame} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    return module
-
-
-def _last_frame_in(path: Path, error: Exception) -> str:
-    if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = f":{trace.tb_lineno}"
-        trace = trace.tb_next
-    return line

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
+from sparring.player.worlds import end_world
 
 
 class Plays(Protocol):
@@ -37,4 +38,6 @@ async def play_and_judge(
             task.cancel()
     judged.sort(key=lambda played: order[played.rollout.key])
     together = await measures.judge_together([each.rollout for each in judged])
+    for rollout in together:
+        await end_world(rollout.world)
     return [Played(rollout, each.seconds) for rollout, each in zip(together, judged, strict=True)]

@@ -1,42 +1,36 @@
 """Starting an evaluation, following it, and reading its result.
 
-Starting takes the owner for now: whoever starts a run picks the file that is executed and
-the server that a key is sent to, and nothing holds an operator to those of the project yet.
+An operator starts environments of the project by name, on the project's model: which file is
+executed and which server a key is sent to is the owner's to say.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import SparringError
+from sparring.contracts.errors import NotPermitted, SparringError
 from sparring.contracts.specs import EvalSpec, Frozen, PlaySettings, PolicySpec
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.starting import (
-    Started,
-    absolute,
-    begin,
-    code_digest,
-    create_run,
-    refuse_changed_code,
-    told,
-)
+from sparring.operations.settling import settle
+from sparring.operations.starting import Started, begin, code_digest, create_run, go_on
 from sparring.run_folder.files import read_json
 from sparring.runs.local import (
     RunState,
     ask_to_stop,
     find_run,
-    is_held,
     status_of,
 )
 
 
 class StartEval(Frozen):
-    target: str
+    target: str = Field(description="name of an environment; for owners also FILE:NAME")
     split: Split = Split.VALIDATION
     cases: int | None = None
-    policy: PolicySpec = PolicySpec()
-    play: PlaySettings = PlaySettings()
+    settings: dict[str, Any] = Field(default_factory=dict)
+    servers: PolicySpec | None = Field(default=None, description="who plays instead of weights")
 
 
 class ResumeEval(Frozen):
@@ -62,31 +56,31 @@ class Summary(Frozen):
     summary: dict[str, Any]
 
 
-@operation("eval.start", role=Role.OWNER, changes_state=True)
+@operation("eval.start", role=Role.OPERATOR, changes_state=True)
 def start_eval(request: StartEval, caller: Caller) -> Started:
     """Play an environment's cases and judge them, as a run of its own."""
+    if caller.role < Role.OWNER and (request.servers or request.split is Split.HELD_OUT):
+        raise NotPermitted("which servers are played, and held-out cases, are the owner's to say")
+    settled = settle(request.target, "eval", request.settings, caller)
     spec = EvalSpec(
-        target=absolute(request.target),
+        target=settled.found.target,
         split=request.split,
         cases=request.cases,
-        policy=request.policy,
-        play=request.play,
-        code_digest=code_digest(request.target),
+        config=settled.config,
+        policy=request.servers or settled.policy(),
+        play=PlaySettings.model_validate(settled.own()),
+        sources=settled.sources(),
+        code_digest=code_digest(settled.found.target),
     )
-    return begin(create_run(caller.runs, request.target, spec))
+    return begin(create_run(caller.runs, settled.found.name, spec))
 
 
-@operation("eval.resume", role=Role.OWNER, changes_state=True)
+@operation("eval.resume", role=Role.OPERATOR, changes_state=True)
 def resume_eval(request: ResumeEval, caller: Caller) -> Started:
     """Go on with an evaluation where it stopped; one that runs or is done is left alone."""
     folder = find_run(caller.runs, request.run)
     spec = EvalSpec.model_validate(folder.read_spec())
-    status = status_of(folder)
-    if is_held(folder) or status.state is RunState.COMPLETED:  # to be followed, or read
-        return told(folder, None)
-    if not request.accept_changes:
-        refuse_changed_code(folder, spec.target, spec.code_digest)
-    return begin(folder)
+    return go_on(folder, spec.target, spec.code_digest, accept_changes=request.accept_changes)
 
 
 @operation("run.status", role=Role.VIEWER, changes_state=False)

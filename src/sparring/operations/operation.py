@@ -34,6 +34,7 @@ class Caller:
     role: Role
     runs: Path
     name: str = "owner"
+    folder: Path = Path()
 
 
 Request = TypeVar("Request", bound=Frozen)

@@ -7,11 +7,11 @@ import secrets
 import time
 from pathlib import Path
 
-from sparring.contracts.errors import InvalidInput, RunChanged
+from sparring.contracts.errors import RunChanged
 from sparring.contracts.specs import Frozen
 from sparring.run_folder import RunFolder
 from sparring.run_folder.ids import new_run_id
-from sparring.runs.local import start_worker
+from sparring.runs.local import RunState, is_held, start_worker, status_of
 
 
 class Started(Frozen):
@@ -21,10 +21,9 @@ class Started(Frozen):
     pid: int | None = None
 
 
-def create_run(runs: Path, target: str, spec: Frozen) -> RunFolder:
+def create_run(runs: Path, name: str, spec: Frozen) -> RunFolder:
     """A folder for a new run, named after what is played."""
-    name = target.rpartition(":")[2].removesuffix(".py")
-    folder = RunFolder(runs / new_run_id(Path(name).name, time.time(), secrets.token_hex(2)))
+    folder = RunFolder(runs / new_run_id(name, time.time(), secrets.token_hex(2)))
     folder.create(spec.model_dump(mode="json"))
     return folder
 
@@ -40,6 +39,15 @@ def told(folder: RunFolder, pid: int | None) -> Started:
     return Started(run=folder.id, folder=str(folder.path), log=str(log), pid=pid)
 
 
+def go_on(folder: RunFolder, target: str, digest: str, *, accept_changes: bool) -> Started:
+    """Start a run again where it stopped; one that runs or is done is left alone."""
+    if is_held(folder) or status_of(folder).state is RunState.COMPLETED:  # to be followed, or read
+        return told(folder, None)
+    if not accept_changes:
+        refuse_changed_code(folder, target, digest)
+    return begin(folder, accept_changes=accept_changes)
+
+
 def refuse_changed_code(folder: RunFolder, target: str, digest: str) -> None:
     if code_digest(target) != digest:
         raise RunChanged(
@@ -48,22 +56,10 @@ def refuse_changed_code(folder: RunFolder, target: str, digest: str) -> None:
         )
 
 
-def absolute(target: str) -> str:
-    file, colon, name = target.rpartition(":")
-    path = _file_of(target).resolve()
-    return f"{path}:{name}" if colon and file else str(path)
-
-
 def code_digest(target: str) -> str:
-    return hashlib.sha256(_file_of(target).read_bytes()).hexdigest()
-
-
-def _file_of(target: str) -> Path:
+    """Of the file behind `FILE:NAME`; empty where it is gone."""
     file, colon, name = target.rpartition(":")
-    path = Path(file if colon else name)
-    if not path.is_file():
-        raise InvalidInput(
-            f"there is no file {path} here ({Path.cwd()}); write FILE:NAME, as in "
-            "my_agent.py:MyAgent"
-        )
-    return path
+    try:
+        return hashlib.sha256(Path(file if colon else name).read_bytes()).hexdigest()
+    except OSError:
+        return ""

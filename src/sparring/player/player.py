@@ -33,7 +33,7 @@ from sparring.player.sdk_model import EpisodeModel, common_run_config
 from sparring.player.tools import ToolStage
 from sparring.player.trainability import refuse_untrainable
 from sparring.player.voices import voice_for
-from sparring.player.worlds import world_tools
+from sparring.player.worlds import end_world, world_tools
 from sparring.threads import DaemonThreads
 
 ContextFactory = Callable[[], Any] | Callable[[Case], Any]
@@ -160,6 +160,9 @@ class Player:
                 episode.end(Ending.MACHINERY, f"TimeoutError: {error}")
         except Exception as error:  # user code and the SDK: one broken rollout ends no other
             episode.end(Ending.MACHINERY, f"{type(error).__name__}: {error}")
+        except asyncio.CancelledError:  # nobody will judge it
+            await asyncio.shield(end_world(world))
+            raise
         rollout = episode.finish(voice.rows(), world, output)
         return Played(rollout, time.monotonic() - started)
 

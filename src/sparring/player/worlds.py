@@ -31,8 +31,25 @@ def tool(method: Method) -> Method:
 
 
 def world_tools(world: Any) -> list[FunctionTool]:
-    """The tools of one world, bound to it."""
-    return [_bound(name, schema, world) for name, schema in _declared(type(world))]
+    """The tools of one world, bound to it; of those it offers, where it says which."""
+    offered = getattr(world, "offered_tools", None)
+    return [
+        _bound(name, schema, world)
+        for name, schema in _declared(type(world))
+        if offered is None or name in offered
+    ]
+
+
+async def end_world(world: Any) -> None:
+    """When its rollout has been judged, or will never be: a world that has an
+    `after_rollout` method is told."""
+    after = getattr(world, "after_rollout", None)
+    if after is None or not callable(after):
+        return
+    if inspect.iscoroutinefunction(after):
+        await after()
+    else:
+        await asyncio.get_running_loop().run_in_executor(None, after)
 
 
 def declares_tools(kind: type) -> bool:

@@ -72,6 +72,11 @@ class RunFolder:
         """Somebody wants the run to stop; every rank can see it, on every host."""
         return self.path / "stop.json"
 
+    @property
+    def services(self) -> Path:
+        """Where the environment's services are, as told by rank 0."""
+        return self.path / "services.json"
+
     def log(self, attempt: int, process: str = "worker") -> Path:
         return self.path / "logs" / f"attempt-{attempt}" / f"{process}.log"
 

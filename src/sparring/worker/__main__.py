@@ -15,13 +15,16 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
 from sparring.contracts.specs import EvalSpec
 from sparring.run_folder import RunFolder
 from sparring.worker.evaluation import Evaluation, EvalWork
 from sparring.worker.holding import alone, report_event, wait_until_started
+
+if TYPE_CHECKING:
+    from sparring.environments import Environment
 
 STOPPED = 103
 
@@ -69,11 +72,17 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool) -> int:
 # ------------------------------------------------------------------ eval
 
 
-def _evaluate(folder: RunFolder, spec: dict[str, Any], _: bool) -> str:
-    work = _load_evaluation(EvalSpec.model_validate(spec))
-    if folder.stop_request.exists():  # asked while the model was loading
-        raise KeyboardInterrupt
-    summary = asyncio.run(_until_stopped(Evaluation(folder, work)))
+def _evaluate(folder: RunFolder, spec_as_read: dict[str, Any], _: bool) -> str:
+    from sparring.worker.opening import opened
+
+    spec = EvalSpec.model_validate(spec_as_read)
+    with opened(
+        folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
+    ) as environment:
+        work = _load_evaluation(spec, environment)
+        if folder.stop_request.exists():  # asked while the model was loading
+            raise KeyboardInterrupt
+        summary = asyncio.run(_until_stopped(Evaluation(folder, work)))
     _refuse_a_run_that_shows_nothing(summary)
     return "completed"
 
@@ -87,12 +96,11 @@ async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
     return await work
 
 
-def _load_evaluation(spec: EvalSpec) -> EvalWork:
-    from sparring.environments.environment import load_environment, read_parts
+def _load_evaluation(spec: EvalSpec, environment: Environment) -> EvalWork:
+    from sparring.environments.environment import read_parts
     from sparring.measures import MeasureSet
     from sparring.policies.loading import load_policy
 
-    environment = load_environment(spec.target)
     parts = read_parts(environment)
     measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
     parts.suite.require(spec.split)  # before a model is loaded for minutes
@@ -104,7 +112,7 @@ def _load_evaluation(spec: EvalSpec) -> EvalWork:
         play=spec.play,
         split=spec.split,
         cases=spec.cases,
-        context=parts.context,
+        context=parts.world,
     )
 
 
@@ -157,7 +165,10 @@ def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: in
 
 
 if __name__ == "__main__":
+    from sparring.sandbox import places
+
     code = main(sys.argv[1], accept_changes="--accept-changes" in sys.argv[2:])
+    places.remove_all()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a tool that hangs in a thread must not keep the worker alive

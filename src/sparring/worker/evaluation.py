@@ -27,6 +27,7 @@ from sparring.contracts.specs import PlaySettings
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played, Player
 from sparring.player.player import ContextFactory
+from sparring.player.worlds import end_world
 from sparring.proofs.eval_summary import EvalTally
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, read_lines, write_json
@@ -136,6 +137,7 @@ class Evaluation:
                 async for played in stream:
                     if skip:
                         skip -= 1
+                        await end_world(played.rollout.world)
                     else:
                         await judging.put(asyncio.create_task(self._judge(played)))
         except asyncio.CancelledError:
@@ -146,7 +148,9 @@ class Evaluation:
         await judging.put(None)
 
     async def _judge(self, played: Played) -> Played:
-        return Played(await self._work.measures.judge(played.rollout), played.seconds)
+        judged = await self._work.measures.judge(played.rollout)
+        await end_world(judged.world)
+        return Played(judged, played.seconds)
 
     def _missing(self) -> tuple[Iterator[Play], int]:
         """What is left to play, and how many of its first rollouts are logged already."""

@@ -12,7 +12,7 @@ from sparring.engine.building import TrainWork
 from sparring.engine.configuration import check
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
-from sparring.environments.environment import load_environment, read_parts
+from sparring.environments.environment import Environment, read_parts
 from sparring.measures import MeasureSet
 from sparring.player.trainability import (
     refuse_several_rows,
@@ -20,6 +20,7 @@ from sparring.player.trainability import (
     refuse_without_tools,
 )
 from sparring.run_folder import RunFolder
+from sparring.worker.opening import opened
 from sparring.worker.training import Training
 
 
@@ -34,24 +35,31 @@ def train_environment(
     spec = TrainSpec.model_validate(spec_as_read)
     launched = Launched.here()
     launched.require(spec.world_size)
-    training = Training(
+    with opened(
         folder,
-        _load(spec, launched.world_size),
-        launched,
-        should_stop=stop.is_set,
-        accept_changes=accept_changes,
-    )
-    training.run()
+        spec.target,
+        spec.config,
+        is_unsandboxed=spec.settings.unsandboxed,
+        rank=launched.rank,
+        has_one_host=spec.nodes == 1,
+    ) as environment:
+        training = Training(
+            folder,
+            _load(spec, environment, launched.world_size),
+            launched,
+            should_stop=stop.is_set,
+            accept_changes=accept_changes,
+        )
+        training.run()
     return "stopped" if training.stopped else "completed"
 
 
-def _load(spec: TrainSpec, world_size: int) -> TrainWork:
-    environment = load_environment(spec.target)
+def _load(spec: TrainSpec, environment: Environment, world_size: int) -> TrainWork:
     parts = read_parts(environment)
     refuse_untrainable(parts.agent)
     refuse_several_rows(parts.agent)
     if spec.settings.learns_results:
-        refuse_without_tools(parts.agent, parts.context)
+        refuse_without_tools(parts.agent, parts.world)
     measures = MeasureSet.of(
         parts.measures, environment.weights, seconds=spec.settings.measure_seconds
     )
@@ -68,6 +76,6 @@ def _load(spec: TrainSpec, world_size: int) -> TrainWork:
             agent_model=parts.agent.model,
             declared=environment.family,
         ),
-        context=parts.context,
+        context=parts.world,
         code_digest=spec.code_digest,
     )

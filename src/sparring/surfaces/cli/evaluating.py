@@ -17,26 +17,30 @@ from sparring.operations.evaluating import (
 )
 from sparring.operations.operation import Caller, Role
 from sparring.operations.starting import Started
+from sparring.projects import find_project
 from sparring.surfaces.cli import following
 from sparring.surfaces.cli.following import Beat, Kind, Shown
 from sparring.surfaces.cli.tables import show_summary
 
 
-def owner(runs: str) -> Caller:
+def owner(runs: str | None = None) -> Caller:
     """A person at the command line owns the project."""
-    return Caller(Role.OWNER, Path(runs))
+    here = Path.cwd()
+    place = Path(runs) if runs is not None else find_project(here).runs
+    return Caller(Role.OWNER, place, folder=here)
 
 
-def policy_options(
+def servers_from(
     model: str | None,
     endpoints: list[str] | None,
     vllm: str | None,
     key_variable: str,
     family: str | None,
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
+    """Who plays instead of weights in this process; None where weights do."""
     urls = [vllm] if vllm else endpoints or []
     if not urls:
-        return {"model": model, "family": family}
+        return None
     if model is None:
         raise InvalidInput("a server needs to know which model to play: pass --model NAME as well")
     servers = [{"base_url": url, "model": model, "key_variable": key_variable} for url in urls]
@@ -46,7 +50,9 @@ def policy_options(
 
 def start(request: dict[str, Any], caller: Caller) -> Started:
     if request["target"] is None:
-        raise InvalidInput("say what to play: sparring eval FILE:NAME, or --resume RUN")
+        raise InvalidInput(
+            "say what to play: sparring eval NAME (see `sparring env list`), or --resume RUN"
+        )
     return start_eval(StartEval.model_validate(request), caller)
 
 

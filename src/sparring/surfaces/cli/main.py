@@ -21,17 +21,28 @@ app = typer.Typer(
 )
 rollouts = typer.Typer(help="Read rollouts back.", no_args_is_help=True)
 models = typer.Typer(help="Models for development.", no_args_is_help=True)
+environments = typer.Typer(help="Environments of this project.", no_args_is_help=True)
+config = typer.Typer(help="Settings, with their sources and locks.", no_args_is_help=True)
+app.add_typer(environments, name="env")
+app.add_typer(config, name="config")
 app.add_typer(rollouts, name="rollout")
 app.add_typer(models, name="models")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-RunsFolder = Annotated[str, typer.Option("--runs", help="Folder that holds the runs.")]
+EnvironmentName = Annotated[str, typer.Argument(help="Name of an environment, or FILE:NAME.")]
+RunsFolder = Annotated[
+    str | None, typer.Option("--runs", help="Folder that holds the runs; default: the project's.")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other setting, as in beta=0.04, lora.r=8, config.FIELD=VALUE."),
+]
 
 
 @app.command("eval")
 def evaluate(
     target: Annotated[
-        str | None, typer.Argument(help="FILE:NAME of the environment, as in my_agent.py:MyAgent.")
+        str | None, typer.Argument(help="Name of the environment, or FILE:NAME.")
     ] = None,
     model: Annotated[
         str | None,
@@ -53,16 +64,22 @@ def evaluate(
     split: Annotated[str, typer.Option(help="training, validation or held-out.")] = "validation",
     cases: Annotated[int | None, typer.Option(help="Play at most so many cases.")] = None,
     num_generations: Annotated[
-        int, typer.Option("--num-generations", "--rollouts", help="Rollouts per case.")
-    ] = 1,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature.")] = 0.8,
+        int | None, typer.Option("--num-generations", "--rollouts", help="Rollouts per case: 1.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling temperature: 0.8.")] = None,
     max_completion_length: Annotated[
-        int, typer.Option(help="Tokens per rollout behind the prompt, tool results included.")
-    ] = 1024,
-    tool_rounds: Annotated[int, typer.Option(help="Tool rounds before an answer is due.")] = 5,
-    in_flight: Annotated[int, typer.Option(help="Rollouts played at the same time.")] = 64,
-    tool_seconds: Annotated[float, typer.Option(help="Deadline of a tool call.")] = 30.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same rollouts.")] = 0,
+        int | None,
+        typer.Option(help="Tokens per rollout behind the prompt, tool results included: 1024."),
+    ] = None,
+    tool_rounds: Annotated[
+        int | None, typer.Option(help="Tool rounds before an answer is due: 5.")
+    ] = None,
+    in_flight: Annotated[
+        int | None, typer.Option(help="Rollouts played at the same time: 64.")
+    ] = None,
+    tool_seconds: Annotated[float | None, typer.Option(help="Deadline of a tool call: 30.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same rollouts.")] = None,
+    set: Assignments = None,
     resume: Annotated[
         str | None,
         typer.Option(help="Go on with this run, follow it if it runs, show it if it is done."),
@@ -70,13 +87,15 @@ def evaluate(
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="Resume although the file has changed.")
     ] = False,
-    runs: RunsFolder = "runs",
+    runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Play an environment's cases, judge them, and show how the agent does."""
-    from sparring.surfaces.cli import evaluating
+    from sparring.surfaces.cli import evaluating, training
 
-    play = {
+    given = {
+        "model": model,
+        "family": family,
         "num_generations": num_generations,
         "temperature": temperature,
         "max_completion_length": max_completion_length,
@@ -85,12 +104,19 @@ def evaluate(
         "tool_seconds": tool_seconds,
         "seed": seed,
     }
-    policy = evaluating.policy_options(model, endpoint, vllm, key_variable, family)
     caller = evaluating.owner(runs)
     if resume is not None:
+        training.refuse_settings_beside("--resume", {"target": target, **given}, set or [])
         started = evaluating.resume(resume, accept_changes, caller)
     else:
-        request = {"target": target, "split": split, "cases": cases, "policy": policy, "play": play}
+        servers = evaluating.servers_from(model, endpoint, vllm, key_variable, family)
+        request = {
+            "target": target,
+            "split": split,
+            "cases": cases,
+            "settings": training.settings_from(given, set or []),
+            "servers": servers,
+        }
         started = evaluating.start(request, caller)
     evaluating.follow(started, caller, as_json=as_json)
 
@@ -98,7 +124,7 @@ def evaluate(
 @app.command("train")
 def train(
     target: Annotated[
-        str | None, typer.Argument(help="FILE:NAME of the environment, as in my_agent.py:MyAgent.")
+        str | None, typer.Argument(help="Name of the environment, or FILE:NAME.")
     ] = None,
     model: Annotated[
         str | None,
@@ -140,12 +166,9 @@ def train(
         list[str] | None, typer.Option(help="tensorboard, trackio, wandb or mlflow.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same run.")] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other setting, as in beta=0.04, lora.r=8, engine.X=Y."),
-    ] = None,
-    processes: Annotated[int, typer.Option(help="Processes on this host.")] = 1,
-    nodes: Annotated[int, typer.Option(help="Hosts that train together.")] = 1,
+    set: Assignments = None,
+    processes: Annotated[int | None, typer.Option(help="Processes on this host: 1.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Hosts that train together: 1.")] = None,
     rendezvous: Annotated[
         str | None, typer.Option(help="HOST:PORT where several hosts meet.")
     ] = None,
@@ -159,7 +182,7 @@ def train(
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="Resume although code or cases have changed.")
     ] = False,
-    runs: RunsFolder = "runs",
+    runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Train an environment's agent on its own measures, with GRPO."""
@@ -181,24 +204,22 @@ def train(
         "validation_cases": validation_cases,
         "report_to": report_to,
         "seed": seed,
+        "model": model,
+        "family": family,
+        "processes": processes,
+        "nodes": nodes,
+        "rendezvous": rendezvous,
     }
     if join is not None or resume is not None:
-        other = {"target": target, "model": model, "family": family, **given}
-        training.refuse_settings_beside("--join" if join else "--resume", other, set or [])
+        option = "--join" if join else "--resume"
+        training.refuse_settings_beside(option, {"target": target, **given}, set or [])
     if join is not None:
         started = training.join(join, caller)
     elif resume is not None:
         started = training.resume(resume, accept_changes, caller)
     else:
-        request = {
-            "target": target,
-            "policy": {"model": model, "family": family},
-            "settings": training.settings_from(given, set or []),
-            "processes": processes,
-            "nodes": nodes,
-            "rendezvous": rendezvous,
-        }
-        started = training.start(request, caller)
+        settings = training.settings_from(given, set or [])
+        started = training.start({"target": target, "settings": settings}, caller)
     training.follow(started, caller, as_json=as_json)
 
 
@@ -207,7 +228,7 @@ def list_rollouts(
     run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],
     start: Annotated[int, typer.Option(help="First rollout to show.")] = 0,
     count: Annotated[int, typer.Option(help="How many to show.")] = 20,
-    runs: RunsFolder = "runs",
+    runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """List a page of a run's rollouts."""
@@ -221,7 +242,7 @@ def show_rollout(
     run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],
     rollout: Annotated[str, typer.Argument(help="The rollout's id, from `rollout list`.")],
     full: Annotated[bool, typer.Option("--full", help="Long messages whole.")] = False,
-    runs: RunsFolder = "runs",
+    runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one rollout: what was said, which tools ran, and why it passed or failed."""
@@ -238,6 +259,82 @@ def fetch_model(
     from sparring.surfaces.cli import reading
 
     reading.fetch(name, as_json=as_json)
+
+
+@app.command("init")
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the environment, as in my_agent.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write a working environment with a test, to start from."""
+    from sparring.surfaces.cli import projects
+
+    projects.init(name, as_json=as_json)
+
+
+@environments.command("list")
+def list_environments(as_json: AsJson = False) -> None:
+    """List environments, found by reading source; none is run."""
+    from sparring.surfaces.cli import projects
+
+    projects.list_all(as_json=as_json)
+
+
+@environments.command("show")
+def show_environment(name: EnvironmentName, as_json: AsJson = False) -> None:
+    """Show what an environment is, and the fields of its config."""
+    from sparring.surfaces.cli import projects
+
+    projects.show(name, as_json=as_json)
+
+
+@environments.command("test")
+def try_environment(
+    name: EnvironmentName,
+    model: Annotated[str, typer.Option(help="Model that plays; tiny talks nonsense.")] = "tiny",
+    cases: Annotated[int, typer.Option(help="Cases to play.")] = 2,
+    set: Assignments = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play a few cases and judge them, to see that all of an environment works."""
+    from sparring.surfaces.cli import projects
+
+    projects.try_out(name, model, cases, set or [], as_json=as_json)
+
+
+@config.command("show")
+def show_config(
+    name: EnvironmentName,
+    kind: Annotated[str, typer.Option(help="train or eval.")] = "train",
+    set: Assignments = None,
+    all: Annotated[bool, typer.Option("--all", help="Defaults as well.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show every setting, where it came from, and who locked it."""
+    from sparring.surfaces.cli import projects
+
+    projects.show_config(name, kind, set or [], with_defaults=all, as_json=as_json)
+
+
+@app.command("chat")
+def chat(
+    target: Annotated[str, typer.Argument(help="An environment, or a run: its trained agent.")],
+    model: Annotated[str | None, typer.Option(help="Another model for an environment.")] = None,
+    set: Assignments = None,
+    runs: RunsFolder = None,
+) -> None:
+    """Talk to the base agent of an environment, or to a trained one; tool calls are shown."""
+    from sparring.surfaces.cli import projects
+
+    raise typer.Exit(projects.chat(target, model, set or [], runs))
+
+
+@app.command("doctor")
+def doctor(runs: RunsFolder = None, as_json: AsJson = False) -> None:
+    """Say what is missing on this machine, each with the fix."""
+    from sparring.surfaces.cli import projects
+
+    raise typer.Exit(projects.doctor(runs, as_json=as_json))
 
 
 @app.callback()

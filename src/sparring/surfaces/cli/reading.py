@@ -24,7 +24,7 @@ _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"
 _SHOWN = 2000
 
 
-def list_page(run: str, start: int, count: int, runs: str, *, as_json: bool) -> None:
+def list_page(run: str, start: int, count: int, runs: str | None, *, as_json: bool) -> None:
     page = list_rollouts(ListRollouts(run=run, start=start, count=count), owner(runs))
     if as_json:
         print(page.model_dump_json())
@@ -36,7 +36,7 @@ def list_page(run: str, start: int, count: int, runs: str, *, as_json: bool) -> 
     console.print(Text(f"{shown} of {page.total}", style="dim"))
 
 
-def show(run: str, rollout: str, runs: str, *, full: bool, as_json: bool) -> None:
+def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool) -> None:
     record = show_rollout(ShowRollout(run=run, rollout=rollout), owner(runs)).record
     if as_json:
         print(json.dumps(record))
@@ -60,7 +60,7 @@ def show(run: str, rollout: str, runs: str, *, full: bool, as_json: bool) -> Non
 
 def fetch(name: str, *, as_json: bool) -> None:
     with Console(stderr=True).status(f"building {name}…"):
-        fetched = fetch_model(FetchModel(name=name), owner("runs"))
+        fetched = fetch_model(FetchModel(name=name), owner())
     print(fetched.model_dump_json() if as_json else fetched.folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
@@ -18,6 +17,7 @@ from sparring.operations.training import (
     start_train,
     train_summary,
 )
+from sparring.settings.assignments import assigned
 from sparring.surfaces.cli import following
 from sparring.surfaces.cli.following import Beat, Kind, Shown
 from sparring.surfaces.cli.tables import show_training
@@ -25,18 +25,9 @@ from sparring.surfaces.cli.tables import show_training
 
 def settings_from(given: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
     """Options that were given, and `--set NAME=VALUE`, where `a.b=c` goes into a table."""
-    settings = {name: value for name, value in given.items() if value is not None}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals:
-            raise InvalidInput(f"--set wants NAME=VALUE, as in lora.r=8; got {assignment!r}")
-        *tables, key = name.strip().split(".")
-        place = settings
-        for table in tables:
-            place[table] = _table(place.get(table))
-            place = place[table]
-        place[key] = _value(text)
-    return settings
+    return assigned(
+        assignments, {name: value for name, value in given.items() if value is not None}
+    )
 
 
 def refuse_settings_beside(option: str, given: dict[str, Any], assignments: list[str]) -> None:
@@ -52,7 +43,9 @@ def refuse_settings_beside(option: str, given: dict[str, Any], assignments: list
 
 def start(request: dict[str, Any], caller: Caller) -> Started:
     if request["target"] is None:
-        raise InvalidInput("say what to train: sparring train FILE:NAME, or --resume RUN")
+        raise InvalidInput(
+            "say what to train: sparring train NAME (see `sparring env list`), or --resume RUN"
+        )
     return start_train(StartTrain.model_validate(request), caller)
 
 
@@ -88,14 +81,3 @@ def _way_on(beat: Beat, run: str) -> str:
     if not beat.get("step"):
         return ""
     return f"`sparring train --resume {run}` goes on from its newest checkpoint"
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -1,0 +1,64 @@
+"""What is known of an environment without running it, and what it tells when it is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from sparring.contracts.specs import Frozen
+
+
+class FoundEnvironment(Frozen):
+    """One environment, as its source shows it."""
+
+    name: str
+    class_name: str
+    file: str
+    line: int
+    description: str = ""
+    config_class: str = ""
+    package: str = Field(default="", description="the installed package that brings it")
+    needs_port: bool = Field(default=False, description="written for Atropos")
+
+    @property
+    def target(self) -> str:
+        return f"{self.file}:{self.class_name}" if self.class_name else self.file
+
+
+class SourceProblem(Frozen):
+    """Something in a project's source that keeps an environment from being found or told apart."""
+
+    file: str
+    line: int
+    message: str
+
+
+class Catalogue(Frozen):
+    """All environments of a project, by name, and what was in the way."""
+
+    environments: tuple[FoundEnvironment, ...] = ()
+    problems: tuple[SourceProblem, ...] = ()
+
+
+class FieldDescription(Frozen):
+    """One field of an environment's config."""
+
+    name: str
+    type: str
+    required: bool = False
+    default: Any = None
+    description: str = ""
+    json_schema: dict[str, Any] = Field(default_factory=dict)
+
+
+class EnvironmentDescription(Frozen):
+    """What an environment says of itself; `error` where it could not be asked."""
+
+    name: str
+    fields: tuple[FieldDescription, ...] = ()
+    settings: dict[str, Any] = Field(default_factory=dict)
+    measures: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+    needs_sandbox: bool = False
+    error: str = ""

@@ -1,0 +1,131 @@
+"""Running an environment's services: in order, each ready before the next, ended in reverse."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparring.contracts.errors import ServiceFailed
+from sparring.contracts.services import Service
+
+_HOST = "127.0.0.1"
+_LAST_LINES = 15
+_GRACE_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+
+LogOf = Callable[[str], Path]
+
+
+@contextmanager
+def running(services: Sequence[Service], log_of: LogOf, folder: Path) -> Iterator[dict[str, str]]:
+    """Addresses of all services, by name, once every one of them is ready."""
+    with contextlib.ExitStack() as stack:
+        addresses: dict[str, str] = {}
+        for service in services:
+            port = _free_port()
+            log = log_of(f"service-{service.name}")
+            process = _start(service, port, log, folder)
+            stack.callback(_stop, process)
+            _wait_until_ready(service, process, port, log)
+            addresses[service.name] = f"{_HOST}:{port}"
+        yield addresses
+
+
+def _start(service: Service, port: int, log: Path, folder: Path) -> subprocess.Popen[bytes]:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = service.command_at(port)
+    # A worker that is killed takes its services along.
+    if setpriv := shutil.which("setpriv"):
+        command = [setpriv, "--pdeathsig", "KILL", "--", *command]
+    try:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise ServiceFailed(f"service {service.name} cannot be started: {error}") from error
+
+
+def _wait_until_ready(
+    service: Service, process: subprocess.Popen[bytes], port: int, log: Path
+) -> None:
+    deadline = time.monotonic() + service.seconds
+    while not _is_ready(service, port, log):
+        if process.poll() is not None:
+            raise ServiceFailed(
+                f"service {service.name} ended with exit code {process.returncode} before it was "
+                f"ready; {_told_by(log)}"
+            )
+        if time.monotonic() > deadline:
+            raise ServiceFailed(
+                f"service {service.name} was not ready within {service.seconds:g} s "
+                f"({_awaited(service, port)}); {_told_by(log)}"
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
+def _is_ready(service: Service, port: int, log: Path) -> bool:
+    if service.ready_line is not None:
+        return service.ready_line.replace("{port}", str(port)) in _text(log)
+    if service.ready_http is not None:
+        url = f"http://{_HOST}:{port}/{service.ready_http.lstrip('/')}"
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(200 <= answer.status < 300)
+        except (OSError, urllib.error.URLError, ValueError):
+            return False
+    with contextlib.suppress(OSError), socket.create_connection((_HOST, port), timeout=1):
+        return True
+    return False
+
+
+def _awaited(service: Service, port: int) -> str:
+    if service.ready_line is not None:
+        return f"waited for it to print {service.ready_line!r}"
+    if service.ready_http is not None:
+        return f"waited for an answer from http://{_HOST}:{port}/{service.ready_http.lstrip('/')}"
+    return f"waited for it to accept connections on {_HOST}:{port}"
+
+
+def _told_by(log: Path) -> str:
+    lines = _text(log).splitlines()[-_LAST_LINES:]
+    shown = "\n".join(f"  {line}" for line in lines) or "  (nothing)"
+    return f"the last lines of {log}:\n{shown}"
+
+
+def _text(log: Path) -> str:
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 65536))
+        return file.read().decode("utf-8", "replace")
+    return ""
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask, wait, then end it with everything it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind((_HOST, 0))
+        return int(free.getsockname()[1])

@@ -1,0 +1,140 @@
+"""A world of files and commands: five tools over a private workspace, in a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sparring.contracts.errors import InvalidInput
+from sparring.player.worlds import tool
+from sparring.sandbox import Finished, Sandbox, SandboxLimits
+from sparring.sandbox.command import python
+
+_LARGEST_PROGRAM = 60_000  # fits into a pipe's buffer, so that handing it over never waits
+_SHOWN = 16_000
+_STOPPED = {
+    "time": "stopped: it took longer than {limits.wall_seconds:g} seconds",
+    "memory": "stopped: it used more memory than there is",
+    "disk": "stopped: the workspace is full",
+    "output": "stopped: it printed too much",
+}
+
+
+class Workspace:
+    """One rollout's files. Measures look at them with `read` and `names` when it is over.
+
+    `tools` names those that the agent gets, by default all five.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, str] | None = None,
+        *,
+        tools: Sequence[str] | None = None,
+        limits: SandboxLimits | None = None,
+        is_unsandboxed: bool = False,
+    ) -> None:
+        self.offered_tools = tuple(tools) if tools is not None else None
+        self.sandbox = Sandbox(limits, is_unsandboxed=is_unsandboxed)
+        for name, content in (files or {}).items():
+            self.sandbox.write(name, content.encode())
+
+    # ------------------------------------------------------------------ for the agent
+
+    @tool
+    def run_python(self, code: str) -> str:
+        """Run a Python program in the workspace and show what it prints.
+
+        Args:
+            code: the program.
+        """
+        return self._shown(self._run([python(), "-"], code.encode("utf-8", "replace")))
+
+    @tool
+    def run_shell(self, command: str) -> str:
+        """Run a shell command in the workspace and show what it prints.
+
+        Args:
+            command: the command.
+        """
+        return self._shown(self._run(["/bin/sh", "-s"], command.encode("utf-8", "replace")))
+
+    @tool
+    def read_file(self, path: str) -> str:
+        """Show a file of the workspace.
+
+        Args:
+            path: its name.
+        """
+        try:
+            return self.read(path)
+        except (OSError, InvalidInput) as error:
+            return _refusal(path, error)
+
+    @tool
+    def write_file(self, path: str, content: str) -> str:
+        """Write a file of the workspace, in place of what it was.
+
+        Args:
+            path: its name.
+            content: all of its text.
+        """
+        try:
+            self.sandbox.write(path, content.encode("utf-8", "replace"))
+        except (OSError, InvalidInput) as error:
+            return _refusal(path, error)
+        return f"wrote {path}"
+
+    @tool
+    def list_files(self) -> str:
+        """List the files of the workspace."""
+        return "\n".join(self.names()) or "the workspace is empty"
+
+    # ------------------------------------------------------------------ for measures
+
+    def read(self, name: str) -> str:
+        """The text of a file; FileNotFoundError where there is none."""
+        return self.sandbox.read(name, _SHOWN * 4).decode("utf-8", "replace")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a plain file of that name."""
+        try:
+            self.sandbox.read(name, 1)
+        except (OSError, InvalidInput):
+            return False
+        return True
+
+    def names(self) -> list[str]:
+        return self.sandbox.names()
+
+    def after_rollout(self) -> None:
+        """When it has been judged: take everything away."""
+        self.sandbox.close()
+
+    # ------------------------------------------------------------------ inside
+
+    def _run(self, command: list[str], program: bytes) -> Finished:
+        if len(program) > _LARGEST_PROGRAM:
+            return Finished(b"the program is too long; write it to a file in parts", 2)
+        return self.sandbox.run(command, program or b"\n")
+
+    def _shown(self, finished: Finished) -> str:
+        text = finished.text.rstrip()
+        if len(text) > _SHOWN:
+            text = f"{text[:_SHOWN]}\n(cut off: {len(text):,} characters)"
+        if finished.stopped_by:
+            end = _STOPPED[finished.stopped_by].format(limits=self.sandbox.limits)
+        elif finished.exit_code:
+            end = f"exit code {finished.exit_code}"
+        else:
+            return text or "(it printed nothing)"
+        return f"{text}\n({end})" if text else f"({end})"
+
+
+def _refusal(path: str, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"there is no file {path}"
+    if isinstance(error, IsADirectoryError):
+        return f"{path} is a folder"
+    if isinstance(error, InvalidInput):
+        return str(error)
+    return f"{path}: {getattr(error, 'strerror', None) or error}"

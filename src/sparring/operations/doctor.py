@@ -1,0 +1,168 @@
+"""Saying what is missing before it is needed, each with the fix."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from sparring import sandbox
+from sparring.contracts.specs import Frozen
+from sparring.operations.environments import Nothing
+from sparring.operations.operation import Caller, Role, operation
+from sparring.secrets import read_key
+
+Standing = Literal["ok", "optional", "warning", "missing"]
+
+# Versions that were tested together, and which extra brings them. "" is always needed.
+TESTED = {
+    "openai-agents": ("0.24.0", ""),
+    "pydantic": ("2.14.3", ""),
+    "typer": ("0.29.0", ""),
+    "torch": ("2.13.0", "local"),
+    "transformers": ("5.22.2", "local"),
+    "accelerate": ("1.15.0", "local"),
+    "trl": ("1.16.0", "train"),
+    "peft": ("0.21.2", "train"),
+    "datasets": ("5.2.0", "train"),
+}
+TESTED_PYTHON = (3, 11)
+KEYS = {
+    "OPENAI_API_KEY": "an OpenAI-compatible endpoint",
+    "OPENROUTER_API_KEY": "models behind OpenRouter",
+    "HF_TOKEN": "gated models of the Hugging Face hub",
+    "WANDB_API_KEY": "reporting to Weights & Biases",
+}
+_ENOUGH_GIGABYTES = 20
+_TORCH = """
+import json, torch
+devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "devices": devices,
+                  "bf16": torch.cuda.is_available() and torch.cuda.is_bf16_supported(),
+                  "threads": torch.get_num_threads()}))
+"""
+
+
+class Finding(Frozen):
+    what: str
+    standing: Standing
+    found: str
+    fix: str = ""
+
+
+class Examination(Frozen):
+    ok: bool
+    findings: tuple[Finding, ...]
+
+
+@operation("doctor", role=Role.VIEWER, changes_state=False)
+def examine(_: Nothing, caller: Caller) -> Examination:
+    """Look at Python, packages, devices, the sandbox, disk and keys."""
+    findings = tuple(_findings(caller))
+    return Examination(ok=all(each.standing != "missing" for each in findings), findings=findings)
+
+
+def _findings(caller: Caller) -> Iterator[Finding]:
+    yield _python()
+    for package in TESTED:
+        yield _package(package)
+    yield _torch()
+    yield from _sandbox()
+    yield _disk(caller.runs)
+    for variable, purpose in KEYS.items():
+        yield _key(variable, purpose)
+
+
+def _python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] == TESTED_PYTHON:
+        return Finding(what="Python", standing="ok", found=found)
+    tested = ".".join(map(str, TESTED_PYTHON))
+    fix = f"if something breaks, make a virtual environment with Python {tested}"
+    found = f"{found}, tested with {tested}"
+    return Finding(what="Python", standing="warning", found=found, fix=fix)
+
+
+def _package(name: str) -> Finding:
+    tested, extra = TESTED[name]
+    source = f"sparring[{extra}]" if extra else "sparring"
+    fix = f"pip install '{source}'"
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        standing: Standing = "optional" if extra else "missing"
+        purpose = {"local": "playing weights in this process", "train": "training"}.get(extra, "")
+        told = f"not installed ({purpose} needs it)" if purpose else "not installed"
+        return Finding(what=name, standing=standing, found=told, fix=fix)
+    if found.split("+")[0].rsplit(".", 1)[0] == tested.rsplit(".", 1)[0]:
+        return Finding(what=name, standing="ok", found=f"{found} (tested with {tested})")
+    fix = f"pip install '{name}=={tested}' if something breaks"
+    found = f"{found}, tested with {tested}"
+    return Finding(what=name, standing="warning", found=found, fix=fix)
+
+
+def _torch() -> Finding:
+    """In a process of its own: the control plane never imports torch."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=120, check=True
+        )
+        told = json.loads(done.stdout.strip().splitlines()[-1])
+    except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
+        last = (getattr(error, "stderr", "") or "").strip().splitlines()[-1:]
+        fix = "pip install 'sparring[local]'"
+        return Finding(
+            what="devices", standing="optional", found=" ".join(last) or "no torch", fix=fix
+        )
+    if not told["devices"]:
+        found = f"CPU only, {told['threads']} threads (torch {told['version']})"
+        fix = "small models train here; for larger ones, use a machine with a GPU"
+        return Finding(what="devices", standing="optional", found=found, fix=fix)
+    found = f"{', '.join(told['devices'])} (torch {told['version']}, CUDA {told['cuda']})"
+    if told["bf16"]:
+        return Finding(what="devices", standing="ok", found=found)
+    fix = "bfloat16 is not supported there: set dtype=float32"
+    return Finding(what="devices", standing="warning", found=found, fix=fix)
+
+
+def _sandbox() -> Iterator[Finding]:
+    support = sandbox.probe()
+    if not support.works:
+        found = f"does not work: {support.why_not}"
+        yield Finding(what="sandbox", standing="optional", found=found, fix=support.fix)
+        return
+    yield Finding(what="sandbox", standing="ok", found=f"{support.bwrap}, {support.user}")
+    by_group = support.memory.startswith("cgroups")
+    fix = "" if by_group else "for hard limits: run as root, or delegate cgroups to your user"
+    standing: Standing = "ok" if by_group else "optional"
+    yield Finding(what="sandbox limits", standing=standing, found=support.memory, fix=fix)
+
+
+def _disk(runs: Path) -> Finding:
+    place = runs.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 1e9
+    found = f"{free:.0f} GB free at {place}"
+    if free >= _ENOUGH_GIGABYTES:
+        return Finding(what="disk", standing="ok", found=found)
+    fix = "a checkpoint of a 1B model with its optimizer takes 12 GB; use --runs on a larger disk"
+    return Finding(what="disk", standing="warning", found=found, fix=fix)
+
+
+def _key(variable: str, purpose: str) -> Finding:
+    """Set or not; never what it is."""
+    try:
+        is_set = read_key(variable) is not None
+    except OSError as error:
+        found = f"{variable}_FILE cannot be read: {error.strerror}"
+        return Finding(what=variable, standing="warning", found=found, fix="check the path")
+    if is_set:
+        return Finding(what=variable, standing="ok", found="set")
+    fix = f"only needed for {purpose}: export {variable}=… or {variable}_FILE=…"
+    return Finding(what=variable, standing="optional", found="not set", fix=fix)

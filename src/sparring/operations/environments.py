@@ -1,0 +1,170 @@
+"""Environments of a project: listing, describing, trying, writing a new one; its settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
+from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.specs import Frozen
+from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.settling import settle
+from sparring.projects import find_project
+from sparring.projects.beginning import write_environment
+from sparring.settings.fields import describe_settings
+from sparring.settings.locks import Lock
+
+
+class Nothing(Frozen):
+    """No question but the operation's own."""
+
+
+class EnvironmentQuery(Frozen):
+    target: str = Field(description="name of an environment")
+
+
+class ShownEnvironment(Frozen):
+    found: FoundEnvironment
+    description: EnvironmentDescription
+
+
+class ConfigQuery(Frozen):
+    target: str
+    kind: Literal["train", "eval"] = "train"
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class ShownSetting(Frozen):
+    """One resolved value: what it is, where it came from, who locked it."""
+
+    name: str
+    value: Any
+    source: str
+    locked: bool = False
+    locked_by: str = ""
+    reason: str = ""
+    description: str = ""
+
+
+class ShownConfig(Frozen):
+    environment: str
+    kind: str
+    file: str
+    settings: tuple[ShownSetting, ...]
+
+
+class TryEnvironment(Frozen):
+    target: str
+    model: str = "tiny"
+    cases: int = Field(default=2, ge=1, le=100)
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Tried(Frozen):
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    detail: str = ""
+
+
+class TriedEnvironment(Frozen):
+    environment: str
+    ok: bool
+    checks: tuple[Tried, ...]
+
+
+class NewEnvironment(Frozen):
+    name: str
+
+
+class WrittenEnvironment(Frozen):
+    files: tuple[str, ...]
+
+
+@operation("env.list", role=Role.VIEWER, changes_state=False)
+def list_environments(_: Nothing, caller: Caller) -> Catalogue:
+    """All environments of the project and of installed packages, without running any."""
+    return find_project(caller.folder).catalogue()
+
+
+@operation("env.show", role=Role.VIEWER, changes_state=False)
+def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironment:
+    """What an environment is, and the fields of its config."""
+    project = find_project(caller.folder)
+    found = project.find(request.target)
+    return ShownEnvironment(found=found, description=project.describe(found))
+
+
+@operation("config.show", role=Role.VIEWER, changes_state=False)
+def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
+    """Every setting of a run of this environment, with where it came from and who locked it."""
+    settled = settle(request.target, request.kind, request.settings, caller)
+    about = describe_settings(request.kind)
+    about |= {f"config.{each.name}": each.description for each in settled.description.fields}
+    return ShownConfig(
+        environment=settled.found.name,
+        kind=request.kind,
+        file=str(settled.project.root / settled.project.file.document.name),
+        settings=tuple(
+            ShownSetting(
+                name=name,
+                value=setting.value,
+                source=setting.source,
+                **_lock_of(setting.lock),
+                description=about.get(name, about.get(name.partition(".")[0], "")),
+            )
+            for name, setting in sorted(settled.resolved.settings.items())
+        ),
+    )
+
+
+@operation("env.test", role=Role.OWNER, changes_state=True)
+def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
+    """Load an environment, play a few cases of it and judge them, to see that all of it works."""
+    settled = settle(request.target, "eval", request.settings, caller)
+    asked = {
+        "target": settled.found.target,
+        "config": settled.config,
+        "play": settled.own(),
+        "model": request.model,
+        "cases": request.cases,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "sparring.worker.trying"],
+        input=json.dumps(asked),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        raise SparringError(f"the test of {settled.found.name} broke; see above")
+    checks = tuple(Tried.model_validate(each) for each in json.loads(lines[-1]))
+    return TriedEnvironment(
+        environment=settled.found.name, ok=all(each.ok for each in checks), checks=checks
+    )
+
+
+@operation("env.new", role=Role.OWNER, changes_state=True)
+def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironment:
+    """Write a working environment, with a test and a project file, to start from."""
+    folder = Path(caller.folder).resolve()
+    if not request.name.isidentifier() or not request.name.islower():
+        raise InvalidInput(
+            f"{request.name!r} cannot be a name: use small letters, digits and _, as in my_agent"
+        )
+    return WrittenEnvironment(files=tuple(map(str, write_environment(folder, request.name))))
+
+
+def _lock_of(lock: Lock | None) -> dict[str, Any]:
+    if lock is None:
+        return {}
+    by = f"{lock.author}, {lock.source}" if lock.author else lock.source
+    return {"locked": True, "locked_by": by, "reason": lock.reason}

@@ -1,0 +1,296 @@
+"""Finding environments by reading source: all classes that come from `sparring.Environment`.
+
+Facts of each file are kept in a cache by its time and size, so that looking again costs a walk
+over the folders. A file that does not parse is reported, and hides nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparring.contracts.environments import Catalogue, FoundEnvironment, SourceProblem
+from sparring.projects.packages import installed_environments
+from sparring.projects.source import ClassFacts, FileFacts, read_facts
+from sparring.run_folder.files import read_json, write_json
+
+_FORMAT = 1
+_OURS = frozenset(
+    {
+        "sparring.Environment",
+        "sparring.environments.Environment",
+        "sparring.environments.environment.Environment",
+    }
+)
+_ATROPOS = frozenset({"atroposlib.envs.base.BaseEnv", "atroposlib.envs.BaseEnv"})
+_NOT_SOURCE = frozenset({"node_modules", "site-packages", "__pycache__", "runs", "build", "dist"})
+
+PORTING = "docs/porting_from_atropos.md"
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    file: Path
+    facts: ClassFacts
+
+
+def find_environments(root: Path, folders: Iterable[Path], cache: Path | None = None) -> Catalogue:
+    """Everything in these folders, and what installed packages bring."""
+    facts = _all_facts(folders, cache)
+    sources = _Sources(root, facts)
+    problems = [
+        SourceProblem(file=str(path), line=each.problem_line, message=each.problem)
+        for path, each in facts.items()
+        if each.problem
+    ]
+    found = [*sources.environments(), *installed_environments()]
+    found.sort(key=lambda each: (each.name, each.file, each.line))
+    problems += _duplicates(found)
+    return Catalogue(environments=tuple(found), problems=tuple(problems))
+
+
+def source_files(folder: Path) -> Iterator[Path]:
+    """Python files below a folder; not those of virtual environments, runs and caches."""
+    for place, folders, files in os.walk(folder):
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        folders[:] = sorted(
+            name for name in folders if name not in _NOT_SOURCE and not name.startswith(".")
+        )
+        for name in sorted(files):
+            if name.endswith(".py"):
+                yield Path(place, name)
+
+
+# ------------------------------------------------------------------ reading
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Facts of a file, as they were when it had that time and size."""
+
+    stamp: str
+    facts: FileFacts
+
+
+def _all_facts(folders: Iterable[Path], cache: Path | None) -> dict[Path, FileFacts]:
+    known = _read_cache(cache)
+    now: dict[str, _Known] = {}
+    for folder in folders:
+        for path in source_files(folder):
+            stamp = _stamp(path)
+            before = known.get(str(path))
+            is_same = before is not None and before.stamp == stamp
+            now[str(path)] = before if is_same and before else _Known(stamp, read_facts(path))
+    if cache is not None and now != known:
+        _write_cache(cache, now)
+    return {Path(path): each.facts for path, each in now.items()}
+
+
+def _stamp(path: Path) -> str:
+    try:
+        told = path.stat()
+    except OSError:
+        return "gone"
+    return f"{told.st_size}-{told.st_mtime_ns}-{told.st_ctime_ns}-{told.st_ino}"
+
+
+def _read_cache(cache: Path | None) -> dict[str, _Known]:
+    if cache is None or not cache.is_file():
+        return {}
+    try:
+        told = read_json(cache)
+        if told.get("format") != _FORMAT:
+            return {}
+        return {
+            path: _Known(entry["stamp"], FileFacts.model_validate(entry["facts"]))
+            for path, entry in told["files"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}  # only a cache
+
+
+def _write_cache(cache: Path, known: Mapping[str, _Known]) -> None:
+    files = {
+        path: {"stamp": each.stamp, "facts": each.facts.model_dump(exclude_defaults=True)}
+        for path, each in known.items()
+    }
+    try:
+        write_json(cache, {"format": _FORMAT, "files": files}, durable=False)
+    except OSError:
+        return  # a project that cannot be written to is read again each time
+
+
+# ------------------------------------------------------------------ linking
+
+
+class _Sources:
+    """All classes of a project, and who derives from whom over files."""
+
+    def __init__(self, root: Path, facts: Mapping[Path, FileFacts]) -> None:
+        self._root = root
+        self._facts = facts
+        self._classes = {
+            (path, each.name): _Class(path, each)
+            for path, file in facts.items()
+            for each in file.classes
+        }
+
+    def environments(self) -> list[FoundEnvironment]:
+        kinds = {key: self._kind(each, frozenset()) for key, each in self._classes.items()}
+        parents = {
+            parent
+            for each in self._classes.values()
+            for parent in (self._parent(each.file, base) for base in each.facts.bases)
+            if parent is not None
+        }
+        found = []
+        for key, each in self._classes.items():
+            kind = kinds[key]
+            is_hidden = each.file.name.startswith("_") or each.facts.name.startswith("_")
+            # What others derive from, and says neither its name nor what it is, is a base.
+            is_base = key in parents and not each.facts.given_name and not each.facts.description
+            if kind and not is_hidden and not is_base:
+                found.append(self._described(each, needs_port=kind == "atropos"))
+        return found
+
+    def needed_by(self, file: Path) -> set[Path]:
+        """A file, and the files of the project that it imports, and those they import."""
+        needed: set[Path] = set()
+        waiting = [file]
+        while waiting:
+            current = waiting.pop()
+            if current in needed or current not in self._facts:
+                continue
+            needed.add(current)
+            facts = self._facts[current]
+            names = [*facts.imports.values(), *(f"{star}.x" for star in facts.star_imports)]
+            for dotted in names:
+                for candidate in (dotted, f"{dotted}.x"):
+                    if found := self._module_of(current, candidate):
+                        waiting.append(found[0])
+        return needed
+
+    def _described(self, each: _Class, *, needs_port: bool) -> FoundEnvironment:
+        description = each.facts.description
+        if needs_port:
+            description = f"(needs a port: see {PORTING}) {description}".strip()
+        return FoundEnvironment(
+            name=each.facts.given_name or each.file.stem,
+            class_name=each.facts.name,
+            file=str(each.file),
+            line=each.facts.line,
+            description=description,
+            config_class=each.facts.config_class or self._inherited_config(each, frozenset()),
+            needs_port=needs_port,
+        )
+
+    def _kind(self, each: _Class, seen: frozenset[tuple[Path, str]]) -> str:
+        """Which of the two base classes it comes from, if any, however far up."""
+        key = (each.file, each.facts.name)
+        if key in seen:
+            return ""
+        for base in each.facts.bases:
+            if kind := self._kind_of_name(each.file, base):
+                return kind
+            parent = self._parent(each.file, base)
+            if parent and (kind := self._kind(self._classes[parent], seen | {key})):
+                return kind
+        return ""
+
+    def _kind_of_name(self, file: Path, dotted: str, depth: int = 0) -> str:
+        if dotted in _OURS:
+            return "sparring"
+        if dotted in _ATROPOS:
+            return "atropos"
+        if "." not in dotted:
+            stars = self._facts[file].star_imports
+            if dotted == "Environment" and "sparring" in stars:
+                return "sparring"
+            if dotted == "BaseEnv" and any(f"{each}.BaseEnv" in _ATROPOS for each in stars):
+                return "atropos"
+            return ""
+        # A module of the project may hand the base class on.
+        if depth < 10 and (place := self._module_of(file, dotted)) is not None:
+            module, name = place
+            handed_on = self._facts[module].imports.get(name)
+            if handed_on is not None:
+                return self._kind_of_name(module, handed_on, depth + 1)
+        return ""
+
+    def _parent(self, file: Path, dotted: str, depth: int = 0) -> tuple[Path, str] | None:
+        """The class of this project that a base names, through imports that hand it on."""
+        if "." not in dotted:
+            if (file, dotted) in self._classes:
+                return (file, dotted)
+            for star in self._facts[file].star_imports:
+                found = self._module_of(file, f"{star}.{dotted}")
+                if found in self._classes:
+                    return found
+            return None
+        place = self._module_of(file, dotted)
+        if place is None or place in self._classes:
+            return place
+        module, name = place
+        handed_on = self._facts[module].imports.get(name)
+        if handed_on is None or depth > 10:
+            return None
+        return self._parent(module, handed_on, depth + 1)
+
+    def _module_of(self, file: Path, dotted: str) -> tuple[Path, str] | None:
+        """The file of this project that `package.module.Class` lies in, and the rest."""
+        module, _, name = dotted.rpartition(".")
+        level = len(module) - len(module.lstrip("."))
+        parts = [part for part in module.lstrip(".").split(".") if part]
+        if level:
+            up = file.parent
+            for _ in range(level - 1):
+                up = up.parent
+            starts = [up]
+        else:
+            starts = [file.parent, self._root, *file.parent.parents]
+        for start in starts:
+            place = start.joinpath(*parts)
+            for candidate in (place.with_suffix(".py") if parts else None, place / "__init__.py"):
+                if candidate is not None and candidate in self._facts:
+                    return candidate, name
+        return None
+
+    def _inherited_config(self, each: _Class, seen: frozenset[tuple[Path, str]]) -> str:
+        for base in each.facts.bases:
+            parent = self._parent(each.file, base)
+            if parent is None or parent in seen:
+                continue
+            above = self._classes[parent]
+            config = above.facts.config_class or self._inherited_config(above, seen | {parent})
+            if config:
+                return config
+        return ""
+
+
+def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:
+    by_name: dict[str, list[FoundEnvironment]] = {}
+    for each in found:
+        by_name.setdefault(each.name, []).append(each)
+    return [
+        SourceProblem(
+            file=each.file,
+            line=each.line,
+            message=f"{each.class_name} is called {name!r}, as "
+            + " and ".join(f"{o.class_name} ({o.file}:{o.line})" for o in same if o is not each)
+            + "; give it a `name` of its own",
+        )
+        for name, same in by_name.items()
+        if len(same) > 1
+        for each in same
+    ]
+
+
+def files_needed_by(
+    file: Path, root: Path, folders: Iterable[Path], cache: Path | None = None
+) -> list[Path]:
+    """What an environment is made of: its file and the files of the project behind it."""
+    return sorted(_Sources(root, _all_facts(folders, cache)).needed_by(file))

@@ -1,0 +1,158 @@
+"""What one Python file declares, by its syntax tree: classes, what they derive from, imports.
+
+Nothing of the file is run. What cannot be read is a problem with a line, not an exception.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import stat
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from sparring.contracts.specs import Frozen
+
+_LARGEST = 2_000_000
+
+
+class ClassFacts(Frozen):
+    """One class. `bases` are dotted names as imports resolve them; a name without a dot is
+    one of this file."""
+
+    name: str
+    line: int
+    bases: tuple[str, ...]
+    description: str = ""
+    given_name: str = ""
+    config_class: str = ""
+
+
+class FileFacts(Frozen):
+    """One file. `imports` maps names of this file to dotted names elsewhere."""
+
+    classes: tuple[ClassFacts, ...] = ()
+    imports: dict[str, str] = Field(default_factory=dict)
+    star_imports: tuple[str, ...] = ()
+    problem: str = ""
+    problem_line: int = 0
+
+
+def read_facts(path: Path) -> FileFacts:
+    """The facts of a file, whatever is in it."""
+    try:
+        told = path.stat()
+        if not stat.S_ISREG(told.st_mode):
+            return FileFacts(problem="is not a plain file")
+        if told.st_size > _LARGEST:
+            return FileFacts(problem=f"is larger than {_LARGEST:,} bytes")
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        return FileFacts(problem=f"does not parse: {error.msg}", problem_line=error.lineno or 0)
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return FileFacts(problem=f"cannot be read: {error or type(error).__name__}")
+    return _facts(tree)
+
+
+def _facts(tree: ast.Module) -> FileFacts:
+    imports: dict[str, str] = {}
+    stars: list[str] = []
+    classes: list[ast.ClassDef] = []
+    for node in _top_level(tree.body):
+        if isinstance(node, ast.ClassDef):
+            classes.append(node)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                # `import a.b` binds `a`; `import a.b as c` binds `c` to all of it.
+                bound = alias.asname or alias.name.partition(".")[0]
+                imports[bound] = alias.name if alias.asname else bound
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                if alias.name == "*":
+                    stars.append(module)
+                else:
+                    joint = "" if module.endswith(".") else "."
+                    imports[alias.asname or alias.name] = f"{module}{joint}{alias.name}"
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
+            # `Base = sparring.Environment`
+            for target in node.targets:
+                if isinstance(target, ast.Name) and (dotted := _dotted(node.value)):
+                    imports.setdefault(target.id, _resolved(dotted, imports))
+    return FileFacts(
+        classes=tuple(_class_facts(each, imports) for each in classes),
+        imports=imports,
+        star_imports=tuple(stars),
+    )
+
+
+def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Statements of the module, also those under `if` and `try`."""
+    found: list[ast.stmt] = []
+    for node in body:
+        found.append(node)
+        for part in ("body", "orelse", "handlers", "finalbody"):
+            if isinstance(node, ast.If | ast.Try | ast.With):
+                for inner in getattr(node, part, []):
+                    nested = inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
+                    found += _top_level(nested)
+    return found
+
+
+def _class_facts(node: ast.ClassDef, imports: dict[str, str]) -> ClassFacts:
+    bases = [
+        _dotted(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases
+    ]
+    document = ast.get_docstring(node) or ""
+    return ClassFacts(
+        name=node.name,
+        line=node.lineno,
+        bases=tuple(_resolved(base, imports) for base in bases if base),
+        description=inspect.cleandoc(document).partition("\n\n")[0].replace("\n", " "),
+        given_name=_given_name(node),
+        config_class=_config_class(node),
+    )
+
+
+def _given_name(node: ast.ClassDef) -> str:
+    for statement in node.body:
+        value: Any = None
+        if isinstance(statement, ast.Assign):
+            names = [each.id for each in statement.targets if isinstance(each, ast.Name)]
+            value = statement.value if "name" in names else None
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            value = statement.value if statement.target.id == "name" else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return value.value
+    return ""
+
+
+def _config_class(node: ast.ClassDef) -> str:
+    """A nested `Config`, or what `Config` or Atropos's `env_config_cls` is set to."""
+    for statement in node.body:
+        if isinstance(statement, ast.ClassDef) and statement.name == "Config":
+            return f"{node.name}.Config"
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = {each.id for each in targets if isinstance(each, ast.Name)}
+            if names & {"Config", "env_config_cls"} and statement.value is not None:
+                return _dotted(statement.value)
+    return ""
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` as text; empty for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([node.id, *reversed(parts)])
+
+
+def _resolved(dotted: str, imports: dict[str, str]) -> str:
+    first, dot, rest = dotted.partition(".")
+    return f"{imports[first]}{dot}{rest}" if first in imports else dotted

@@ -1,0 +1,126 @@
+"""The command line that contains a program.
+
+As root, bubblewrap makes the namespaces and the program runs as a user that exists nowhere
+else, without capabilities. As an ordinary user it runs in a user namespace that can make no
+further ones. Either way: no network, no host files but a read-only runtime, no environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparring.sandbox.limits import SandboxLimits
+
+INSIDE = "/workspace"
+_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "share")
+_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_INSIDE_USER = 1000
+
+
+def confined(
+    command: Sequence[str],
+    *,
+    workspace: Path | None,
+    limits: SandboxLimits | None = None,
+    user: int | None = None,
+    filter_fd: int | None = None,
+    info_fd: int | None = None,
+) -> list[str]:
+    """`command` in a sandbox. `user` is whom it runs as, where root may choose."""
+    bounds = limits or SandboxLimits()
+    words = ["bwrap", "--die-with-parent", "--new-session", "--clearenv"]
+    words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    words += ["--unshare-cgroup-try", "--hostname", "sandbox"]
+    is_root = os.geteuid() == 0
+    if not is_root:
+        inside = str(_INSIDE_USER)
+        words += ["--unshare-user", "--disable-userns", "--uid", inside, "--gid", inside]
+    words += _runtime()
+    scratch = ["--perms", "1777", "--size", str(bounds.scratch_bytes), "--tmpfs"]
+    words += ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    words += [*scratch, "/tmp"]  # noqa: S108
+    if workspace is not None:
+        words += ["--bind", str(workspace), INSIDE, "--chdir", INSIDE]
+    for name, value in (("PATH", _path()), ("HOME", INSIDE), ("LANG", "C.UTF-8")):
+        words += ["--setenv", name, value]
+    words += ["--remount-ro", "/"]
+    if filter_fd is not None:
+        words += ["--seccomp", str(filter_fd)]
+    if info_fd is not None:
+        words += ["--info-fd", str(info_fd)]
+    words.append("--")
+    if is_root:
+        outside = str(user if user is not None else a_user(0))
+        words += ["setpriv", "--reuid", outside, "--regid", outside, "--clear-groups"]
+        words += ["--inh-caps=-all", "--bounding-set=-all", "--"]
+    return [*words, *limited(command, bounds)]
+
+
+def limited(command: Sequence[str], bounds: SandboxLimits) -> list[str]:
+    """`command` under limits that it cannot raise again."""
+    return [
+        "prlimit",
+        f"--cpu={bounds.cpu_seconds}",
+        f"--as={bounds.memory_bytes}",
+        f"--nproc={bounds.processes}",
+        f"--fsize={bounds.file_bytes}",
+        f"--nofile={bounds.open_files}",
+        "--core=0",
+        "--memlock=65536",
+        "--",
+        *command,
+    ]
+
+
+def a_user(number: int) -> int:
+    """A user id that nobody has, for the sandbox of that number in this process."""
+    try:
+        mapped = Path("/proc/self/uid_map").read_text().split()
+    except OSError:
+        mapped = []
+    most = int(mapped[2]) if len(mapped) >= 3 else 65536
+    if most >= 2_000_000_000:
+        return 1_500_000_000 + (os.getpid() % 65536) * 4096 + number % 4096
+    return most - 2 - (os.getpid() * 31 + number) % max(most // 4, 1)
+
+
+def python() -> str:
+    """The interpreter for code in the sandbox: the one that runs us, without our packages."""
+    own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    return str(own) if own.exists() else "python3"
+
+
+@functools.cache
+def _runtime() -> tuple[str, ...]:
+    """Read-only binds of what programs need to run. Folders on the way are made open to all:
+    bubblewrap would make them for its own user only."""
+    prefix = Path(sys.base_prefix)
+    on_the_way = {Path("/usr"), Path("/etc"), prefix, *prefix.parents} - {Path("/")}
+    words = [
+        word for folder in sorted(on_the_way) for word in ("--perms", "0755", "--dir", str(folder))
+    ]
+    for name in _SYSTEM:
+        if Path("/usr", name).is_dir() and not Path("/usr", name).is_symlink():
+            words += ["--ro-bind", f"/usr/{name}", f"/usr/{name}"]
+    for name in _LINKS:
+        place = Path("/", name)
+        if place.is_symlink():
+            words += ["--symlink", str(place.readlink()), f"/{name}"]
+        elif place.is_dir():
+            words += ["--ro-bind", f"/{name}", f"/{name}"]
+    for file in ("/etc/alternatives", "/etc/ld.so.cache"):
+        words += ["--ro-bind-try", file, file]
+    if prefix != Path("/usr"):
+        for name in ("bin", "lib"):
+            words += ["--ro-bind-try", str(prefix / name), str(prefix / name)]
+    return tuple(words)
+
+
+def _path() -> str:
+    return os.pathsep.join(
+        dict.fromkeys((str(Path(sys.base_prefix) / "bin"), "/usr/bin", "/bin")).keys()
+    )

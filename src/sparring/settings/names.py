@@ -1,0 +1,38 @@
+"""Dotted names for values in tables: `lora.r` is `r` in the table `lora`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is not a table, by its dotted name; an empty table is a value."""
+    for name, value in table.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{dotted}.")
+        else:
+            yield dotted, value
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables that dotted names stand for."""
+    tables: dict[str, Any] = {}
+    for dotted, value in values.items():
+        *path, last = dotted.split(".")
+        place = tables
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return tables
+
+
+def covers(name: str, other: str) -> bool:
+    """Whether a word on `name` is a word on `other`: the same, or a table that holds it."""
+    return name == other or other.startswith(f"{name}.")
+
+
+def touches(name: str, other: str) -> bool:
+    """Whether setting one changes the other."""
+    return covers(name, other) or covers(other, name)

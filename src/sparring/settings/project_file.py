@@ -1,0 +1,210 @@
+"""What a project file says: where to look, settings, locks, budget. Nothing else is accepted."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.specs import Frozen
+from sparring.settings.document import Document
+from sparring.settings.fields import known_names, refuse_unknown
+from sparring.settings.locks import UNSET, Lock
+from sparring.settings.resolving import Layer
+
+_TABLES = ("project", "settings", "eval", "environment", "lock", "budget", "operators")
+
+
+class ProjectTable(Frozen):
+    look_in: tuple[str, ...] = Field(default=(".",), description="folders with environments")
+    runs: str = Field(default="runs", description="folder that holds the runs")
+
+
+class Budget(Frozen):
+    """What a project may spend, on one run or at once."""
+
+    steps: int | None = Field(default=None, ge=1, description="optimizer steps of one run")
+    rollouts: int | None = Field(default=None, ge=1, description="rollouts of one run")
+    hours: float | None = Field(default=None, gt=0, description="hours of one run")
+    runs_at_once: int | None = Field(default=None, ge=1, description="runs at the same time")
+
+
+class LockTable(Frozen):
+    field: str = Field(min_length=1)
+    value: Any = None
+    author: str = ""
+    reason: str = ""
+    environment: str = ""
+
+
+class OperatorsTable(Frozen):
+    may_set: tuple[str, ...] = Field(
+        default=(), description="fields that the default locks leave to operators"
+    )
+
+
+class EnvironmentTable(Frozen):
+    settings: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] = Field(default_factory=dict)
+    eval: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """A project file, checked as far as it can be without an environment."""
+
+    document: Document
+    project: ProjectTable = field(default_factory=ProjectTable)
+    budget: Budget = field(default_factory=Budget)
+    operators: OperatorsTable = field(default_factory=OperatorsTable)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    eval: Mapping[str, Any] = field(default_factory=dict)
+    environments: Mapping[str, EnvironmentTable] = field(default_factory=dict)
+    locks: tuple[LockTable, ...] = ()
+
+    def layers(self, environment: str, kind: str) -> list[Layer]:
+        """For every environment, then for this one; for an evaluation, what holds for those
+        goes last."""
+        parts = [("settings", self.settings)]
+        own = self.environments.get(environment, EnvironmentTable())
+        table = f"environment.{environment}"
+        parts += [(f"{table}.settings", own.settings)]
+        if kind == "eval":
+            parts = [(name, _playable(values)) for name, values in parts]
+            parts += [("eval", self.eval), (f"{table}.eval", own.eval)]
+        layers = [self._layer(name, values) for name, values in parts]
+        if own.config:
+            places = {
+                f"config.{name}": place
+                for name, place in self.document.places_below(f"{table}.config").items()
+            }
+            config = {"config": own.config}
+            layers.append(Layer(self.document.name, config, places, is_written=True))
+        return layers
+
+    def locks_for(self, environment: str) -> tuple[Lock, ...]:
+        return tuple(
+            Lock(
+                field=each.field,
+                source=self.document.place_of(f"lock.{number}.field"),
+                value=each.value if "value" in each.model_fields_set else UNSET,
+                author=each.author,
+                reason=each.reason,
+            )
+            for number, each in enumerate(self.locks)
+            if each.environment in ("", environment)
+        )
+
+    def _layer(self, table: str, values: Mapping[str, Any]) -> Layer:
+        places = self.document.places_below(table)
+        return Layer(self.document.name, values, places, is_written=True)
+
+
+def read_project_file(document: Document) -> ProjectFile:
+    """Check a document; an error names the field, its line, and the nearest valid name."""
+    tables = document.tables
+    for name in tables:
+        if name not in _TABLES:
+            near = difflib.get_close_matches(name, _TABLES, 1)
+            hint = f"did you mean [{near[0]}]?" if near else f"there are {', '.join(_TABLES)}"
+            raise InvalidInput(f"{document.place_of(name)}: {name}: there is no such table; {hint}")
+    _refuse_dotted_keys(tables, "", document)
+    environments = _table(document, "environment")
+    locks = tables.get("lock", [])
+    if not isinstance(locks, list):
+        raise InvalidInput(
+            f"{document.place_of('lock')}: lock: write each lock as [[lock]] with field, value, "
+            "author and reason"
+        )
+    read = ProjectFile(
+        document=document,
+        project=_model(document, "project", ProjectTable, _table(document, "project")),
+        budget=_model(document, "budget", Budget, _table(document, "budget")),
+        operators=_model(document, "operators", OperatorsTable, _table(document, "operators")),
+        settings=_table(document, "settings"),
+        eval=_table(document, "eval"),
+        environments={
+            name: _model(document, f"environment.{name}", EnvironmentTable, values)
+            for name, values in environments.items()
+        },
+        locks=tuple(
+            _model(document, f"lock.{number}", LockTable, values)
+            for number, values in enumerate(locks)
+        ),
+    )
+    _refuse_unknown_settings(read)
+    return read
+
+
+def _refuse_unknown_settings(read: ProjectFile) -> None:
+    tables = [("settings", read.settings, "train"), ("eval", read.eval, "eval")]
+    for name, own in read.environments.items():
+        tables.append((f"environment.{name}.settings", own.settings, "train"))
+        tables.append((f"environment.{name}.eval", own.eval, "eval"))
+    for table, values, kind in tables:
+        known = [name for name in known_names(kind) if name != "config"]  # type: ignore[arg-type]
+        for name in values:
+            place = read.document.place_of(f"{table}.{name}")
+            if name == "config":
+                raise InvalidInput(
+                    f"{place}: config belongs to one environment: write [environment.NAME.config]"
+                )
+            refuse_unknown([name], place, known)
+    known = known_names("train")
+    for number, lock in enumerate(read.locks):
+        place = read.document.place_of(f"lock.{number}.field")
+        refuse_unknown([lock.field.partition(".")[0]], place, known)
+    for name in read.operators.may_set:
+        place = read.document.place_of("operators.may_set")
+        refuse_unknown([name.partition(".")[0]], place, known)
+
+
+def _table(document: Document, name: str) -> dict[str, Any]:
+    value = document.tables.get(name, {})
+    if not isinstance(value, dict):
+        raise InvalidInput(
+            f"{document.place_of(name)}: {name} must be a table, not {str(value)[:80]!r}"
+        )
+    return value
+
+
+def _model(document: Document, table: str, kind: type[Any], values: Any) -> Any:
+    if not isinstance(values, dict):
+        raise InvalidInput(
+            f"{document.place_of(table)}: {table} must be a table, not {str(values)[:80]!r}"
+        )
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        place = document.place_of(f"{table}.{name}")
+        if problem["type"] == "extra_forbidden":
+            known = list(kind.model_fields)
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise InvalidInput(f"{place}: {table}.{name}: no such field; {hint}") from error
+        raise InvalidInput(f"{place}: {table}.{name}: {problem['msg']}") from error
+
+
+def _refuse_dotted_keys(table: Mapping[str, Any], prefix: str, document: Document) -> None:
+    for name, value in table.items():
+        if not re.fullmatch(r"[^.\s][^.]*", name):
+            raise InvalidInput(
+                f"{document.place_of(prefix.rstrip('.'))}: {name!r} cannot be a name: it is empty, "
+                "or has a dot in it"
+            )
+        if isinstance(value, Mapping):
+            _refuse_dotted_keys(value, f"{prefix}{name}.", document)
+
+
+def _playable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What an evaluation takes over from the settings of training: how rollouts are played,
+    but not how many there are of a case."""
+    known = set(known_names("eval")) - {"num_generations", "seed"}
+    return {name: value for name, value in values.items() if name in known}

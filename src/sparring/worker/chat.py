@@ -1,0 +1,156 @@
+"""`python -m sparring.worker.chat SPEC`: talk to an agent in the terminal, tool calls shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from agents import Agent, ItemHelpers, MaxTurnsExceeded, Runner
+from agents.items import MessageOutputItem, ToolCallItem, ToolCallOutputItem
+from rich.console import Console
+from rich.text import Text
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import SparringError
+from sparring.contracts.policies import Sampling, TokenPolicy
+from sparring.contracts.specs import PlaySettings, PolicySpec
+from sparring.environments.environment import Parts, read_parts
+from sparring.player.policy_model import PolicyModel
+from sparring.player.sdk_model import common_run_config
+from sparring.player.worlds import end_world, world_tools
+from sparring.policies.loading import load_policy
+from sparring.run_folder import RunFolder
+from sparring.sandbox import places
+from sparring.worker.opening import opened
+
+_QUIT = ("/quit", "/exit", "/q")
+_HELP = "type a message; /new starts over, /quit ends"
+
+
+class Conversation:
+    """One agent, one world, and what has been said."""
+
+    def __init__(self, parts: Parts, policy: TokenPolicy, play: PlaySettings) -> None:
+        self._parts = parts
+        self._play = play
+        sampling = Sampling(play.temperature, play.max_completion_length)
+        self._model = PolicyModel(policy, sampling)
+        self._world: Any = None
+        self._agent: Agent[Any] = parts.agent
+        self._said: list[Any] = []
+
+    async def begin(self) -> int:
+        """Start over, in a fresh world; returns how many turns of worked examples go before."""
+        await end_world(self._world)
+        case = next(iter(self._parts.suite.cases(Split.TRAINING, 1)))
+        self._world = self._parts.world(case) if self._parts.world else None
+        tools = [*self._parts.agent.tools, *world_tools(self._world)]
+        self._agent = self._parts.agent.clone(model=self._model, tools=tools)
+        self._said = _examples_before(case)
+        return len(self._said)
+
+    async def say(self, text: str) -> list[Any]:
+        """The new items: calls, their results, and the answer."""
+        result = await Runner.run(
+            self._agent,
+            [*self._said, {"role": "user", "content": text}],
+            context=self._world,
+            max_turns=self._play.tool_rounds + 1,
+            run_config=common_run_config(),
+        )
+        self._said = list(result.to_input_list())
+        return list(result.new_items)
+
+    async def end(self) -> None:
+        await end_world(self._world)
+
+
+def _examples_before(case: Case) -> list[Any]:
+    """A case's turns before its last question: worked examples, which a small model needs."""
+    if isinstance(case.input, str):
+        return []
+    asked = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
+    return list(case.input[: asked[-1]]) if asked else []
+
+
+async def talk(conversation: Conversation, console: Console) -> None:
+    examples = await conversation.begin()
+    before = f" ({examples} turns of worked examples go before)" if examples else ""
+    console.print(Text(f"{_HELP}{before}", style="dim"))
+    while True:
+        try:
+            text = (await asyncio.to_thread(_asked, console)).strip()
+        except (EOFError, KeyboardInterrupt):
+            break
+        if text in _QUIT:
+            break
+        if text == "/new":
+            await conversation.begin()
+            continue
+        if text:
+            await _answer(conversation, text, console)
+    await conversation.end()
+
+
+async def _answer(conversation: Conversation, text: str, console: Console) -> None:
+    try:
+        for item in await conversation.say(text):
+            _show(item, console)
+    except MaxTurnsExceeded:
+        console.print(Text("(no answer within its tool rounds)", style="yellow"))
+    except SparringError as error:
+        console.print(Text(f"({error})", style="yellow"))
+
+
+def _show(item: Any, console: Console) -> None:
+    if isinstance(item, ToolCallItem):
+        called = item.raw_item
+        name, arguments = getattr(called, "name", "?"), getattr(called, "arguments", "")
+        console.print(Text(f"  → {name}({arguments})", style="magenta"))
+    elif isinstance(item, ToolCallOutputItem):
+        console.print(Text(f"  {item.output}", style="cyan"))
+    elif isinstance(item, MessageOutputItem):
+        console.print(Text(ItemHelpers.text_message_output(item), style="green"))
+
+
+def _asked(console: Console) -> str:
+    if sys.stdin.isatty():
+        return console.input("[bold]you[/bold] ")
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
+
+
+def main(asked: dict[str, Any]) -> int:
+    console = Console()
+    play = PlaySettings.model_validate(asked["play"])
+    with tempfile.TemporaryDirectory() as place:
+        folder = RunFolder(Path(place) / "chat")
+        folder.path.mkdir()
+        try:
+            with opened(
+                folder, asked["target"], asked["config"], is_unsandboxed=play.unsandboxed
+            ) as environment:
+                parts = read_parts(environment)
+                with console.status("loading the model…"):
+                    spec = PolicySpec.model_validate(asked["policy"])
+                    policy = load_policy(spec, parts.agent.model, environment.family)
+                if not isinstance(policy, TokenPolicy):
+                    raise SparringError("chat talks to weights in this process: leave out servers")
+                console.print(Text.assemble((policy.name, "bold"), f" as {parts.agent.name}"))
+                asyncio.run(talk(Conversation(parts, policy, play), console))
+        except SparringError as error:
+            print(f"sparring: {error}", file=sys.stderr)
+            return error.exit_code
+        finally:
+            places.remove_all()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,71 @@
+"""Opening an environment for a run: its file loaded, its sandbox there, its services up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput, ServiceFailed
+from sparring.environments import Environment, load_environment
+from sparring.environments.services import running
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json, write_json
+from sparring.sandbox import probe
+from sparring.worker.holding import report_event
+
+_WAIT_FOR_RANK_0_SECONDS = 600.0
+
+
+@contextmanager
+def opened(
+    folder: RunFolder,
+    target: str,
+    config: Mapping[str, Any],
+    *,
+    is_unsandboxed: bool,
+    rank: int = 0,
+    has_one_host: bool = True,
+) -> Iterator[Environment]:
+    """The environment behind `target`, ready to be asked for its parts.
+
+    Rank 0 starts the services, and the other ranks are told where they are.
+    """
+    environment = load_environment(target, config)
+    if environment.needs_sandbox and not is_unsandboxed:
+        probe().require()
+    environment.is_unsandboxed = is_unsandboxed
+    if environment.needs_sandbox and is_unsandboxed and rank == 0:
+        message = "code that the model wrote runs without a sandbox (unsandboxed=true)"
+        report_event(folder, "warning", message=message)
+    if not environment.services:
+        yield environment
+        return
+    if not has_one_host:
+        raise InvalidInput(
+            "services of an environment run on the host of its first process, where the others "
+            "cannot reach them; train on one host, or start the services yourself"
+        )
+    attempt = folder.attempts()
+    if rank != 0:
+        environment.learn_addresses(_told_by_rank_0(folder, attempt))
+        yield environment
+        return
+    place = Path(target.rpartition(":")[0] or target).resolve().parent
+    with running(environment.services, lambda name: folder.log(attempt, name), place) as addresses:
+        write_json(folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
+        environment.learn_addresses(addresses)
+        yield environment
+
+
+def _told_by_rank_0(folder: RunFolder, attempt: int) -> dict[str, str]:
+    deadline = time.monotonic() + _WAIT_FOR_RANK_0_SECONDS
+    while time.monotonic() < deadline:
+        if folder.services.is_file():
+            told = read_json(folder.services)
+            if told["attempt"] == attempt:
+                return dict(told["addresses"])
+        time.sleep(0.1)
+    raise ServiceFailed("the first process of the run has not started the services")
