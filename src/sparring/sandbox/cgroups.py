@@ -1,7 +1,8 @@
-"""Control groups, where this process may make some: a hard limit on a whole sandbox.
+"""Control groups, where this process may make some: a hard limit on a whole sandbox's memory.
 
 Version 2 as most systems have it, where the subtree is delegated to us or we are root, and
-version 1 as older ones do.
+version 1 as older ones do. Processes are limited otherwise: each sandbox has a user, or a user
+namespace, of its own, for which the kernel counts them.
 """
 
 from __future__ import annotations
@@ -12,89 +13,98 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.sandbox.limits import SandboxLimits
 
 _MOUNT = Path("/sys/fs/cgroup")
-_CONTROLLERS = ("memory", "pids", "cpu")
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One sandbox's groups: one folder in version 2, one for each controller in version 1."""
+    """One call's group."""
 
-    folders: tuple[Path, ...]
+    folder: Path
     version: int
 
-    def procs(self) -> list[str]:
-        """Files that a process joins by writing its id."""
-        return [str(folder / "cgroup.procs") for folder in self.folders]
+    @contextmanager
+    def spawning(self) -> Iterator[None]:
+        """What this thread starts meanwhile is born in the group.
+
+        In version 1 a thread may go there and back for next to nothing. Moving another process
+        waits for all processors to take note, 5 ms and more, each time; version 2 has no other
+        way from here, see `take`.
+        """
+        if self.version == 2:
+            yield
+            return
+        (self.folder / "tasks").write_text("0")
+        try:
+            yield
+        finally:
+            (_home() / "tasks").write_text("0")
+
+    def take(self, pid: int) -> None:
+        """Let a process join that has started nothing yet, where it was not born in the group."""
+        if self.version == 2:
+            (self.folder / "cgroup.procs").write_text(str(pid))
 
     def hit_memory(self) -> bool:
-        """Whether it ran into its memory limit."""
-        folder = self.folders[0]
+        """Whether something in it was ended for want of memory."""
+        name = "memory.events" if self.version == 2 else "memory.oom_control"
         with contextlib.suppress(OSError, ValueError):
-            if self.version == 1:
-                return int((folder / "memory.failcnt").read_text()) > 0
-            events = dict(
-                line.split() for line in (folder / "memory.events").read_text().splitlines()
-            )
-            return int(events.get("oom_kill", 0)) > 0
-        return False
-
-    def hit_processes(self) -> bool:
-        for folder in self.folders:
-            with contextlib.suppress(OSError, ValueError):
-                told = (folder / "pids.events").read_text().split()
-                return int(told[1]) > 0
+            told = (self.folder / name).read_text().splitlines()
+            return int(dict(line.split() for line in told).get("oom_kill", 0)) > 0
         return False
 
     def remove(self, seconds: float = 5.0) -> None:
         """Once nothing runs in it; a process that is just dying holds it for a moment."""
         deadline = time.monotonic() + seconds
-        for folder in self.folders:
-            while True:
-                try:
-                    folder.rmdir()
-                    break
-                except FileNotFoundError:
-                    break
-                except OSError:
-                    if time.monotonic() > deadline:
-                        break
-                    self._end(folder)
-                    time.sleep(0.002)
+        while True:
+            try:
+                self.folder.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.002)
 
-    def _end(self, folder: Path) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            for pid in (folder / "cgroup.procs").read_text().split():
-                os.kill(int(pid), 9)
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where groups of ours go."""
+
+    folder: Path
+    version: int
 
 
 def kind() -> str:
     """In words, what limits a sandbox as a whole; empty where nothing can."""
-    parents = _parents()
-    if not parents:
-        return ""
-    return f"cgroups version {1 if len(parents) > 1 else 2}"
+    place = _place()
+    return f"cgroups version {place.version}" if place else ""
 
 
 def make(limits: SandboxLimits) -> Group | None:
     """A group with these limits, or None where none can be made."""
-    parents = _parents()
-    if not parents:
+    place = _place()
+    if place is None:
         return None
-    name = f"sparring-{os.getpid()}-{next(_numbers)}"
-    version = 1 if len(parents) > 1 else 2
-    group = Group(tuple(parent / name for parent in parents), version)
+    folder = place.folder / f"sparring-{os.getpid()}-{next(_numbers)}"
+    group = Group(folder, place.version)
+    memory = str(limits.memory_bytes)
     try:
-        for folder in group.folders:
-            folder.mkdir()
-        for place, value in _settings(group, limits):
-            place.write_text(value)
+        folder.mkdir()
+        if place.version == 2:
+            (folder / "memory.max").write_text(memory)
+            _try_to_write(folder / "memory.swap.max", "0")
+            _try_to_write(folder / "memory.oom.group", "1")
+        else:
+            (folder / "memory.limit_in_bytes").write_text(memory)
+            _try_to_write(folder / "memory.memsw.limit_in_bytes", memory)
     except OSError:
         group.remove(0)
         return None
@@ -103,54 +113,45 @@ def make(limits: SandboxLimits) -> Group | None:
 
 def sweep() -> None:
     """Take away groups of processes that died before they could."""
-    for parent in _parents():
-        for left in parent.glob("sparring-*-*"):
-            with contextlib.suppress(ValueError, IndexError):
-                if not Path("/proc", str(int(left.name.split("-")[1]))).exists():
-                    Group((left,), 1).remove(0.1)
-
-
-def _settings(group: Group, limits: SandboxLimits) -> Iterator[tuple[Path, str]]:
-    # Room for bubblewrap, setpriv and prlimit themselves.
-    processes = str(limits.processes + 3)
-    memory = str(limits.memory_bytes)
-    if group.version == 2:
-        (folder,) = group.folders
-        yield folder / "memory.max", memory
-        yield folder / "pids.max", processes
-        for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
-            if (folder / name).exists():
-                yield folder / name, value
+    place = _place()
+    if place is None:
         return
-    memory_folder, pids_folder = group.folders[:2]
-    yield memory_folder / "memory.limit_in_bytes", memory
-    swap = memory_folder / "memory.memsw.limit_in_bytes"
-    if swap.exists():
-        yield swap, memory
-    yield pids_folder / "pids.max", processes
+    for left in place.folder.glob("sparring-*-*"):
+        pid = left.name.split("-")[1]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            Group(left, place.version).remove(0.1)
 
 
 @functools.cache
-def _parents() -> tuple[Path, ...]:
-    """Where groups of ours go, if we may make any that limit memory and processes."""
-    if not os.access(_MOUNT, os.R_OK):
-        return ()
-    found: tuple[Path, ...]
-    unified = _MOUNT / "cgroup.controllers"
-    if unified.exists():
+def _home() -> Path:
+    """Where this process was before, in version 1."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return _MOUNT / "memory" / path.lstrip("/")
+    return _MOUNT / "memory"
+
+
+def _try_to_write(file: Path, value: str) -> None:
+    """What not every kernel has."""
+    with contextlib.suppress(OSError):
+        file.write_text(value)
+
+
+@functools.cache
+def _place() -> _Place | None:
+    if (_MOUNT / "cgroup.controllers").exists():
         own = _own_unified()
-        found = (own,) if own is not None else ()
-    else:
-        found = tuple(_MOUNT / name for name in _CONTROLLERS[:2])
-    if not found or not all(os.access(each, os.W_OK) for each in found):
-        return ()
-    return found
+        return _Place(own, 2) if own is not None else None
+    memory = _MOUNT / "memory"
+    may = os.access(memory, os.W_OK) and os.access(_home() / "tasks", os.W_OK)
+    return _Place(memory, 1) if may else None
 
 
 def _own_unified() -> Path | None:
-    """A folder under which the controllers are enabled, and which we may write to.
+    """A folder under which memory can be limited, and which we may write to.
 
-    A group with processes cannot hand controllers on to its children, so it is the nearest one
+    A group with processes cannot hand a controller on to its children, so it is the nearest one
     above ours that already does.
     """
     try:
@@ -166,6 +167,6 @@ def _own_unified() -> Path | None:
             return None
         with contextlib.suppress(OSError):
             enabled = (folder / "cgroup.subtree_control").read_text().split()
-            if {"memory", "pids"} <= set(enabled) and os.access(folder, os.W_OK):
+            if "memory" in enabled and os.access(folder, os.W_OK):
                 return folder
     return None

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from sparring.contracts.errors import MachineryFailure
 from sparring.sandbox import cgroups, files, places
-from sparring.sandbox.command import a_user, confined, limited
+from sparring.sandbox.command import a_user, confined
 from sparring.sandbox.limits import SandboxLimits
 from sparring.sandbox.support import probe
 from sparring.sandbox.syscalls import seccomp_filter
@@ -114,42 +115,55 @@ class Sandbox:
         self, command: Sequence[str], group: cgroups.Group | None, stdin: bytes
     ) -> Iterator[subprocess.Popen[bytes]]:
         """The process that stands for the sandbox; when this ends, all of them are gone."""
-        with contextlib.ExitStack() as stack:
-            told, info = os.pipe()
-            stack.callback(os.close, told)
+        if self._is_unsandboxed:
+            process = self._spawn(command, stdin, {})
+            set_limits(process.pid, self.limits)
             try:
-                process = self._spawn(command, group, info, stdin)
-            finally:
-                os.close(info)
-            child = None
-            try:
-                if not self._is_unsandboxed:
-                    child = _first_inside(told)
-                    if child is not None:
-                        stack.callback(os.close, child)
                 yield process
             finally:
-                self._end(process, child)
+                _end(process, with_its_group=True)
+            return
+        told, info = os.pipe()
+        block, release = os.pipe()
+        child: int | None = None
+        started: subprocess.Popen[bytes] | None = None
+        try:
+            try:
+                descriptors = {"info_fd": info, "block_fd": block, "filter_fd": _filter()}
+                with group.spawning() if group is not None else contextlib.nullcontext():
+                    started = self._spawn(command, stdin, descriptors)
+            finally:
+                os.close(info)
+                os.close(block)
+            pid = _first_inside(told)
+            if pid is not None:  # else it ended at once, and its output says why
+                child = os.pidfd_open(pid)
+                set_limits(pid, self.limits)
+                if group is not None:
+                    group.take(pid)
+            os.write(release, b"x")
+            yield started
+        finally:
+            os.close(told)
+            os.close(release)
+            if started is not None:
+                _end(started)
+            if child is not None:
+                _ended(child)
+                os.close(child)
 
     def _spawn(
-        self, command: Sequence[str], group: cgroups.Group | None, info: int, stdin: bytes
+        self, command: Sequence[str], stdin: bytes, descriptors: dict[str, int | None]
     ) -> subprocess.Popen[bytes]:
-        passed = [info]
-        if self._is_unsandboxed:
-            words = limited(command, self.limits)
-        else:
-            if (filter_fd := _filter_descriptor()) is not None:
-                passed.append(filter_fd)
+        words = list(command)
+        if not self._is_unsandboxed:
             words = confined(
                 command,
                 workspace=self.root,
                 limits=self.limits,
                 user=self._user,
-                filter_fd=filter_fd,
-                info_fd=info,
+                **descriptors,
             )
-        if group is not None:
-            words = [*_joining(group), *words]
         try:
             process = subprocess.Popen(
                 words,
@@ -158,12 +172,12 @@ class Sandbox:
                 stderr=subprocess.STDOUT,
                 env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
                 cwd=self.root if self._is_unsandboxed else "/",
-                pass_fds=passed,
+                pass_fds=[each for each in descriptors.values() if each is not None],
                 start_new_session=True,
             )
         finally:
-            for descriptor in passed[1:]:
-                os.close(descriptor)
+            if (filter_fd := descriptors.get("filter_fd")) is not None:
+                os.close(filter_fd)
         if stdin and process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(stdin)  # fits into the pipe: see Workspace
@@ -221,29 +235,41 @@ class Sandbox:
             or use.size + more > self.limits.disk_bytes
         )
 
-    def _end(self, process: subprocess.Popen[bytes], child: int | None) -> None:
-        """Nothing may be left, however the call ended."""
-        if process.poll() is None or self._is_unsandboxed:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-        if child is not None:
-            _ended(child)
+
+def set_limits(pid: int, limits: SandboxLimits) -> None:
+    """What a process, and all that it will start, can never raise again."""
+    for kind, value in (
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 65536),
+    ):
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, kind, (value, value))
+
+
+def _end(process: subprocess.Popen[bytes], *, with_its_group: bool = False) -> None:
+    """Nothing may be left, however the call ended."""
+    if process.poll() is None or with_its_group:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _first_inside(told: int) -> int | None:
-    """A descriptor of the sandbox's first process, whose end is the end of all of them."""
+    """The sandbox's first process, whose end is the end of all of them."""
     text = b""
-    while chunk := os.read(told, 4096):
+    while b"}" not in text and (chunk := os.read(told, 4096)):
         text += chunk
-        if b"}" in text:
-            break
-    with contextlib.suppress(ValueError, KeyError, ProcessLookupError):
-        return os.pidfd_open(int(json.loads(text)["child-pid"]))
+    with contextlib.suppress(ValueError, KeyError):
+        return int(json.loads(text)["child-pid"])
     return None
 
 
@@ -256,14 +282,8 @@ def _ended(child: int) -> None:
         raise MachineryFailure("a process of a sandbox does not die; see `ps -eo pid,stat,args`")
 
 
-def _joining(group: cgroups.Group) -> list[str]:
-    """A shell that enters the group before anything of the sandbox exists."""
-    enter = "; ".join(f'echo $$ > "${number}"' for number, _ in enumerate(group.procs(), 1))
-    shift = len(group.procs())
-    return ["/bin/sh", "-c", f'{enter}; shift {shift}; exec "$@"', "sh", *group.procs()]
-
-
-def _filter_descriptor() -> int | None:
+def _filter() -> int | None:
+    """The seccomp filter in a file without a name; whoever it is handed to reads it once."""
     program = seccomp_filter()
     if program is None:
         return None

@@ -27,7 +27,6 @@ _DENIED: dict[str, tuple[int, int | None]] = {
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
-    "chroot": (161, 51),
     "move_mount": (429, 429),
     "open_tree": (428, 428),
     "fsopen": (430, 430),
