@@ -104,7 +104,9 @@ class TrainSettings(PlaySettings):
     @field_validator("report_to", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
-        named = [value] if isinstance(value, str) else list(value or ())
+        named = [value] if isinstance(value, str) else value or ()
+        if not isinstance(named, list | tuple):
+            return named  # refused by its type
         return tuple(name for name in named if name != "none")
 
     @field_validator("warm_start", mode="before")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import AsyncIterator, Mapping
-from itertools import islice
 from typing import Any, cast
 
-import jsonschema
 from agents import (
     AgentOutputSchemaBase,
     FunctionTool,
@@ -29,6 +26,7 @@ from openai.types.responses.response_prompt_param import ResponsePromptParam
 
 from sparring.contracts.policies import Finish
 from sparring.contracts.rollouts import CallFailure, Ending
+from sparring.player.arguments import argument_problems
 from sparring.player.conversation import Item, to_items, to_messages
 from sparring.player.episode import Episode, EpisodeOver, Turn
 from sparring.player.tools import ToolStage
@@ -124,15 +122,12 @@ class EpisodeModel(Model):
             tool = self._tools_around(failure.call_id).get(failure.tool_name, {})
             schema = tool.get("parameters", {})
             arguments = self._episode.arguments_of(failure.call_id)
-            reason = _argument_problems(arguments, schema) or reason
+            reason = argument_problems(arguments, schema) or reason
         return f"{failure.tool_name} failed: {reason}"
 
     def _tools_around(self, call_id: str) -> dict[str, Mapping[str, Any]]:
         """The tools that the agent who made this call was offered."""
         return self._offered.get(self._episode.caller_of(call_id), {})
-
-
-_PROBLEM_LENGTH = 120
 
 
 def common_run_config() -> RunConfig:
@@ -175,13 +170,3 @@ def _schema(name: str, description: str, parameters: Mapping[str, Any]) -> dict[
         "type": "function",
         "function": {"name": name, "description": description, "parameters": parameters},
     }
-
-
-def _argument_problems(arguments: str, schema: Mapping[str, Any]) -> str:
-    """What is wrong with a call's arguments; the SDK keeps that to itself."""
-    problems = jsonschema.Draft202012Validator(schema).iter_errors(json.loads(arguments))
-    return "; ".join(
-        f"{problem.json_path.removeprefix('$.').removeprefix('$') or 'arguments'}: "
-        f"{problem.message[:_PROBLEM_LENGTH]}"
-        for problem in islice(problems, 3)
-    )

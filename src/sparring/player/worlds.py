@@ -14,10 +14,14 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from agents import FunctionTool, ModelBehaviorError
+from agents import FunctionTool
 from agents.function_schema import FuncSchema, function_schema
 from agents.tool_context import ToolContext
 from pydantic import ValidationError
+
+from sparring.contracts.rollouts import CallFailure
+from sparring.player.arguments import argument_problems
+from sparring.player.episode import EPISODE, EpisodeOver
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _DECLARED = "_sparring_tool"
@@ -94,16 +98,22 @@ def _without_self(method: Callable[..., Any]) -> Callable[..., Any]:
 def _bound(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
     method = getattr(world, name)
 
-    async def invoke(_: ToolContext[Any], arguments: str) -> Any:
+    async def invoke(context: ToolContext[Any], arguments: str) -> Any:
         try:
             given = schema.params_pydantic_model(**json.loads(arguments or "{}"))
         except (ValidationError, ValueError, TypeError) as error:
-            raise ModelBehaviorError(f"arguments of {name} do not fit: {error}") from error
+            told = argument_problems(arguments or "{}", schema.params_json_schema) or str(error)
+            return _refusal(context, name, told)
         args, kwargs = schema.to_call_args(given)
-        if inspect.iscoroutinefunction(method):
-            return await method(*args, **kwargs)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, partial(method, *args, **kwargs))
+        try:
+            if inspect.iscoroutinefunction(method):
+                return await method(*args, **kwargs)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(None, partial(method, *args, **kwargs))
+        except EpisodeOver:
+            raise
+        except Exception as error:  # as for any other tool: the model is told, and goes on
+            return _refusal(context, name, f"{type(error).__name__}: {error}")
 
     made = FunctionTool(
         name=name,
@@ -114,3 +124,10 @@ def _bound(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
     )
     setattr(made, _DECLARED, True)
     return made
+
+
+def _refusal(context: ToolContext[Any], name: str, reason: str) -> str:
+    """What the model reads when its call failed; in a rollout, it is noted as well."""
+    if (episode := EPISODE.get(None)) is not None:
+        episode.note_failure(context.tool_call_id, CallFailure.RAISED)
+    return f"{name} failed: {' '.join(reason.split())[:500]}"

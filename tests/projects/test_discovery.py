@@ -1,0 +1,228 @@
+"""Finding environments by reading source, whatever else is in it."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.errors import EnvironmentNotFound, InvalidInput
+from sparring.projects import find_project
+from sparring.projects.discovery import find_environments
+
+PLAIN = '''
+from sparring import Environment
+
+class Plain(Environment):
+    """A plain one.
+
+    With more to it."""
+'''
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+
+
+def names(folder: Path) -> dict[str, str]:
+    found = find_environments(folder, [folder])
+    return {each.name: each.class_name for each in found.environments}
+
+
+def test_the_name_is_the_classs_own_or_the_files(tmp_path):
+    write(tmp_path, plain=PLAIN, other=PLAIN.replace('"""A', 'name = "mine"\n    """A'))
+    assert names(tmp_path) == {"plain": "Plain", "mine": "Plain"}
+
+
+def test_description_line_and_config_class_are_read(tmp_path):
+    write(tmp_path, one="""
+        import sparring
+        class One(sparring.Environment):
+            '''Does
+            one thing.'''
+            class Config(sparring.Environment.Config):
+                pass
+    """)  # fmt: skip
+    (found,) = find_environments(tmp_path, [tmp_path]).environments
+    assert (found.description, found.line, found.config_class) == (
+        "Does one thing.", 3, "One.Config"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from sparring import Environment as Env\nclass E(Env): pass",
+        "import sparring as s\nclass E(s.Environment): pass",
+        "import sparring.environments\nclass E(sparring.environments.Environment): pass",
+        "from sparring.environments.environment import Environment\nclass E(Environment): pass",
+        "from sparring import *\nclass E(Environment): pass",
+        "import sparring\nBase = sparring.Environment\nclass E(Base): pass",
+        "try:\n    from sparring import Environment\nexcept ImportError:\n    pass\n"
+        "class E(Environment): pass",
+        "from sparring import Environment\nclass E(Environment[int]): pass",
+        "from sparring import Environment\nif True:\n    class E(Environment): pass",
+    ],
+)
+def test_every_way_to_name_the_base_class_is_understood(tmp_path, source):
+    write(tmp_path, e=source)
+    assert names(tmp_path) == {"e": "E"}
+
+
+def test_subclasses_are_followed_over_files_folders_and_reexports(tmp_path):
+    write(
+        tmp_path,
+        _bases="from sparring import Environment\nclass Base(Environment): pass",
+        package__inner="import sys\nfrom _bases import Base\nclass Middle(Base): pass",
+        leaf="from package import Handed\nclass Leaf(Handed):\n    '''A leaf.'''",
+        package__near="from . import inner\nclass Near(inner.Middle):\n    '''Near.'''",
+    )
+    (tmp_path / "package" / "__init__.py").write_text("from .inner import Middle as Handed")
+    assert names(tmp_path) == {"leaf": "Leaf", "near": "Near"}
+
+
+def test_files_and_classes_that_start_with_an_underscore_are_skipped(tmp_path):
+    write(tmp_path, _hidden=PLAIN, shown=PLAIN + "\nclass _Inner(Plain): '''No.'''\n")
+    assert names(tmp_path) == {"shown": "Plain"}
+
+
+def test_duplicates_are_reported_with_both_places(tmp_path):
+    write(tmp_path, a__plain=PLAIN, b__plain=PLAIN)
+    told = find_environments(tmp_path, [tmp_path])
+    assert len(told.environments) == 2
+    assert all("give it a `name` of its own" in each.message for each in told.problems)
+    assert {Path(each.file).parent.name for each in told.problems} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"def broken(:\n", "does not parse"),
+        (b"x = '\xff\xfe'\n", "does not parse"),
+        (b"x = 1\0\n", "null bytes"),
+        (b"(" * 5000, "does not parse"),
+        (b"-" * 100_000 + b"1", ""),
+        (b"x" * 3_000_000, "larger than"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_reported_and_hides_nothing(tmp_path, content, said):
+    (tmp_path / "bad.py").write_bytes(content)
+    write(tmp_path, plain=PLAIN)
+    told = find_environments(tmp_path, [tmp_path])
+    assert [each.name for each in told.environments] == ["plain"]
+    (problem,) = told.problems
+    assert said in problem.message
+    assert problem.file.endswith("bad.py")
+
+
+def test_classes_that_inherit_from_each_other_end(tmp_path):
+    write(tmp_path, a="from b import B\nclass A(B): pass", b="from a import A\nclass B(A): pass")
+    assert names(tmp_path) == {}
+
+
+def test_environments_of_atropos_are_listed_as_needing_a_port(tmp_path):
+    write(tmp_path, theirs="""
+        from atroposlib.envs.base import BaseEnv, BaseEnvConfig
+        class MathEnv(BaseEnv):
+            name = "math"
+            env_config_cls = BaseEnvConfig
+    """)  # fmt: skip
+    (found,) = find_environments(tmp_path, [tmp_path]).environments
+    assert found.needs_port
+    assert "porting_from_atropos" in found.description
+    assert found.config_class == "BaseEnvConfig"
+    with pytest.raises(InvalidInput, match=r"written for Atropos; docs/porting_from_atropos\.md"):
+        find_project(tmp_path).find("math")
+
+
+def test_virtual_environments_and_runs_are_not_looked_into(tmp_path):
+    write(tmp_path, venv__lib__x=PLAIN, runs__y=PLAIN, node_modules__z=PLAIN, here=PLAIN)
+    (tmp_path / "venv" / "pyvenv.cfg").write_text("")
+    assert names(tmp_path) == {"here": "Plain"}
+
+
+def test_an_installed_package_is_found_by_its_entry_point_without_importing_it(
+    tmp_path, monkeypatch
+):
+    package = tmp_path / "site" / "shipped"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "tasks.py").write_text(PLAIN)
+    info = tmp_path / "site" / "shipped-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shipped\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[sparring.environments]\nshipped = shipped.tasks:Plain\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    (tmp_path / "empty").mkdir()
+    (found,) = find_environments(tmp_path / "empty", [tmp_path / "empty"]).environments
+    assert (found.name, found.package, found.description) == ("shipped", "shipped", "A plain one.")
+    assert "shipped" not in sys.modules
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    cache = tmp_path / ".sparring" / "cache.json"
+    write(tmp_path, plain=PLAIN)
+    find_environments(tmp_path, [tmp_path], cache)
+    write(tmp_path, plain=PLAIN.replace("A plain one", "Another"))
+    (found,) = find_environments(tmp_path, [tmp_path], cache).environments
+    assert found.description == "Another."
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1, "files": {"x": 3}}'])
+def test_a_spoilt_cache_is_only_a_cache(tmp_path, content):
+    cache = tmp_path / "cache.json"
+    cache.write_text(content)
+    write(tmp_path, plain=PLAIN)
+    assert len(find_environments(tmp_path, [tmp_path], cache).environments) == 1
+
+
+def test_five_hundred_files_are_listed_quickly_and_none_is_run(tmp_path):
+    """One in ten is broken, and one in ten would write a file if it were run."""
+    written = tmp_path / "written"
+    evil = f"open({str(written)!r}, 'w').write('ran')\nprint('ran')\n"
+    for number in range(500):
+        body = PLAIN + "\n".join(f"x{n} = [n * {n} for n in range(10)]" for n in range(50))
+        if number % 10 == 0:
+            body = "def broken(:\n" + body
+        elif number % 10 == 1:
+            body = evil + body
+        write(tmp_path, **{f"part{number % 7}__env_{number}": body})
+    cache = tmp_path / ".sparring" / "cache.json"
+    started = time.perf_counter()
+    cold = find_environments(tmp_path, [tmp_path], cache)
+    cold_seconds = time.perf_counter() - started
+    started = time.perf_counter()
+    warm = find_environments(tmp_path, [tmp_path], cache)
+    warm_seconds = time.perf_counter() - started
+    assert len(cold.environments) == 450
+    assert len(cold.problems) == 50
+    assert warm == cold
+    assert not written.exists()
+    # Bars: 2 s and 0.3 s on a quiet machine (benchmarks/discovery.py); here it may be shared.
+    assert cold_seconds < 6
+    assert warm_seconds < 1.5
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(tmp_path):
+    write(tmp_path, calculator=PLAIN)
+    with pytest.raises(EnvironmentNotFound, match="did you mean calculator"):
+        find_project(tmp_path).find("calculater")
+    with pytest.raises(InvalidInput, match=r"there is no file nobody\.py"):
+        find_project(tmp_path).find("nobody.py:X")
+
+
+def test_two_of_one_name_are_told_apart_by_class(tmp_path):
+    write(tmp_path, both=PLAIN + PLAIN.replace("class Plain", "class Other"))
+    project = find_project(tmp_path)
+    with pytest.raises(EnvironmentNotFound, match="2 environments are called 'both'"):
+        project.find("both")
+    assert project.find("both:Other").class_name == "Other"
+    assert project.find(f"{tmp_path}/both.py:Other").class_name == "Other"

@@ -1,0 +1,60 @@
+"""Every attempt to get out is contained, whoever runs Sparring."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sparring.sandbox import probe
+from tests.sandbox.attacks import ATTACKS, run_all
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not probe().works, reason=probe().why_not),
+]
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = "12345"
+
+
+def refuse_escapes(told: dict) -> None:
+    escaped = [each for each in told["outcomes"] if not each["contained"]]
+    assert not escaped
+    assert told["contained"] == told["attempts"] == len(ATTACKS) >= 40
+    assert not told["connections"]
+    # Beside a harmless program before it; the machine is shared, so with room.
+    assert told["call_ms_after"] < 3 * told["call_ms_before"] + 20
+
+
+def test_all_attempts_are_contained_as_whoever_runs_this():
+    refuse_escapes(run_all())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_all_attempts_are_contained_as_an_ordinary_user(tmp_path_factory):
+    """With the system's Python: that of this environment may lie where others cannot go."""
+    place = Path("/tmp/sparring-attacks-as-a-user")
+    shutil.rmtree(place, ignore_errors=True)
+    package = place / "sparring"
+    (package / "contracts").mkdir(parents=True)
+    source = ROOT / "src" / "sparring"
+    shutil.copytree(source / "sandbox", package / "sandbox")
+    for name in ("__init__.py", "contracts/__init__.py", "contracts/errors.py"):
+        shutil.copy(source / name, package / name)
+    shutil.copy(ROOT / "tests" / "sandbox" / "attacks.py", place)
+    subprocess.run(["chmod", "-R", "a+rX", str(place)], check=True)
+    become = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]
+    done = subprocess.run(
+        [*become, "/usr/bin/python3", str(place / "attacks.py")],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=place, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    shutil.rmtree(place)
+    assert done.stdout, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["as"] == "an ordinary user"
+    refuse_escapes(told)

@@ -1,0 +1,179 @@
+"""The sandbox in ordinary use. What tries to get out of it is in attacks.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.errors import SandboxUnavailable
+from sparring.sandbox import Sandbox, SandboxLimits, probe, support
+from sparring.sandbox.command import python
+from sparring.sandbox.files import OutsideWorkspace
+from sparring.sandbox.looking import looking_only
+
+works = pytest.mark.skipif(not probe().works, reason=probe().why_not)
+
+
+@pytest.fixture
+def sandbox():
+    made = Sandbox(SandboxLimits(wall_seconds=5))
+    yield made
+    made.close()
+
+
+@works
+def test_what_one_call_writes_the_next_one_finds(sandbox):
+    assert sandbox.run(["/bin/sh", "-c", "echo hello > note"]).exit_code == 0
+    assert sandbox.run(["cat", "note"]).text == "hello\n"
+    assert sandbox.read("note") == b"hello\n"
+    assert sandbox.names() == ["note"]
+
+
+@works
+def test_files_go_in_and_come_out(sandbox):
+    sandbox.write("folder/in.txt", b"42")
+    done = sandbox.run([python(), "-"], b"print(int(open('folder/in.txt').read()) + 1)")
+    assert done.text == "43\n"
+    sandbox.run(["/bin/sh", "-c", "rm -r folder"])
+    assert sandbox.names() == []
+
+
+@works
+def test_a_program_may_change_what_was_written_for_it(sandbox):
+    sandbox.write("note", b"one\n")
+    assert sandbox.run(["/bin/sh", "-c", "echo two >> note"]).exit_code == 0
+    assert sandbox.read("note") == b"one\ntwo\n"
+
+
+@works
+def test_the_exit_code_and_both_outputs_come_back(sandbox):
+    done = sandbox.run(["/bin/sh", "-c", "echo out; echo err >&2; exit 7"])
+    assert done.exit_code == 7
+    assert set(done.text.split()) == {"out", "err"}
+
+
+@works
+def test_a_call_that_takes_too_long_is_ended_with_all_it_started():
+    sandbox = Sandbox(SandboxLimits(wall_seconds=0.5))
+    started = time.monotonic()
+    done = sandbox.run(["/bin/sh", "-c", "sleep 30 & sleep 30"])
+    assert done.stopped_by == "time"
+    assert time.monotonic() - started < 3
+    sandbox.close()
+
+
+@works
+def test_nothing_is_left_when_it_is_closed(sandbox):
+    sandbox.run(["/bin/sh", "-c", "mkdir -p a/b; touch a/b/c; chmod 000 a"])
+    sandbox.close()
+    assert not sandbox.root.exists()
+
+
+@works
+def test_a_forgotten_sandbox_takes_its_files_along():
+    sandbox = Sandbox()
+    root = sandbox.root
+    del sandbox
+    assert not root.exists()
+
+
+@works
+def test_a_killed_process_leaves_nothing_running_and_its_files_to_the_next(tmp_path):
+    program = """
+        import sys, time
+        from sparring.sandbox import Sandbox
+        sandbox = Sandbox()
+        print(sandbox.root, flush=True)
+        sandbox.run(["sleep", "4321"])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    root = Path(worker.stdout.readline().strip())
+    while not _running("sleep 4321"):
+        time.sleep(0.02)
+    worker.kill()
+    worker.wait()
+    deadline = time.monotonic() + 5
+    while _running("sleep 4321"):
+        assert time.monotonic() < deadline, "it outlived its worker"
+        time.sleep(0.02)
+    assert root.exists()
+    next_one = [sys.executable, "-c", "from sparring.sandbox import Sandbox; Sandbox().close()"]
+    subprocess.run(next_one, check=True)
+    assert not root.exists()
+
+
+def _running(command: str) -> bool:
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return any(line.strip() == command for line in found.stdout.splitlines())
+
+
+@works
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", ".", "x\0y", "a" * 2000])
+def test_a_name_that_is_no_file_of_the_workspace_is_refused(sandbox, name):
+    with pytest.raises(OutsideWorkspace):
+        sandbox.read(name)
+    with pytest.raises(OutsideWorkspace):
+        sandbox.write(name, b"")
+
+
+@works
+def test_a_workspace_that_is_full_takes_no_more(tmp_path):
+    sandbox = Sandbox(SandboxLimits(disk_bytes=1_000_000))
+    sandbox.write("a", bytes(900_000))
+    with pytest.raises(OSError, match="no room"):
+        sandbox.write("b", bytes(900_000))
+    sandbox.close()
+
+
+def test_without_a_sandbox_it_is_refused_with_the_fix(monkeypatch):
+    monkeypatch.setattr(support.shutil, "which", lambda _: None)
+    found = probe.__wrapped__()
+    assert not found.works
+    with pytest.raises(SandboxUnavailable, match=r"not installed.*bubblewrap.*unsandboxed=true"):
+        found.require()
+
+
+def test_a_system_that_forbids_namespaces_is_told_how_to_allow_them(monkeypatch, tmp_path):
+    refusing = tmp_path / "bwrap"
+    refusing.write_text(
+        "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n"
+    )
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(support, "confined", lambda *_, **__: ["bwrap"])
+    monkeypatch.setattr(support, "_is_set", lambda path, _: "apparmor" in path)
+    monkeypatch.setattr(support.subprocess, "run", _with_path(support.subprocess.run))
+    found = probe.__wrapped__()
+    assert "Permission denied" in found.why_not
+    assert "apparmor_restrict_unprivileged_userns=0" in found.fix
+
+
+def _with_path(run):
+    def with_path(command, **options):
+        return run(command, **{**options, "env": dict(os.environ)})
+
+    return with_path
+
+
+def test_unsandboxed_has_its_limits_all_the_same():
+    sandbox = Sandbox(SandboxLimits(wall_seconds=0.5), is_unsandboxed=True)
+    assert sandbox.run(["/bin/sh", "-c", "echo here > x; cat x"]).text == "here\n"
+    assert sandbox.run(["sleep", "30"]).stopped_by == "time"
+    sandbox.close()
+
+
+@works
+def test_looking_only_can_read_and_neither_write_nor_see_others(tmp_path):
+    (tmp_path / "x").write_text("seen")
+    program = f"cat {tmp_path}/x; touch {tmp_path}/y; ls /proc | grep -c '^[0-9]'"
+    done = subprocess.run(looking_only(["/bin/sh", "-c", program]), capture_output=True, text=True)
+    assert done.stdout.startswith("seen")
+    assert int(done.stdout.split()[-1].removeprefix("seen")) < 10
+    assert not (tmp_path / "y").exists()
