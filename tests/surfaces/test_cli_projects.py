@@ -1,0 +1,132 @@
+"""`sparring init`, `env`, `config`, `chat`, `doctor`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparring.sandbox import probe
+
+COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def sparring(*arguments: object, folder: Path, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("begun")
+    done = sparring("init", "my_agent", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_what_init_writes_passes_its_own_test(begun):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=begun,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+
+
+def test_what_init_writes_is_found_and_plays(begun):
+    listed = json.loads(sparring("env", "list", "--json", folder=begun).stdout)
+    assert [each["name"] for each in listed["environments"]] == ["my_agent"]
+    done = sparring("env", "test", "my_agent", folder=begun)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for shown in ("✓ loads", "✓ measures", "✓ judging an empty answer", "✓ model tiny"):
+        assert shown in done.stdout
+
+
+def test_init_writes_over_nothing(begun):
+    done = sparring("init", "my_agent", folder=begun)
+    assert done.returncode == 2
+    assert "is there already" in done.stderr
+    assert sparring("init", "My-Agent", folder=begun).returncode == 2
+
+
+def test_env_test_says_what_is_wrong_and_exits_with_100(tmp_path):
+    (tmp_path / "wrong.py").write_text(
+        "from agents import Agent\n"
+        "from sparring import Environment, Suite, measure, passed\n"
+        "@measure\n"
+        "def always(rollout): return passed('why not')\n"
+        "class Wrong(Environment):\n"
+        "    measures = (always,)\n"
+        "    def agent(self): return Agent(name='a')\n"
+        "    def suite(self): return Suite.from_records([{'input': str(n)} for n in range(400)])\n"
+    )
+    done = sparring("env", "test", "wrong", folder=tmp_path)
+    assert done.returncode == 100
+    assert "✗ an empty answer fails  it passes every measure" in done.stdout
+
+
+def test_config_show_tells_sources_and_locks(begun):
+    done = sparring("config", "show", "my_agent", "--set", "lora.r=4", "--json", folder=begun)
+    shown = {each["name"]: each for each in json.loads(done.stdout)["settings"]}
+    assert shown["lora.r"]["source"] == "the command"
+    assert shown["learning_rate"]["source"].startswith("sparring.toml:")
+    assert shown["tool_rounds"]["source"] == "MyAgent in my_agent.py"
+    assert shown["config.largest"]["source"] == "defaults"
+    table = sparring("config", "show", "my_agent", folder=begun).stdout
+    assert "sparring.toml:" in table
+    assert "defaults besides" in table
+
+
+def test_a_wrong_assignment_is_refused_with_the_nearest_name(begun):
+    done = sparring("train", "my_agent", "--set", "config.larges=9", folder=begun)
+    assert done.returncode == 2
+    assert "did you mean config.largest?" in done.stderr
+    assert not (begun / "runs").exists()
+
+
+def test_env_show_describes_fields(begun):
+    done = sparring("env", "show", "my_agent", folder=begun)
+    assert "largest" in done.stdout
+    assert "the largest factor" in done.stdout
+
+
+def test_chat_talks_to_the_agent_and_shows_its_tools(tiny_folder):
+    bell = EXAMPLES / "bell" / "bell.py"
+    said = "hello\n/new\nhello again\n/quit\n"
+    done = sparring(
+        "chat", bell, "--model", tiny_folder, "--set", "max_completion_length=16",
+        folder=EXAMPLES, input=said,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "as porter" in done.stdout
+    assert "/quit ends" in done.stdout
+
+
+def test_doctor_names_what_is_there_and_never_a_key(tmp_path):
+    keys = {**os.environ, "OPENAI_API_KEY": "a-secret-key", "HF_TOKEN_FILE": "/nowhere"}
+    done = sparring("doctor", "--json", folder=tmp_path, env=keys)
+    told = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
+    assert done.returncode == 0
+    assert "a-secret-key" not in done.stdout
+    assert told["OPENAI_API_KEY"]["found"] == "set"
+    assert "cannot be read" in told["HF_TOKEN"]["found"]
+    assert told["torch"]["standing"] == "ok"
+    assert "CPU" in told["devices"]["found"] or "CUDA" in told["devices"]["found"]
+    assert (told["sandbox"]["standing"] == "ok") == probe().works
+    shown = sparring("doctor", folder=tmp_path).stdout
+    assert "sandbox" in shown
+    assert "GB free" in shown
+
+
+def test_a_broken_project_file_names_the_line(tmp_path):
+    (tmp_path / "sparring.toml").write_text("[settings]\nlearning_rat = 1\n")
+    done = sparring("env", "list", folder=tmp_path)
+    assert done.returncode == 2
+    assert "sparring.toml:2: learning_rat" in done.stderr
