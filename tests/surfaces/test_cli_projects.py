@@ -130,3 +130,31 @@ def test_a_broken_project_file_names_the_line(tmp_path):
     done = sparring("env", "list", folder=tmp_path)
     assert done.returncode == 2
     assert "sparring.toml:2: learning_rat" in done.stderr
+
+
+def test_a_run_whose_service_never_comes_up_fails_with_its_last_lines(tmp_path, tiny_folder):
+    (tmp_path / "waits.py").write_text(
+        "import sys\n"
+        "from agents import Agent\n"
+        "from sparring import Environment, Service, Suite\n"
+        "class Waits(Environment):\n"
+        "    measures = ('length',)\n"
+        "    services = (Service('db', [sys.executable, '-c',\n"
+        "        'import time; print(\"no space on the disk\", flush=True); time.sleep(60)'],\n"
+        "        seconds=1),)\n"
+        "    def agent(self): return Agent(name=self.address('db'))\n"
+        "    def suite(self): return Suite.from_records([{'input': str(n)} for n in range(400)])\n"
+    )
+    done = sparring("eval", "waits", "--model", tiny_folder, folder=tmp_path)
+    assert done.returncode == 100
+    assert "service db was not ready within 1 s" in done.stderr
+    assert "no space on the disk" in done.stderr
+
+
+@pytest.mark.skipif(not probe().works, reason=probe().why_not)
+def test_running_without_a_sandbox_is_said_in_the_report(tmp_path, tiny_folder):
+    options = ["--model", tiny_folder, "--cases", "1", "--max-completion-length", "16"]
+    terminal = EXAMPLES / "terminal" / "terminal.py"
+    done = sparring("eval", terminal, *options, "--set", "unsandboxed=true", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "without a sandbox (unsandboxed=true)" in done.stdout

@@ -240,6 +240,7 @@ class Evaluation:
             temperature=self._work.play.temperature,
             seconds=round(seconds, 2),
             hung_tools=hung,
+            unsandboxed=self._work.play.unsandboxed,
         )
         attempt = self._folder.attempts()
         append_line(self._folder.metrics, {"attempt": attempt, "step": 0, **summary})

@@ -205,6 +205,7 @@ class Training:
             "planned_steps": self.built.plan.steps,
             "plan": str(self.built.plan),
             "seconds": round(seconds, 1),
+            "unsandboxed": self._work.settings.unsandboxed,
             "last": steps[-1] if steps else {},
             "validation": [
                 {

@@ -22,6 +22,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
         f"temperature {summary['temperature']:g}"
     )
     console.print(Text.assemble((printable(summary["policy"]), "bold"), told))
+    _show_unsandboxed(summary, console)
     console.print(_measures(summary))
     for name, measure in summary["measures"].items():
         if not measure["judged"]:
@@ -31,10 +32,17 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     console.print(Text(f"sparring rollout list {summary['run']}", style="dim"), soft_wrap=True)
 
 
+def _show_unsandboxed(summary: dict[str, Any], console: Console) -> None:
+    if summary.get("unsandboxed"):
+        told = "code that the model wrote ran without a sandbox (unsandboxed=true)"
+        console.print(Text(told, style="bold red"))
+
+
 def show_training(summary: dict[str, Any], console: Console) -> None:
     """What a training showed."""
     console.print()
     console.print(Text.assemble((printable(summary["model"]), "bold"), f": {summary['plan']}"))
+    _show_unsandboxed(summary, console)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()

@@ -1,0 +1,63 @@
+"""How long it takes to list a project of 500 environment files, without running any of them.
+
+    python benchmarks/discovery.py
+
+One file in ten does not parse, one in ten would write a file and print if it were run. Bars: 2 s
+when nothing is known yet, 0.3 s with what is remembered; nothing of it has run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sparring.projects.discovery import find_environments
+
+COLD_BAR, WARM_BAR = 2.0, 0.3
+FILES = 500
+SOURCE = Path(__file__).resolve().parents[1] / "examples" / "shop" / "shop.py"
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        written = folder / "written"
+        write_project(folder, written)
+        cache = folder / ".sparring" / "cache.json"
+        cold, found = timed(folder, cache)
+        warm = sorted(timed(folder, cache)[0] for _ in range(5))[2]
+        shown = {
+            "benchmark": "discovery", "files": FILES, "environments": len(found.environments),
+            "reported": len(found.problems), "cold_seconds": round(cold, 3),
+            "warm_seconds": round(warm, 3), "ran": written.exists(),
+            "bars": {"cold": COLD_BAR, "warm": WARM_BAR},
+        }  # fmt: skip
+    shown["ok"] = cold <= COLD_BAR and warm <= WARM_BAR and not shown["ran"]
+    print(json.dumps(shown))
+    return 0 if shown["ok"] else 1
+
+
+def write_project(folder: Path, written: Path) -> None:
+    source = SOURCE.read_text()
+    for number in range(FILES):
+        text = source
+        if number % 10 == 0:
+            text = "def broken(:\n" + text
+        elif number % 10 == 1:
+            text = f"open({str(written)!r}, 'w').write('ran'); print('ran')\n" + text
+        place = folder / f"part_{number % 20}" / f"shop_{number}.py"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text)
+
+
+def timed(folder: Path, cache: Path):
+    started = time.perf_counter()
+    found = find_environments(folder, [folder], cache)
+    return time.perf_counter() - started, found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
