@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,22 @@ from sparring.contracts.errors import (
     NotPermitted,
     OverBudget,
     SettingError,
+    SparringError,
 )
-from sparring.operations.environments import ConfigQuery, show_config
-from sparring.operations.evaluating import StartEval, start_eval
+from sparring.contracts.specs import EvalSpec
+from sparring.operations.environments import (
+    ConfigQuery,
+    EnvironmentQuery,
+    NewEnvironment,
+    new_environment,
+    show_config,
+    show_environment,
+)
+from sparring.operations.evaluating import ResumeEval, StartEval, resume_eval, start_eval
 from sparring.operations.operation import Caller, Role
 from sparring.operations.settling import settle
 from sparring.operations.training import StartTrain, start_train
+from sparring.run_folder import RunFolder
 
 ENVIRONMENT = """
 from pathlib import Path
@@ -86,7 +97,8 @@ def test_a_lock_in_the_file_binds_the_owner_too(owner):
     "settings",
     [
         {"model": "evil/model"}, {"max_steps": 6}, {"max_completion_length": 9999},
-        {"lora": {"r": 512}}, {"lora": True}, {"processes": 8}, {"tool_seconds": 999},
+        {"lora": {"r": 512}}, {"lora": True}, {"lora": {"rank_pattern": {"q": 512}}},
+        {"config": {"folder": "/root/.ssh"}}, {"processes": 8}, {"tool_seconds": 999},
         {"checkpoint_steps": 1}, {"engine": {"num_iterations": 9}}, {"unsandboxed": True},
         {"warm_start": {"source": "/etc/passwd"}},
     ],
@@ -102,8 +114,14 @@ def test_an_operator_may_set_what_is_free_and_what_the_project_leaves_to_them(op
 
 
 def test_an_operator_names_environments_not_files_and_no_servers(operator):
-    with pytest.raises(NotPermitted, match="not files"):
-        start_train(StartTrain(target="/tmp/evil.py:E"), operator)
+    evil = operator.folder.parent / "evil.py"
+    evil.write_text(f"open({str(evil.with_suffix('.ran'))!r}, 'w')\n")
+    for target in (str(evil), f"{evil}:E", "../evil.py:E"):
+        with pytest.raises(EnvironmentNotFound):
+            start_train(StartTrain(target=target), operator)
+        with pytest.raises(EnvironmentNotFound):
+            show_environment(EnvironmentQuery(target=target), operator)
+    assert not evil.with_suffix(".ran").exists()
     servers = {"kind": "endpoint", "model": "m", "endpoints": []}
     with pytest.raises(NotPermitted, match="the owner's to say"):
         start_eval(StartEval.model_validate({"target": "shop", "servers": servers}), operator)
@@ -136,3 +154,89 @@ def test_what_is_shown_says_who_locked_what(operator):
     assert not shown["learning_rate"].locked
     assert shown["config.folder"].source == "sparring.toml:14"
     assert Path(shown["config.folder"].value).name == "papers"
+
+
+def test_a_config_that_says_nothing_changes_nothing(owner):
+    kept = settle("shop", "train", {"config": {}}, owner).config
+    assert Path(kept["folder"]).name == "papers"
+    with pytest.raises(SettingError, match="config must be a table"):
+        settle("shop", "train", {"config": False}, owner)
+
+
+def test_an_environments_own_defaults_are_left_to_it(owner):
+    """Kinds that cannot be written down would come back as something else."""
+    (owner.folder / "odd.py").write_text(
+        "from collections.abc import Callable\n"
+        "from pydantic import Field, SecretStr\n"
+        "from sparring import Environment\n"
+        "class Odd(Environment):\n"
+        "    class Config(Environment.Config):\n"
+        "        size: int = None\n"
+        "        key: SecretStr = SecretStr('abc')\n"
+        "        named: int = Field(3, alias='other')\n"
+        "        run: Callable[[], int] = len\n"
+        "        word: str = Field('x', pattern=r'^\\p{L}+$')\n"
+        "        rates: dict[str, float] = {'gpt-4.1': 0.5}\n"
+    )
+    budget = {"max_steps": 3}
+    assert settle("odd", "train", budget, owner).config == {}
+    given = {"rates": {"a.b": 1.0}, "word": "y"}
+    assert settle("odd", "train", {"config": given, **budget}, owner).config == given
+
+
+def test_evaluations_have_a_budget_too(owner):
+    with pytest.raises(OverBudget, match="so set cases"):
+        settle("shop", "eval", {}, owner)
+    with pytest.raises(OverBudget, match="could play 30,000"):
+        settle("shop", "eval", {"num_generations": 3000}, owner, cases=10)
+
+
+def test_only_so_many_runs_at_once(owner):
+    (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
+    busy = owner.runs / "busy"
+    busy.mkdir(parents=True)
+    with (busy / "worker.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OverBudget, match="at most 1 runs at once, and there are busy"):
+            start_train(StartTrain(target="shop"), owner)
+
+
+def test_going_on_with_what_is_the_owners_takes_the_owner(operator):
+    spec = EvalSpec(target="x.py:X", split="held-out")
+    RunFolder(operator.runs / "secret").create(spec.model_dump(mode="json"))
+    with pytest.raises(NotPermitted, match="held-out"):
+        resume_eval(ResumeEval(run="secret"), operator)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[environment.shoop.settings]\nbeta = 1\n", "there is no environment 'shoop'; did you mean shop"),
+        ("[[lock]]\nfield = 'beta'\nenvironment = 'shoop'\n", "did you mean shop"),
+        ("[[lock]]\nfield = 'guards.truncted.limit'\n", "there is nothing to lock"),
+    ],
+)  # fmt: skip
+def test_a_word_on_nothing_is_refused(owner, text, said):
+    (owner.folder / "sparring.toml").write_text(text)
+    with pytest.raises(SparringError) as refused:
+        settle("shop", "train", {}, owner)
+    assert said in str(refused.value)
+
+
+def test_init_never_takes_the_place_of_a_projects_locks(owner):
+    below = owner.folder / "below"
+    below.mkdir()
+    caller = Caller(Role.OWNER, below, folder=below)
+    written = new_environment(NewEnvironment(name="fresh"), caller)
+    assert [Path(file).name for file in written.files] == ["fresh.py", "test_fresh.py"]
+    (owner.folder / "sparring.yaml").write_text("settings: {beta: 1}")
+    with pytest.raises(SparringError, match="keep one of them"):
+        settle("shop", "train", {}, owner)
+
+
+def test_a_file_of_an_environments_name_does_not_hide_it(owner, monkeypatch):
+    monkeypatch.chdir(owner.folder)
+    (owner.folder / "shop").write_text("not Python")
+    assert settle("shop", "train", {}, owner).found.class_name == "Shop"
+    with pytest.raises(EnvironmentNotFound):
+        settle("x" * 400, "train", {}, owner)

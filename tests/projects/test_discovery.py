@@ -226,3 +226,36 @@ def test_two_of_one_name_are_told_apart_by_class(tmp_path):
         project.find("both")
     assert project.find("both:Other").class_name == "Other"
     assert project.find(f"{tmp_path}/both.py:Other").class_name == "Other"
+
+
+def test_long_chains_diamonds_and_many_plain_classes_cost_little(tmp_path):
+    chain = "from sparring import Environment\nclass C0(Environment): pass\n"
+    chain += "".join(f"class C{n}(C{n - 1}): pass\n" for n in range(1, 1500))
+    write(tmp_path, chain=chain + "class Last(C1499):\n    '''At the end.'''\n")
+    diamond = "class D0: pass\nclass E0: pass\n"
+    diamond += "".join(
+        f"class D{n}(D{n - 1}, E{n - 1}): pass\nclass E{n}(D{n - 1}, E{n - 1}): pass\n"
+        for n in range(1, 40)
+    )
+    write(tmp_path, diamond=diamond)
+    plain = "import torch.nn as nn\nfrom pydantic import BaseModel\n"
+    plain += "".join(
+        f"class A{n}(BaseModel): pass\nclass B{n}(nn.Module): pass\n" for n in range(10)
+    )
+    for number in range(300):
+        write(tmp_path, **{f"deep__er__plain_{number}": plain})
+    started = time.perf_counter()
+    assert names(tmp_path) == {"chain": "Last"}
+    assert time.perf_counter() - started < 10
+
+
+def test_an_environment_in_a_package_with_relative_imports_can_be_described(tmp_path):
+    write(
+        tmp_path,
+        pkg__inner="LARGEST = 3\n",
+        pkg__near="from sparring import Environment\nfrom .inner import LARGEST\n"
+        "class Near(Environment):\n    '''Near.'''\n",
+    )
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    project = find_project(tmp_path)
+    assert project.describe(project.find("near")).error == ""

@@ -155,6 +155,7 @@ class TrainSpec(Frozen):
     sources: dict[str, str] = Field(
         default_factory=dict, description="where each setting that is no default came from"
     )
+    hours: float | None = Field(default=None, gt=0, description="it is stopped after so many")
     processes: int = Field(default=1, ge=1, description="processes on each host")
     nodes: int = Field(default=1, ge=1, description="hosts")
     rendezvous: str | None = Field(default=None, description="HOST:PORT that all hosts reach")

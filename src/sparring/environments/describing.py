@@ -12,6 +12,8 @@ import os
 import sys
 from typing import Any
 
+from pydantic import create_model
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from sparring.contracts.errors import SparringError
@@ -20,31 +22,38 @@ from sparring.environments.loading import load_class
 
 
 def describe(kind: type[Environment]) -> dict[str, Any]:
-    schema = kind.Config.model_json_schema()
-    definitions = schema.get("$defs", {})
-    fields = []
-    for name, field in kind.Config.model_fields.items():
-        own = schema["properties"][name]
-        has_default = field.default is not PydanticUndefined or field.default_factory is not None
-        default = field.get_default(call_default_factory=True) if has_default else None
-        fields.append(
-            {
-                "name": name,
-                "type": _in_words(field.annotation),
-                "required": not has_default,
-                "default": to_jsonable_python(default, fallback=repr),
-                "description": field.description or "",
-                "json_schema": {**own, "$defs": definitions} if definitions else own,
-            }
-        )
     return {
         "name": kind.name or kind.__name__,
-        "fields": fields,
+        "fields": [_field(name, field) for name, field in kind.Config.model_fields.items()],
         "settings": to_jsonable_python(dict(kind.settings), fallback=repr),
         "measures": [_name_of(each) for each in kind.measures],
         "services": [each.name for each in kind.services],
         "needs_sandbox": kind.needs_sandbox,
     }
+
+
+def _field(name: str, field: FieldInfo) -> dict[str, Any]:
+    default = None if field.default is PydanticUndefined else field.default
+    return {
+        "name": name,
+        "type": _in_words(field.annotation),
+        "required": field.is_required(),
+        "default": to_jsonable_python(default, fallback=repr),
+        "description": field.description or "",
+        "json_schema": _schema(field),
+    }
+
+
+def _schema(field: FieldInfo) -> dict[str, Any]:
+    """Of one field alone; nothing where its kind has no words in JSON."""
+    try:
+        made: Any = create_model
+        alone = made("Alone", value=(field.annotation, field))
+        schema = alone.model_json_schema(by_alias=False)
+    except Exception:
+        return {}
+    own = dict(next(iter(schema["properties"].values())))
+    return {**own, "$defs": schema["$defs"]} if "$defs" in schema else own
 
 
 def _name_of(measure: Any) -> str:

@@ -3,6 +3,7 @@ subprocess or the owner's own process does it."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -90,10 +91,26 @@ def _run_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[resolved.stem] = module
     try:
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except ImportError as error:
+            if "relative import" not in str(error):
+                raise
+            return _as_part_of_its_package(resolved)
     except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"{path}{last_line_in(resolved, error)} cannot be loaded: "
             f"{type(error).__name__}: {error}"
         ) from error
     return module
+
+
+def _as_part_of_its_package(file: Path) -> Any:
+    """By its dotted name, from above the topmost folder with an `__init__.py`."""
+    parts, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    sys.modules.pop(file.stem, None)
+    sys.path.insert(0, str(folder))
+    return importlib.import_module(".".join(parts))

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from sparring import sandbox
+from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
 from sparring.operations.environments import Nothing
 from sparring.operations.operation import Caller, Role, operation
+from sparring.projects import find_project
 from sparring.secrets import read_key
 
 Standing = Literal["ok", "optional", "warning", "missing"]
@@ -73,6 +75,7 @@ def _findings(caller: Caller) -> Iterator[Finding]:
         yield _package(package)
     yield _torch()
     yield from _sandbox()
+    yield _project(caller)
     yield _disk(caller.runs)
     for variable, purpose in KEYS.items():
         yield _key(variable, purpose)
@@ -143,6 +146,17 @@ def _sandbox() -> Iterator[Finding]:
     yield Finding(what="sandbox limits", standing=standing, found=support.memory, fix=fix)
 
 
+def _project(caller: Caller) -> Finding:
+    try:
+        project = find_project(caller.folder)
+    except SparringError as error:
+        fix = "correct that line"
+        return Finding(what="project file", standing="warning", found=str(error), fix=fix)
+    place = project.root / project.file.document.name
+    found = str(place) if place.is_file() else f"none; {project.root} is the project"
+    return Finding(what="project file", standing="ok", found=found)
+
+
 def _disk(runs: Path) -> Finding:
     place = runs.absolute()
     while not place.exists():
@@ -159,8 +173,8 @@ def _key(variable: str, purpose: str) -> Finding:
     """Set or not; never what it is."""
     try:
         is_set = read_key(variable) is not None
-    except OSError as error:
-        found = f"{variable}_FILE cannot be read: {error.strerror}"
+    except (OSError, ValueError) as error:
+        found = f"{variable}_FILE cannot be read: {getattr(error, 'strerror', 'not a text')}"
         return Finding(what=variable, standing="warning", found=found, fix="check the path")
     if is_set:
         return Finding(what=variable, standing="ok", found="set")

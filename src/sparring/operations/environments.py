@@ -98,8 +98,10 @@ def list_environments(_: Nothing, caller: Caller) -> Catalogue:
 def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironment:
     """What an environment is, and the fields of its config."""
     project = find_project(caller.folder)
-    found = project.find(request.target)
-    return ShownEnvironment(found=found, description=project.describe(found))
+    is_owner = caller.role >= Role.OWNER
+    found = project.find(request.target, by_name_only=not is_owner)
+    description = project.describe(found, may_write=is_owner)
+    return ShownEnvironment(found=found, description=description)
 
 
 @operation("config.show", role=Role.VIEWER, changes_state=False)

@@ -13,6 +13,7 @@ from pydantic import Field
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import NotPermitted, SparringError
 from sparring.contracts.specs import EvalSpec, Frozen, PlaySettings, PolicySpec
+from sparring.operations.budgets import refuse_too_many
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.settling import settle
 from sparring.operations.starting import Started, begin, code_digest, create_run, go_on
@@ -61,7 +62,11 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     """Play an environment's cases and judge them, as a run of its own."""
     if caller.role < Role.OWNER and (request.servers or request.split is Split.HELD_OUT):
         raise NotPermitted("which servers are played, and held-out cases, are the owner's to say")
-    settled = settle(request.target, "eval", request.settings, caller)
+    command = dict(request.settings)
+    if request.servers is not None and request.servers.model is not None:
+        command["model"] = request.servers.model  # locks hold for servers, too
+    settled = settle(request.target, "eval", command, caller, cases=request.cases)
+    refuse_too_many(settled, caller.runs)
     spec = EvalSpec(
         target=settled.found.target,
         split=request.split,
@@ -80,6 +85,10 @@ def resume_eval(request: ResumeEval, caller: Caller) -> Started:
     """Go on with an evaluation where it stopped; one that runs or is done is left alone."""
     folder = find_run(caller.runs, request.run)
     spec = EvalSpec.model_validate(folder.read_spec())
+    if caller.role < Role.OWNER and (
+        request.accept_changes or spec.policy.endpoints or spec.split is Split.HELD_OUT
+    ):
+        raise NotPermitted("changed code, servers and held-out cases are the owner's to go on with")
     return go_on(folder, spec.target, spec.code_digest, accept_changes=request.accept_changes)
 
 

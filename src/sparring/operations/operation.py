@@ -15,7 +15,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sparring.contracts.errors import NotPermitted
+from pydantic import ValidationError
+
+from sparring.contracts.errors import InvalidInput, NotPermitted
 from sparring.contracts.specs import Frozen
 
 
@@ -62,7 +64,14 @@ class Operation(Generic[Request, Result]):
                 f"{self.name} takes the role {self.role.name.lower()}, and {caller.name} is "
                 f"{caller.role.name.lower()}; ask the owner of this project"
             )
-        return self.run(request, caller)
+        try:
+            return self.run(request, caller)
+        except ValidationError as error:
+            told = "; ".join(
+                f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ")
+                for problem in error.errors()
+            )
+            raise InvalidInput(told.replace("Value error, ", "")) from error
 
 
 REGISTRY: dict[str, Operation[Any, Any]] = {}

@@ -10,25 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
-from sparring.contracts.errors import InvalidInput, NotPermitted, OverBudget
+from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.specs import PolicySpec
-from sparring.contracts.training import TrainSettings
+from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Role
 from sparring.projects import Project, find_project
 from sparring.settings.fields import (
+    DEFAULTS,
     MODELS,
+    PLAYED,
     Kind,
     changed_from_defaults,
     check_types,
     defaults,
     known_names,
+    nearest,
+    normalised,
     refuse_unknown,
 )
-from sparring.settings.locks import default_locks
-from sparring.settings.project_file import Budget
+from sparring.settings.locks import UNSET, Lock, default_locks
+from sparring.settings.names import touches
+from sparring.settings.plain import refuse_odd
 from sparring.settings.resolving import Layer, Resolved, resolve
 
+_COMMAND = "the command"
 _PATHS = ("path", "file-path", "directory-path")
+_ADDRESSES = ("uri", "ipv4", "ipv6", "hostname")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +64,44 @@ class Settled:
         return changed_from_defaults(self.resolved)
 
 
-def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> Settled:
+def settle(
+    target: str, kind: Kind, command: dict[str, Any], caller: Caller, *, cases: int | None = None
+) -> Settled:
     """Find the environment, ask what it says of itself, and merge the layers over it."""
+    refuse_odd(command, _COMMAND)
+    refuse_unknown(command, _COMMAND, known_names(kind))
     project = find_project(caller.folder)
-    is_operator = caller.role < Role.OWNER
-    if is_operator and ("/" in target or target.endswith(".py") or ".py:" in target):
-        raise NotPermitted(
-            f"{caller.name} names environments of this project, not files: `sparring env list`"
-        )
-    found = project.find(target)
-    description = project.describe(found)
+    is_owner = caller.role >= Role.OWNER
+    found = project.find(target, by_name_only=not is_owner)
+    description = project.describe(found, may_write=is_owner)
     if description.error:
         raise InvalidInput(description.error)
-    refuse_unknown(command, "the command", known_names(kind))
+    _refuse_misnamed(project)
     resolved = resolve(
         layers_of(project, found, description, kind, command),
-        [*project.file.locks_for(found.name), *default_locks(project.file.operators.may_set)],
-        is_operator=is_operator,
+        locks_of(project, found, description),
+        is_operator=not is_owner,
     )
+    _refuse_locks_on_nothing(project, found, resolved)
     values = check_types(resolved, kind, description.fields)
-    values["config"] = _with_full_paths(values.get("config") or {}, description, resolved, project)
+    _place_paths(values, description, resolved, project)
     settled = Settled(project, found, description, resolved, values, kind)
-    if kind == "train":
-        _refuse_over_budget(project.file.budget, settled)
+    refuse_over_budget(settled, cases)
     return settled
+
+
+def locks_of(
+    project: Project, found: FoundEnvironment, description: EnvironmentDescription
+) -> list[Lock]:
+    """Those of the file, and those that bind operators: fields of a config that name a file or a
+    server are among them."""
+    delicate = [
+        f"config.{each.name}"
+        for each in description.fields
+        if _formats(each.json_schema) & {*_PATHS, *_ADDRESSES}
+    ]
+    free = project.file.operators.may_set
+    return [*project.file.locks_for(found.name), *default_locks(free, delicate)]
 
 
 def layers_of(
@@ -96,57 +117,73 @@ def layers_of(
     if kind == "train":
         refuse_unknown(own, f"{Path(found.file).name}: {found.class_name}.settings", known)
     else:
-        own = {name: value for name, value in own.items() if name in known and name in _PLAYED}
+        own = {name: value for name, value in own.items() if name in PLAYED}
+    place = f"{found.class_name} in {Path(found.file).name}"
+    refuse_odd(own, place)
+    asked = {name: value for name, value in command.items() if (name, value) != ("config", {})}
     return [
-        Layer("defaults", defaults(kind, description.fields)),
-        Layer(f"{found.class_name} in {Path(found.file).name}", own),
+        Layer(DEFAULTS, defaults(kind, description.fields)),
+        Layer(place, normalised(own)),
         *project.file.layers(found.name, kind),
-        Layer("the command", command, is_written=True, is_command=True),
+        Layer(_COMMAND, normalised(asked), is_written=True, is_command=True),
     ]
 
 
-# An evaluation is played as training is, but for how often and from which seed.
-_PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
+def _refuse_misnamed(project: Project) -> None:
+    """A lock on an environment that there is not would bind nobody. Where a file cannot be read,
+    it may be the one."""
+    catalogue = project.catalogue()
+    known = list(dict.fromkeys(each.name for each in catalogue.environments))
+    if not catalogue.problems and (told := project.file.misnamed(known)):
+        raise InvalidInput(told)
 
 
-def _with_full_paths(
-    config: dict[str, Any],
+def _refuse_locks_on_nothing(project: Project, found: FoundEnvironment, resolved: Resolved) -> None:
+    for lock in project.file.locks_for(found.name):
+        if lock.value is UNSET and not any(touches(lock.field, each) for each in resolved.settings):
+            hint = nearest(lock.field, resolved.settings)
+            raise SettingError(f"{lock.source}: {lock.field}: there is nothing to lock; {hint}")
+
+
+def _place_paths(
+    values: dict[str, Any],
     description: EnvironmentDescription,
     resolved: Resolved,
     project: Project,
-) -> dict[str, Any]:
+) -> None:
     """Paths are meant from where they are written: the project's folder, or the caller's."""
+
+    def placed(value: Any, name: str) -> Any:
+        if isinstance(value, list):
+            return [placed(each, name) for each in value]
+        if not isinstance(value, str):
+            return value
+        base = Path.cwd() if resolved.source_of(name) == _COMMAND else project.root
+        return str(base / value)
+
+    config = values["config"]
     for field in description.fields:
-        value = config.get(field.name)
-        if field.json_schema.get("format") in _PATHS and isinstance(value, str):
-            by_command = resolved.source_of(f"config.{field.name}") == "the command"
-            config[field.name] = str((Path.cwd() if by_command else project.root) / value)
-    return config
+        if field.name in config and _formats(field.json_schema) & set(_PATHS):
+            config[field.name] = placed(config[field.name], f"config.{field.name}")
+    if isinstance(model := values.get("model"), str) and Path(placed(model, "model")).is_dir():
+        values["model"] = placed(model, "model")
+    warm = values.get("warm_start")
+    if isinstance(warm, dict) and isinstance(source := warm.get("source"), str):
+        place = placed(source, "warm_start.source")
+        if Path(place).exists():
+            warm["source"] = place
 
 
-def _refuse_over_budget(budget: Budget, settled: Settled) -> None:
-    settings = TrainSettings.model_validate(settled.own())
-    steps = settings.max_steps
-    file = settled.project.file.document
-    if steps is None and (budget.steps or budget.rollouts):
-        raise OverBudget(
-            f"{file.place_of('budget')}: the project has a budget, so say how long the run is: "
-            "set max_steps"
-        )
-    if budget.steps and steps and steps > budget.steps:
-        raise OverBudget(
-            f"{file.place_of('budget.steps')}: at most {budget.steps} steps a run; "
-            f"max_steps is {steps}"
-        )
-    if budget.rollouts and steps:
-        groups = settings.cases_per_batch * settings.gradient_accumulation_steps
-        world = settled.values["processes"] * settled.values["nodes"]
-        replaced = settings.replacement_groups
-        most = steps * world * (groups + (groups if replaced is None else replaced))
-        most *= settings.num_generations
-        if most > budget.rollouts:
-            raise OverBudget(
-                f"{file.place_of('budget.rollouts')}: at most {budget.rollouts:,} rollouts a run; "
-                f"this one could play {most:,} (with replacement_groups=0, "
-                f"{steps * world * groups * settings.num_generations:,})"
-            )
+def _formats(schema: Any) -> set[str]:
+    """What kinds of text a field may hold, in any of its alternatives."""
+    found: set[str] = set()
+    waiting = [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            if isinstance(told := each.get("format"), str):
+                found.add(told)
+            waiting += [inner for name, inner in each.items() if name != "default"]
+        elif isinstance(each, list):
+            waiting += each
+    return found

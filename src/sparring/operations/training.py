@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.operations.budgets import refuse_too_many
 from sparring.operations.evaluating import RunQuery, Summary
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.settling import settle
@@ -33,14 +33,16 @@ class ResumeTrain(Frozen):
 def start_train(request: StartTrain, caller: Caller) -> Started:
     """Train an environment's agent, as a run of its own."""
     settled = settle(request.target, "train", request.settings, caller)
+    refuse_too_many(settled, caller.runs)
     spec = TrainSpec(
         target=settled.found.target,
         config=settled.config,
         policy=settled.policy(),
-        settings=_found_again(TrainSettings.model_validate(settled.own())),
+        settings=TrainSettings.model_validate(settled.own()),
         processes=settled.values["processes"],
         nodes=settled.values["nodes"],
         rendezvous=settled.values["rendezvous"],
+        hours=settled.project.file.budget.hours,
         sources=settled.sources(),
         code_digest=code_digest(settled.found.target),
     )
@@ -51,6 +53,8 @@ def start_train(request: StartTrain, caller: Caller) -> Started:
 def resume_train(request: ResumeTrain, caller: Caller) -> Started:
     """Go on from the newest checkpoint; a run that runs or is done is left alone."""
     folder, spec = _training(request.run, caller)
+    if caller.role < Role.OWNER and request.accept_changes:
+        raise NotPermitted("whether a change of code matters is the owner's to say")
     return go_on(folder, spec.target, spec.code_digest, accept_changes=request.accept_changes)
 
 
@@ -80,12 +84,3 @@ def _training(run: str, caller: Caller) -> tuple[RunFolder, TrainSpec]:
     if spec.get("kind") != "train":
         raise InvalidInput(f"run {folder.id} is of kind {spec.get('kind')}, not train")
     return folder, TrainSpec.model_validate(spec)
-
-
-def _found_again(settings: TrainSettings) -> TrainSettings:
-    """A file of demonstrations by its full path: a run can be resumed from anywhere."""
-    warm = settings.warm_start
-    if warm is None or not Path(warm.source).exists():
-        return settings
-    placed = warm.model_copy(update={"source": str(Path(warm.source).resolve())})
-    return settings.model_copy(update={"warm_start": placed})

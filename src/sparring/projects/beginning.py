@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sparring.contracts.errors import InvalidInput
+from sparring.projects.project import project_file_above
 
 _TEMPLATE = files("sparring.projects") / "template"
 
@@ -16,7 +17,7 @@ def write_environment(folder: Path, name: str) -> list[Path]:
         folder / f"{name}.py": "environment.py.txt",
         folder / f"test_{name}.py": "test.py.txt",
     }
-    if not (folder / "sparring.toml").exists():
+    if project_file_above(folder) is None:  # a second one would take the place of its locks
         wanted[folder / "sparring.toml"] = "sparring.toml.txt"
     for path in wanted:
         if path.exists():

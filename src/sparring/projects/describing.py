@@ -31,6 +31,8 @@ def describe(
     files: Iterable[Path],
     cache: Path | None = None,
     seconds: float = SECONDS,
+    *,
+    may_write: bool = False,
 ) -> EnvironmentDescription:
     """Its fields, defaults, measures; or its base fields and the error, where it fails."""
     digest = _digest(found, files)
@@ -38,7 +40,7 @@ def describe(
     if place is not None and (known := _remembered(place)) is not None:
         return known
     told = _ask(found, seconds, looking_only)
-    if "Errno 30" in told.error:  # it writes at import: its owner's code, so it may
+    if may_write and "Errno 30" in told.error:  # it writes at import, and its owner asks
         told = _ask(found, seconds, list)
     if place is not None and not told.error:
         try:

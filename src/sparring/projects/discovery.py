@@ -133,6 +133,7 @@ class _Sources:
     def __init__(self, root: Path, facts: Mapping[Path, FileFacts]) -> None:
         self._root = root
         self._facts = facts
+        self._modules: dict[tuple[Path, str], Path | None] = {}
         self._classes = {
             (path, each.name): _Class(path, each)
             for path, file in facts.items()
@@ -140,22 +141,32 @@ class _Sources:
         }
 
     def environments(self) -> list[FoundEnvironment]:
-        kinds = {key: self._kind(each, frozenset()) for key, each in self._classes.items()}
-        parents = {
-            parent
-            for each in self._classes.values()
-            for parent in (self._parent(each.file, base) for base in each.facts.bases)
-            if parent is not None
-        }
-        found = []
+        children: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
+        kinds: dict[tuple[Path, str], str] = {}
         for key, each in self._classes.items():
-            kind = kinds[key]
-            is_hidden = each.file.name.startswith("_") or each.facts.name.startswith("_")
-            # What others derive from, and says neither its name nor what it is, is a base.
-            is_base = key in parents and not each.facts.given_name and not each.facts.description
-            if kind and not is_hidden and not is_base:
-                found.append(self._described(each, needs_port=kind == "atropos"))
-        return found
+            for base in each.facts.bases:
+                if kind := self._kind_of_name(each.file, base):
+                    kinds.setdefault(key, kind)
+                elif (parent := self._parent(each.file, base)) is not None:
+                    children.setdefault(parent, []).append(key)
+        waiting = list(kinds)
+        while waiting:  # from the base classes down, however far
+            above = waiting.pop()
+            for key in children.get(above, ()):
+                if key not in kinds:
+                    kinds[key] = kinds[above]
+                    waiting.append(key)
+        return [
+            self._described(self._classes[key], needs_port=kind == "atropos")
+            for key, kind in kinds.items()
+            if not self._is_hidden(self._classes[key], has_children=key in children)
+        ]
+
+    def _is_hidden(self, each: _Class, *, has_children: bool) -> bool:
+        """What others derive from, and says neither its name nor what it is, is a base."""
+        if each.file.name.startswith("_") or each.facts.name.startswith("_"):
+            return True
+        return has_children and not each.facts.given_name and not each.facts.description
 
     def needed_by(self, file: Path) -> set[Path]:
         """A file, and the files of the project that it imports, and those they import."""
@@ -184,22 +195,9 @@ class _Sources:
             file=str(each.file),
             line=each.facts.line,
             description=description,
-            config_class=each.facts.config_class or self._inherited_config(each, frozenset()),
+            config_class=self._inherited_config(each),
             needs_port=needs_port,
         )
-
-    def _kind(self, each: _Class, seen: frozenset[tuple[Path, str]]) -> str:
-        """Which of the two base classes it comes from, if any, however far up."""
-        key = (each.file, each.facts.name)
-        if key in seen:
-            return ""
-        for base in each.facts.bases:
-            if kind := self._kind_of_name(each.file, base):
-                return kind
-            parent = self._parent(each.file, base)
-            if parent and (kind := self._kind(self._classes[parent], seen | {key})):
-                return kind
-        return ""
 
     def _kind_of_name(self, file: Path, dotted: str, depth: int = 0) -> str:
         if dotted in _OURS:
@@ -243,6 +241,13 @@ class _Sources:
     def _module_of(self, file: Path, dotted: str) -> tuple[Path, str] | None:
         """The file of this project that `package.module.Class` lies in, and the rest."""
         module, _, name = dotted.rpartition(".")
+        key = (file.parent, module)
+        if key not in self._modules:
+            self._modules[key] = self._file_of(file, module)
+        found = self._modules[key]
+        return None if found is None else (found, name)
+
+    def _file_of(self, file: Path, module: str) -> Path | None:
         level = len(module) - len(module.lstrip("."))
         parts = [part for part in module.lstrip(".").split(".") if part]
         if level:
@@ -256,18 +261,21 @@ class _Sources:
             place = start.joinpath(*parts)
             for candidate in (place.with_suffix(".py") if parts else None, place / "__init__.py"):
                 if candidate is not None and candidate in self._facts:
-                    return candidate, name
+                    return candidate
         return None
 
-    def _inherited_config(self, each: _Class, seen: frozenset[tuple[Path, str]]) -> str:
-        for base in each.facts.bases:
-            parent = self._parent(each.file, base)
-            if parent is None or parent in seen:
-                continue
-            above = self._classes[parent]
-            config = above.facts.config_class or self._inherited_config(above, seen | {parent})
-            if config:
-                return config
+    def _inherited_config(self, each: _Class) -> str:
+        seen: set[tuple[Path, str]] = set()
+        waiting = [each]
+        while waiting:
+            current = waiting.pop(0)
+            if current.facts.config_class:
+                return current.facts.config_class
+            for base in current.facts.bases:
+                parent = self._parent(current.file, base)
+                if parent is not None and parent not in seen:
+                    seen.add(parent)
+                    waiting.append(self._classes[parent])
         return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from sparring.contracts.errors import EnvironmentNotFound, InvalidInput
 from sparring.projects.describing import describe
 from sparring.projects.discovery import PORTING, files_needed_by, find_environments
 from sparring.settings.document import Document, parse
+from sparring.settings.fields import nearest
 from sparring.settings.project_file import ProjectFile, read_project_file
 
 FILES = ("sparring.toml", "sparring.yaml", "sparring.yml")
@@ -48,30 +48,37 @@ class Project:
         """All environments, by reading source."""
         return find_environments(self.root, self.folders(), self._source_cache)
 
-    def find(self, target: str) -> FoundEnvironment:
-        """An environment by its name, by `NAME:CLASS` where two share one, or by `FILE:CLASS`."""
-        first, _, second = target.rpartition(":")
-        if Path(first or second).suffix == ".py" or Path(first or second).is_file():
-            return self._in_file(Path(first or second), second if first else "")
-        name, class_name = (first, second) if first else (second, "")
+    def find(self, target: str, *, by_name_only: bool = False) -> FoundEnvironment:
+        """An environment by its name, by `NAME:CLASS` where two share one, or by `FILE:CLASS`,
+        but for those who may not pick the file that is run."""
         catalogue = self.catalogue()
+        first, _, second = target.rpartition(":")
+        name, class_name = (first, second) if first else (second, "")
         found = [
             each
             for each in catalogue.environments
             if each.name == name and class_name in ("", each.class_name)
         ]
-        if not found:
-            raise EnvironmentNotFound(self._not_found(target, catalogue))
-        if len(found) > 1:
+        if len(found) == 1:
+            return _playable(found[0])
+        if found:
             listed = ", ".join(f"{each.name}:{each.class_name} ({each.file})" for each in found)
             raise EnvironmentNotFound(f"{len(found)} environments are called {name!r}: {listed}")
-        return _playable(found[0])
+        if not by_name_only and (name.endswith(".py") or "/" in name):
+            return self._in_file(Path(name), class_name)
+        raise EnvironmentNotFound(self._not_found(target, catalogue))
 
-    def describe(self, found: FoundEnvironment) -> EnvironmentDescription:
-        """What an environment says of itself."""
+    def describe(
+        self, found: FoundEnvironment, *, may_write: bool = False
+    ) -> EnvironmentDescription:
+        """What an environment says of itself. One that writes at import is let do so only if
+        whoever asks may run it anyway."""
         file = Path(found.file)
-        files = files_needed_by(file, self.root, self.folders(), self._source_cache) or [file]
-        return describe(found, files, self.state / "cache" / "descriptions")
+        files = files_needed_by(file, self.root, self.folders(), self._source_cache)
+        if not files:  # it lies elsewhere
+            files = files_needed_by(file, file.parent, [file.parent])
+        cache = self.state / "cache" / "descriptions"
+        return describe(found, files or [file], cache, may_write=may_write)
 
     @property
     def _source_cache(self) -> Path:
@@ -79,7 +86,7 @@ class Project:
 
     def _in_file(self, path: Path, name: str) -> FoundEnvironment:
         """By file: it need not lie in the folders of the project."""
-        if not path.is_file():
+        if not _is_file(path):
             raise InvalidInput(
                 f"there is no file {path} here ({Path.cwd()}); write FILE:NAME, as in "
                 "my_agent.py:MyAgent, or the name of an environment: `sparring env list`"
@@ -100,34 +107,48 @@ class Project:
 
     def _not_found(self, target: str, catalogue: Catalogue) -> str:
         names = [each.name for each in catalogue.environments]
-        near = difflib.get_close_matches(target, names, 3)
-        hint = f"did you mean {' or '.join(near)}?" if near else ""
         listed = ", ".join(dict.fromkeys(names[:10])) or "none: `sparring init NAME` writes one"
-        broken = f" {len(catalogue.problems)} problems: `sparring env list`." * bool(
-            catalogue.problems
-        )
+        hint = nearest(target, names) or f"there are {listed}."
+        broken = f" {len(catalogue.problems)} problems: `sparring env list`."
         return (
-            f"there is no environment {target!r} in {self.root}; {hint or 'there are ' + listed}."
-            f"{broken}"
+            f"there is no environment {target[:80]!r} in {self.root}; {hint}"
+            f"{broken if catalogue.problems else ''}"
         )
 
 
 def find_project(start: Path) -> Project:
     """The project that a folder lies in: the nearest one above with a project file."""
     here = start.resolve()
+    path = project_file_above(here)
+    if path is None:
+        return Project(here, ProjectFile(Document(FILES[0], {}, {})))
+    return Project(path.parent, read_project_file(_parsed(path)))
+
+
+def project_file_above(here: Path) -> Path | None:
+    """The project file of a folder, or of the nearest one above."""
     for folder in (here, *here.parents):
-        for name in FILES:
-            path = folder / name
-            if path.is_file():
-                return Project(folder, read_project_file(_parsed(path)))
-    return Project(here, ProjectFile(Document(FILES[0], {}, {})))
+        there = [folder / name for name in FILES if (folder / name).is_file()]
+        if len(there) > 1:
+            listed = " and ".join(path.name for path in there)
+            raise InvalidInput(f"{folder} has {listed}; keep one of them")
+        if there:
+            return there[0]
+    return None
 
 
 def _parsed(path: Path) -> Document:
     try:
-        return parse(path.read_text(encoding="utf-8"), path.name)
+        return parse(path.read_text(encoding="utf-8-sig"), path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path}: cannot be read: {error}") from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _playable(found: FoundEnvironment) -> FoundEnvironment:

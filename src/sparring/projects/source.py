@@ -48,12 +48,11 @@ def read_facts(path: Path) -> FileFacts:
             return FileFacts(problem="is not a plain file")
         if told.st_size > _LARGEST:
             return FileFacts(problem=f"is larger than {_LARGEST:,} bytes")
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        return _facts(ast.parse(path.read_bytes(), filename=str(path)))
     except SyntaxError as error:
         return FileFacts(problem=f"does not parse: {error.msg}", problem_line=error.lineno or 0)
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         return FileFacts(problem=f"cannot be read: {error or type(error).__name__}")
-    return _facts(tree)
 
 
 def _facts(tree: ast.Module) -> FileFacts:

@@ -8,14 +8,16 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput
 
+_DEEPEST = 8
+
 
 def assigned(assignments: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
     """`values`, with what the assignments say; JSON where it is JSON, else a text."""
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         parts = name.strip().split(".")
-        if not equals or not all(parts):
-            raise InvalidInput(f"--set wants NAME=VALUE, as in lora.r=8; got {assignment!r}")
+        if not equals or not all(parts) or len(parts) > _DEEPEST:
+            raise InvalidInput(f"--set wants NAME=VALUE, as in lora.r=8; got {assignment[:100]!r}")
         *tables, last = parts
         place = values
         for table in tables:

@@ -7,10 +7,12 @@ model, on how many processes; and `config`, the fields that an environment decla
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 from pydantic import BaseModel, ValidationError
 
 from sparring.contracts.environments import FieldDescription
@@ -21,6 +23,7 @@ from sparring.contracts.training import TrainSettings
 from sparring.settings.resolving import Resolved
 
 Kind = Literal["train", "eval"]
+DEFAULTS = "defaults"
 MODELS: Mapping[Kind, type[BaseModel]] = {"train": TrainSettings, "eval": PlaySettings}
 BESIDES: Mapping[str, tuple[type, Any, str]] = {
     "model": (str, None, "hub name, folder, tiny or smollm2; by default the agent's own"),
@@ -37,9 +40,13 @@ def known_names(kind: Kind) -> list[str]:
     return [*MODELS[kind].model_fields, *besides, "config"]
 
 
+# An evaluation is played as training is, but for how often and from which seed.
+PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
+
+
 def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
     """The lowest layer."""
-    values = MODELS[kind]().model_dump(mode="json")
+    values = normalised(MODELS[kind]().model_dump(mode="json"))
     values |= {name: BESIDES[name][1] for name in BESIDES if name in known_names(kind)}
     values["config"] = {each.name: each.default for each in fields if not each.required}
     return values
@@ -58,18 +65,14 @@ def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> No
             continue
         if name in OURS:
             raise SettingError(f"{place}: {name}: {OURS[name]}")
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"TRL's own go to engine.{name}"
+        hint = nearest(name, known) or f"TRL's own go to engine.{name}"
         raise SettingError(f"{place}: {name}: there is no such setting; {hint}")
 
 
 def check_types(
-    resolved: Resolved, kind: Kind, fields: Sequence[FieldDescription] | None
+    resolved: Resolved, kind: Kind, fields: Sequence[FieldDescription]
 ) -> dict[str, Any]:
-    """The values, with types and limits checked; an error names the field and its place.
-
-    Where an environment could not be described, its config is checked when it is loaded.
-    """
+    """The values, with types and limits checked; an error names the field and its place."""
     values = resolved.values()
     own = {name: values[name] for name in MODELS[kind].model_fields if name in values}
     try:
@@ -77,38 +80,78 @@ def check_types(
     except ValidationError as error:
         raise SettingError(_told(error, resolved, MODELS[kind])) from error
     for name, (type_, _, _) in BESIDES.items():
-        value = values.get(name)
+        if name not in values or (values[name] is None and type_ is not int):
+            continue
+        value = values[name]
         wrong = not isinstance(value, type_) or isinstance(value, bool)
-        if value is not None and (wrong or (type_ is int and value < 1)):
+        if wrong or (type_ is int and value < 1):
             kinds = "a number from 1 upwards" if type_ is int else "a text"
             place = resolved.source_of(name)
-            raise SettingError(f"{place}: {name} must be {kinds}, not {value!r}")
-    if fields is not None:
-        _check_config(values.get("config") or {}, fields, resolved)
+            raise SettingError(f"{place}: {name} must be {kinds}, not {str(value)[:80]!r}")
+    values["config"] = _checked_config(values.get("config", {}), fields, resolved)
     return values
 
 
-def _check_config(config: Any, fields: Sequence[FieldDescription], resolved: Resolved) -> None:
+def _checked_config(
+    config: Any, fields: Sequence[FieldDescription], resolved: Resolved
+) -> dict[str, Any]:
+    """What somebody set of an environment's config. Its own defaults it knows better: they may be
+    of kinds that cannot be written down."""
     known = {each.name: each for each in fields}
     if not isinstance(config, dict):
         place = resolved.source_of("config")
         raise SettingError(f"{place}: config must be a table, not {config!r}")
-    for name, value in config.items():
+    given = {
+        name: value
+        for name, value in config.items()
+        if resolved.source_of(f"config.{name}") != DEFAULTS
+    }
+    for name, value in given.items():
         place = resolved.source_of(f"config.{name}")
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            listed = ", ".join(known) or "no fields"
-            hint = f"did you mean config.{near[0]}?" if near else f"its config has {listed}"
+            hint = nearest(name, known, "config.") or f"its config has {', '.join(known) or 'none'}"
             raise SettingError(f"{place}: config.{name}: there is no such field; {hint}")
-        wrong = next(iter(Draft202012Validator(known[name].json_schema).iter_errors(value)), None)
-        if wrong is not None:
-            raise SettingError(f"{place}: config.{name}: {wrong.message[:300]}")
+        if problem := _problem(value, known[name].json_schema):
+            raise SettingError(f"{place}: config.{name}: {problem}")
     for name, field in known.items():
-        if field.required and name not in config:
+        if field.required and name not in given:
             raise SettingError(
                 f"config.{name}: the environment wants it ({field.type}); set it in the project "
                 f"file, or with --set config.{name}=…"
             )
+    return given
+
+
+def _problem(value: Any, schema: Mapping[str, Any]) -> str:
+    """What a schema has against a value. One that JSON Schema does not understand, such as a
+    pattern of another dialect, has nothing: pydantic will see."""
+    try:
+        wrong = next(iter(Draft202012Validator(schema).iter_errors(value)), None)
+    except (re.error, SchemaError, ValueError, RecursionError):
+        return ""
+    return "" if wrong is None else wrong.message[:300]
+
+
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """`did you mean …?`, where something known is near enough."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {prefix}{near[0]}?" if near else ""
+
+
+def normalised(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The short ways to say a table, as that table, so that layers can add to it."""
+    long: dict[str, Any] = dict(values)
+    if long.get("lora") is True:
+        long["lora"] = {}
+    for name, field in (("warm_start", "source"), ("vllm", "mode")):
+        if isinstance(long.get(name), str):
+            long[name] = {field: long[name]}
+    if isinstance(guards := long.get("guards"), Mapping):
+        long["guards"] = {
+            name: {"action": given} if isinstance(given, str) else given
+            for name, given in guards.items()
+        }
+    return long
 
 
 def _told(error: ValidationError, resolved: Resolved, model: type[BaseModel]) -> str:
@@ -147,8 +190,7 @@ def _no_such(name: str, model: type[BaseModel]) -> str:
             return "there is no such setting"
         model = found[0]
         known = list(model.model_fields)
-    near = difflib.get_close_matches(last, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    hint = nearest(last, known) or f"there are {', '.join(known)}"
     return f"there is no such setting; {hint}"
 
 
@@ -157,5 +199,5 @@ def changed_from_defaults(resolved: Resolved) -> dict[str, str]:
     return {
         name: setting.source
         for name, setting in resolved.settings.items()
-        if setting.source != "defaults"
+        if setting.source != DEFAULTS
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.errors import LockedField
+from sparring.settings.names import covers
 
 UNSET: Any = object()
 
@@ -33,7 +35,7 @@ DEFAULT_LOCKS = (
     "checkpoint_steps",
     "checkpoints_kept",
     "learning_rate",
-    "lora.r",
+    "lora",
     "engine",
     "report_to",
     "project",
@@ -54,20 +56,27 @@ class Lock:
     author: str = ""
     reason: str = ""
     binds_owner: bool = True
+    way_out: str = ""
 
     def refusal(self, asked_by: str, field: str, locked: object, wanted: object) -> LockedField:
         by = f"{self.author} in {self.source}" if self.author else self.source
         why = f" ({self.reason})" if self.reason else ""
         return LockedField(
             f"{asked_by}: {field} is locked to {locked!r} by {by}{why}; {wanted!r} was asked for. "
-            f"Drop it, or unlock it in {self.source}."
+            f"Drop it, or {self.way_out or f'unlock it in {self.source}'}."
         )
 
 
-def default_locks(free: tuple[str, ...] = ()) -> tuple[Lock, ...]:
-    """Those that bind operators, but for what the project leaves to them."""
+def default_locks(free: Sequence[str] = (), besides: Sequence[str] = ()) -> tuple[Lock, ...]:
+    """Those that bind operators, but for what the project leaves to them; `besides` are fields of
+    an environment's config that are as delicate."""
     return tuple(
-        Lock(field, "the locks that bind operators by default", binds_owner=False)
-        for field in DEFAULT_LOCKS
-        if field not in free
+        Lock(
+            field,
+            "the locks that bind operators by default",
+            binds_owner=False,
+            way_out=f"have the owner add {field!r} to [operators] may_set",
+        )
+        for field in (*DEFAULT_LOCKS, *besides)
+        if not any(covers(name, field) for name in free)
     )

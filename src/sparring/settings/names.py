@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+# What is in these tables is somebody else's to understand: a value of theirs may be a table with
+# any names in it, dots too, and is one value to us.
+OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "vllm"})
+
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every value that is not a table, by its dotted name; an empty table is a value."""
     for name, value in table.items():
         dotted = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value:
+        is_whole = prefix.partition(".")[0] in OPEN_TABLES
+        if isinstance(value, Mapping) and value and not is_whole:
             yield from flatten(value, f"{dotted}.")
         else:
             yield dotted, value

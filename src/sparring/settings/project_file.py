@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +11,9 @@ from pydantic import Field, ValidationError
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen
 from sparring.settings.document import Document
-from sparring.settings.fields import known_names, refuse_unknown
-from sparring.settings.locks import UNSET, Lock
+from sparring.settings.fields import PLAYED, known_names, nearest, normalised, refuse_unknown
+from sparring.settings.locks import DEFAULT_LOCKS, UNSET, Lock
+from sparring.settings.names import covers
 from sparring.settings.resolving import Layer
 
 _TABLES = ("project", "settings", "eval", "environment", "lock", "budget", "operators")
@@ -92,7 +91,7 @@ class ProjectFile:
             Lock(
                 field=each.field,
                 source=self.document.place_of(f"lock.{number}.field"),
-                value=each.value if "value" in each.model_fields_set else UNSET,
+                value=_whole(each) if "value" in each.model_fields_set else UNSET,
                 author=each.author,
                 reason=each.reason,
             )
@@ -100,9 +99,20 @@ class ProjectFile:
             if each.environment in ("", environment)
         )
 
+    def misnamed(self, known: Sequence[str]) -> str:
+        """What is said of an environment that there is not."""
+        named = [(f"environment.{name}", name) for name in self.environments]
+        named += [(f"lock.{n}.environment", each.environment) for n, each in enumerate(self.locks)]
+        for place, name in named:
+            if name and name not in known:
+                hint = nearest(name, known) or f"there are {', '.join(known[:10])}"
+                where = self.document.place_of(place)
+                return f"{where}: there is no environment {name!r}; {hint}"
+        return ""
+
     def _layer(self, table: str, values: Mapping[str, Any]) -> Layer:
         places = self.document.places_below(table)
-        return Layer(self.document.name, values, places, is_written=True)
+        return Layer(self.document.name, normalised(values), places, is_written=True)
 
 
 def read_project_file(document: Document) -> ProjectFile:
@@ -110,10 +120,8 @@ def read_project_file(document: Document) -> ProjectFile:
     tables = document.tables
     for name in tables:
         if name not in _TABLES:
-            near = difflib.get_close_matches(name, _TABLES, 1)
-            hint = f"did you mean [{near[0]}]?" if near else f"there are {', '.join(_TABLES)}"
+            hint = nearest(name, _TABLES) or f"there are {', '.join(_TABLES)}"
             raise InvalidInput(f"{document.place_of(name)}: {name}: there is no such table; {hint}")
-    _refuse_dotted_keys(tables, "", document)
     environments = _table(document, "environment")
     locks = tables.get("lock", [])
     if not isinstance(locks, list):
@@ -161,7 +169,11 @@ def _refuse_unknown_settings(read: ProjectFile) -> None:
         refuse_unknown([lock.field.partition(".")[0]], place, known)
     for name in read.operators.may_set:
         place = read.document.place_of("operators.may_set")
-        refuse_unknown([name.partition(".")[0]], place, known)
+        if name.partition(".")[0] != "config" and not any(
+            covers(name, field) for field in DEFAULT_LOCKS
+        ):
+            hint = nearest(name, DEFAULT_LOCKS) or f"locked are {', '.join(DEFAULT_LOCKS)}"
+            raise InvalidInput(f"{place}: may_set: {name} is not locked by default; {hint}")
 
 
 def _table(document: Document, name: str) -> dict[str, Any]:
@@ -186,25 +198,17 @@ def _model(document: Document, table: str, kind: type[Any], values: Any) -> Any:
         place = document.place_of(f"{table}.{name}")
         if problem["type"] == "extra_forbidden":
             known = list(kind.model_fields)
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            hint = nearest(name, known) or f"there are {', '.join(known)}"
             raise InvalidInput(f"{place}: {table}.{name}: no such field; {hint}") from error
         raise InvalidInput(f"{place}: {table}.{name}: {problem['msg']}") from error
 
 
-def _refuse_dotted_keys(table: Mapping[str, Any], prefix: str, document: Document) -> None:
-    for name, value in table.items():
-        if not re.fullmatch(r"[^.\s][^.]*", name):
-            raise InvalidInput(
-                f"{document.place_of(prefix.rstrip('.'))}: {name!r} cannot be a name: it is empty, "
-                "or has a dot in it"
-            )
-        if isinstance(value, Mapping):
-            _refuse_dotted_keys(value, f"{prefix}{name}.", document)
+def _whole(lock: LockTable) -> Any:
+    """Its value, in the long way to say it."""
+    return normalised({lock.field: lock.value})[lock.field]
 
 
 def _playable(values: Mapping[str, Any]) -> dict[str, Any]:
     """What an evaluation takes over from the settings of training: how rollouts are played,
     but not how many there are of a case."""
-    known = set(known_names("eval")) - {"num_generations", "seed"}
-    return {name: value for name, value in values.items() if name in known}
+    return {name: value for name, value in values.items() if name in PLAYED}

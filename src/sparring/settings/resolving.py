@@ -33,7 +33,7 @@ class Layer:
             if place := self.places.get(".".join(parts)):
                 return place
             parts.pop()
-        return self.source
+        return self.places.get("", self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,6 @@ class Resolved:
 
     def values(self) -> dict[str, Any]:
         return nested({name: setting.value for name, setting in self.settings.items()})
-
-    def sources(self) -> dict[str, str]:
-        return {name: setting.source for name, setting in self.settings.items()}
 
     def source_of(self, name: str) -> str:
         """Of a value, or of the nearest one around or inside of it."""
@@ -98,7 +95,10 @@ def resolve(layers: Sequence[Layer], locks: Sequence[Lock], *, is_operator: bool
 
 
 def _put(settings: dict[str, Setting], name: str, setting: Setting) -> None:
-    """A value takes the place of a table of that name, and of a value where its table goes."""
+    """A value takes the place of a table of that name, and of a value where its table goes. An
+    empty table only says that there is one."""
+    if setting.value == {} and any(each != name and covers(name, each) for each in settings):
+        return
     for other in [each for each in settings if each != name and touches(each, name)]:
         del settings[other]
     settings[name] = setting
@@ -107,11 +107,16 @@ def _put(settings: dict[str, Setting], name: str, setting: Setting) -> None:
 def _refuse_locked(
     held: Mapping[str, Setting], locks: Iterable[Lock], name: str, value: Any, asked_by: str
 ) -> None:
-    """Asking for the locked value itself is no contradiction."""
+    """Asking for the locked value itself is no contradiction; setting something in a table that
+    is not there, around a locked field, is one."""
     for lock in locks:
-        if not touches(lock.field, name):
+        around = [each for each in held if each != lock.field and covers(each, lock.field)]
+        makes_room = any(each != name and covers(each, name) for each in around)
+        if not touches(lock.field, name) and not makes_room:
             continue
-        if name in held and _same(held[name].value, value) and covers(lock.field, name):
+        if name in held and _same(held[name].value, value):
+            continue
+        if value == {} and any(each != name and covers(name, each) for each in held):
             continue
         raise lock.refusal(asked_by, name, _held(held, lock.field), value)
 

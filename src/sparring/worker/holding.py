@@ -53,3 +53,15 @@ def report_event(folder: RunFolder, name: str, **data: Any) -> None:
     """A fact about the run, for whoever decides about its state."""
     event = {"format": 1, "event": name, "time": time.time(), "author": "worker", **data}
     append_line(folder.events, event)
+
+
+def seconds_worked(folder: RunFolder) -> float:
+    """How long earlier attempts took, from each start to the last that was told of it."""
+    total, since, last = 0.0, None, 0.0
+    for event in read_lines(folder.events):
+        now = float(event.get("time", last))
+        if event.get("event") in ("queued", "started"):
+            total += last - since if since is not None else 0.0
+            since = now if event["event"] == "started" else None
+        last = now
+    return total

@@ -20,6 +20,7 @@ from sparring.player.trainability import (
     refuse_without_tools,
 )
 from sparring.run_folder import RunFolder
+from sparring.worker.holding import report_event, seconds_worked
 from sparring.worker.opening import opened
 from sparring.worker.training import Training
 
@@ -35,6 +36,8 @@ def train_environment(
     spec = TrainSpec.model_validate(spec_as_read)
     launched = Launched.here()
     launched.require(spec.world_size)
+    if spec.hours is not None:
+        _stop_after(spec.hours, folder, stop)
     with opened(
         folder,
         spec.target,
@@ -52,6 +55,18 @@ def train_environment(
         )
         training.run()
     return "stopped" if training.stopped else "completed"
+
+
+def _stop_after(hours: float, folder: RunFolder, stop: threading.Event) -> None:
+    """When the hours are used up, those of earlier attempts counted, it stops after its step."""
+
+    def end() -> None:
+        report_event(folder, "warning", message=f"its budget of {hours:g} hours is used up")
+        stop.set()
+
+    timer = threading.Timer(max(0.0, 3600 * hours - seconds_worked(folder)), end)
+    timer.daemon = True
+    timer.start()
 
 
 def _load(spec: TrainSpec, environment: Environment, world_size: int) -> TrainWork:

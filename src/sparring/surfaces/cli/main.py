@@ -377,6 +377,8 @@ def show_error(kind: str, message: str, code: int) -> int:
 
 def _fields(error: Any) -> str:
     """A validation error as `field: what is wrong`, one line per field."""
+    if not hasattr(error, "errors"):  # what could not be written down
+        return str(error)
     return "\n".join(
         f"--{'.'.join(map(str, problem['loc'][-1:])).replace('_', '-')}: {problem['msg']}"
         for problem in error.errors()

@@ -28,6 +28,7 @@ from sparring.operations.environments import (
     try_environment,
 )
 from sparring.operations.environments import show_config as show_settings
+from sparring.operations.operation import Caller, Role
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.evaluating import owner
 from sparring.surfaces.cli.tables import printable
@@ -157,7 +158,9 @@ def chat(target: str, model: str | None, given: list[str], runs: str | None) -> 
 
 def doctor(runs: str | None, *, as_json: bool) -> int:
     with Console(stderr=True).status("looking…"):
-        examination = examine(Nothing(), owner(runs))
+        here = Path.cwd()
+        caller = Caller(Role.OWNER, Path(runs or "runs"), folder=here)  # the file may be broken
+        examination = examine(Nothing(), caller)
     if as_json:
         print(examination.model_dump_json())
     else:
