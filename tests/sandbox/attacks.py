@@ -205,7 +205,20 @@ ATTACKS = (
     Attack("end every process", "signals", "os.kill(-1, 9)",
            looks=lambda _, __, host: "; ".join(host.damage())),
     Attack("ptrace process 1", "ptrace", "fails(lambda: call(101, 16, 1, 0, 0))"),
-    Attack("read the memory of process 1", "ptrace", "fails(lambda: open('/proc/1/mem','rb').read(1))"),
+    Attack("read the memory of process 1", "ptrace", """
+        def search():
+            found = b''
+            for line in open('/proc/1/maps'):
+                start, end = (int(part, 16) for part in line.split()[0].split('-'))
+                if line.split()[1][0] != 'r' or end - start > 1 << 24: continue
+                memory = open('/proc/1/mem', 'rb', 0)
+                try:
+                    memory.seek(start); found += memory.read(end - start)
+                except OSError: pass
+            return '<SECRET>'.encode() in found
+        try: print('ESCAPED' if search() else 'refused')
+        except OSError as error: print('refused:', error)"""),
+    Attack("not to die with the worker", "signals", "fails(lambda: call(157, 1, 0, 0, 0, 0))"),
     Attack("read memory by process_vm_readv", "ptrace", "fails(lambda: call(310, 1, 0, 0, 0, 0, 0))"),
     Attack("change a setting of the kernel", "/proc",
            "fails(lambda: open('/proc/sys/kernel/core_pattern', 'w').write('|/evil'))"),
@@ -290,7 +303,7 @@ ATTACKS = (
     Attack("descriptors left open", "descriptors", """
         held = [os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')
                 if os.path.islink(f'/proc/self/fd/{n}')]
-        odd = [p for p in held if not p.startswith(('pipe:', '/dev/null', '/proc/'))]
+        odd = [p for p in held if not p.startswith(('pipe:', '/dev/null', '/proc/', '/memfd:given'))]
         print('ESCAPED' if odd else 'refused', odd)"""),
     # ---------------------------------------------------------------- more than its share
     Attack("a fork bomb", "processes", shell="bomb() { bomb | bomb & }; bomb; sleep 1; echo done"),
@@ -304,8 +317,8 @@ ATTACKS = (
         for _ in range(12): os.fork()
         held = bytearray(100 << 20)
         for n in range(0, len(held), 4096): held[n] = 1
-        time.sleep(2); print('ESCAPED')""", looks=lambda _, finished, __:
-           "" if finished.text.count("ESCAPED") == 0 else "all of them got their memory"),
+        time.sleep(1.5); print('GOT IT')""", looks=lambda _, finished, __:
+           "" if finished.text.count("GOT IT") <= 2 else "more got theirs than there is"),
     Attack("memory by files in /dev/shm", "memory", """
         def fill():
             for n in range(400): open(f'/dev/shm/{n}', 'wb').write(bytes(1 << 20))
@@ -325,6 +338,41 @@ ATTACKS = (
     Attack("use up the inodes", "disk", """
         for n in range(10**6): open(f'n{n}', 'w').close()
         print('ESCAPED')""", looks=stopped_by("disk", "time")),
+    Attack("folders whose path is too long to be walked", "disk", """
+        for n in range(17): os.mkdir('d' * 250); os.chdir('d' * 250)
+        for n in range(200): open(f'f{n}', 'wb').write(bytes(1 << 20))
+        print('ESCAPED')""", looks=stays_small),
+    Attack("a folder that cannot be listed", "disk", """
+        os.mkdir('shut'); os.chmod('shut', 0o300); os.chdir('shut')
+        for n in range(200): open(f'f{n}', 'wb').write(bytes(1 << 20))
+        print('ESCAPED')""", looks=stays_small),
+    Attack("files that are deleted and still open", "disk", """
+        held = []
+        for n in range(100):
+            held.append(open(f'f{n}', 'wb', 0)); os.unlink(f'f{n}'); held[-1].write(bytes(4 << 20))
+        time.sleep(1); print('ESCAPED')""", looks=stopped_by("disk", "memory", "time")),
+    Attack("memory in files without a name", "memory", """
+        held = []
+        for n in range(60):
+            held.append(os.memfd_create('m')); os.write(held[-1], bytes(15 << 20))
+        time.sleep(1); print('ESCAPED')""", looks=stopped_by("disk", "memory", "time", "")),
+    Attack("memory that many processes share", "memory", """
+        import mmap
+        for _ in range(3): os.fork()
+        held = mmap.mmap(-1, 80 << 20)
+        for n in range(0, len(held), 4096): held[n] = 1
+        time.sleep(1.5); print('GOT IT')""", looks=lambda _, finished, __:
+           "" if finished.text.count("GOT IT") <= 3 else "more got theirs than there is"),
+    Attack("empty files in memory without end", "memory", """
+        for n in range(10**6): open(f'/tmp/{n}', 'w').close()
+        print('ESCAPED')""", looks=stopped_by("memory", "time", "")),
+    Attack("read back what it printed", "output", """
+        own = os.open('/proc/self/fd/1', os.O_RDONLY | os.O_NONBLOCK)
+        until = time.time() + 1
+        while time.time() < until:
+            os.write(1, b'x')
+            try: os.read(own, 1)
+            except OSError: pass"""),
     Attack("a file of a terabyte", "disk", "fails(lambda: os.truncate(os.open('t', 66), 1 << 40))"),
     Attack("folders deeper than a path can say", "disk", """
         for _ in range(3000):

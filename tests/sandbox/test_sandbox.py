@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,7 +87,7 @@ def test_a_forgotten_sandbox_takes_its_files_along():
 
 
 @works
-def test_a_killed_process_leaves_nothing_running_and_its_files_to_the_next(tmp_path):
+def test_a_killed_process_leaves_nothing_running_and_no_files():
     program = """
         import sys, time
         from sparring.sandbox import Sandbox
@@ -99,14 +102,90 @@ def test_a_killed_process_leaves_nothing_running_and_its_files_to_the_next(tmp_p
         time.sleep(0.02)
     worker.kill()
     worker.wait()
-    deadline = time.monotonic() + 5
-    while _running("sleep 4321"):
-        assert time.monotonic() < deadline, "it outlived its worker"
+    deadline = time.monotonic() + 10
+    while _running("sleep 4321") or root.exists():
+        assert time.monotonic() < deadline, "something outlived its worker"
         time.sleep(0.02)
-    assert root.exists()
-    next_one = [sys.executable, "-c", "from sparring.sandbox import Sandbox; Sandbox().close()"]
-    subprocess.run(next_one, check=True)
-    assert not root.exists()
+
+
+@works
+def test_kills_at_any_moment_leave_nothing():
+    """Also in the middle of starting, when bubblewrap is not yet bound to its parent."""
+    program = """
+        import threading
+        from sparring.sandbox import Sandbox
+        def keep_running():
+            sandbox = Sandbox()
+            while True:
+                sandbox.run(["sleep", "4322"]) if sandbox.run(["true"]) else None
+        for _ in range(2):
+            threading.Thread(target=keep_running).start()
+        print(Sandbox().root.parent, flush=True)
+    """
+    chance = random.Random(3)
+    for _ in range(12):
+        command = [sys.executable, "-c", textwrap.dedent(program)]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        folder = Path(worker.stdout.readline().strip())
+        time.sleep(chance.random() * 0.05)
+        worker.kill()
+        worker.wait()
+        deadline = time.monotonic() + 15
+        while _running("sleep 4322") or folder.exists():
+            assert time.monotonic() < deadline, "something outlived its worker"
+            time.sleep(0.02)
+
+
+@works
+def test_closing_ends_what_still_runs(sandbox):
+    closing = threading.Timer(0.3, sandbox.close)
+    closing.start()
+    started = time.monotonic()
+    assert sandbox.run(["sleep", "60"]).exit_code != 0
+    closing.join()
+    assert time.monotonic() - started < 4
+    assert not sandbox.root.exists()
+
+
+@works
+def test_a_forked_child_takes_nothing_along(sandbox):
+    program = textwrap.dedent("""
+        import os, sys
+        from sparring.sandbox import Sandbox
+        sandbox = Sandbox()
+        if os.fork() == 0:
+            sys.exit(0)
+        os.wait()
+        print(sandbox.root.exists())
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
+
+
+@works
+def test_programs_longer_than_a_pipe_are_handed_over(sandbox):
+    program = b"print(len('" + b"x" * 300_000 + b"'))"
+    assert sandbox.run([python(), "-"], program).text == "300000\n"
+
+
+@works
+def test_no_package_of_ours_can_be_seen(sandbox):
+    seen = sandbox.run([python(), "-c", "import sys; print([p for p in sys.path if 'site' in p])"])
+    assert seen.exit_code == 0
+    found = sandbox.run([python(), "-c", "import pip"])
+    assert "ModuleNotFoundError" in found.text
+
+
+@works
+def test_many_at_once_leave_no_descriptor_behind():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    sandboxes = [Sandbox() for _ in range(24)]
+    with ThreadPoolExecutor(24) as pool:
+        codes = list(pool.map(lambda each: each.run(["true"]).exit_code, sandboxes * 3))
+    assert codes == [0] * 72
+    for each in sandboxes:
+        each.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2
 
 
 def _running(command: str) -> bool:

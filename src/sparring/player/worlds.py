@@ -19,6 +19,7 @@ from agents.function_schema import FuncSchema, function_schema
 from agents.tool_context import ToolContext
 from pydantic import ValidationError
 
+from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.rollouts import CallFailure
 from sparring.player.arguments import argument_problems
 from sparring.player.episode import EPISODE, EpisodeOver
@@ -110,7 +111,7 @@ def _bound(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
                 return await method(*args, **kwargs)
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, partial(method, *args, **kwargs))
-        except EpisodeOver:
+        except (EpisodeOver, MachineryFailure):  # never the model's doing
             raise
         except Exception as error:  # as for any other tool: the model is told, and goes on
             return _refusal(context, name, f"{type(error).__name__}: {error}")

@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparring.contracts.errors import MachineryFailure
 from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.processes import start_of
 
 _MOUNT = Path("/sys/fs/cgroup")
 _numbers = itertools.count()
@@ -93,7 +95,8 @@ def make(limits: SandboxLimits) -> Group | None:
     place = _place()
     if place is None:
         return None
-    folder = place.folder / f"sparring-{os.getpid()}-{next(_numbers)}"
+    pid = os.getpid()
+    folder = place.folder / f"sparring-{pid}-{start_of(pid)}-{next(_numbers)}"
     group = Group(folder, place.version)
     memory = str(limits.memory_bytes)
     try:
@@ -105,9 +108,11 @@ def make(limits: SandboxLimits) -> Group | None:
         else:
             (folder / "memory.limit_in_bytes").write_text(memory)
             _try_to_write(folder / "memory.memsw.limit_in_bytes", memory)
-    except OSError:
+    except OSError as error:
         group.remove(0)
-        return None
+        raise MachineryFailure(
+            f"no control group can be made in {place.folder}: {error}"
+        ) from error
     return group
 
 
@@ -116,9 +121,9 @@ def sweep() -> None:
     place = _place()
     if place is None:
         return
-    for left in place.folder.glob("sparring-*-*"):
-        pid = left.name.split("-")[1]
-        if pid.isdigit() and not Path("/proc", pid).exists():
+    for left in place.folder.glob("sparring-*-*-*"):
+        pid, start = left.name.split("-")[1:3]
+        if pid.isdigit() and start_of(int(pid)) != start:
             Group(left, place.version).remove(0.1)
 
 
@@ -143,9 +148,8 @@ def _place() -> _Place | None:
     if (_MOUNT / "cgroup.controllers").exists():
         own = _own_unified()
         return _Place(own, 2) if own is not None else None
-    memory = _MOUNT / "memory"
-    may = os.access(memory, os.W_OK) and os.access(_home() / "tasks", os.W_OK)
-    return _Place(memory, 1) if may else None
+    home = _home()  # below our own, so that what limits us limits our sandboxes
+    return _Place(home, 1) if os.access(home / "tasks", os.W_OK) else None
 
 
 def _own_unified() -> Path | None:

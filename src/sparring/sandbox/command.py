@@ -18,6 +18,7 @@ from sparring.sandbox.limits import SandboxLimits
 INSIDE = "/workspace"
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _INSIDE_USER = 1000
+_FIRST_SPARE = 20_000
 # Changes the user, and with it gives up every capability; the root stays. `setpriv` would say
 # it better, and takes half a millisecond more of every call.
 _BECOMING = ("/usr/sbin/chroot", "--skip-chdir", "--groups=")
@@ -27,6 +28,7 @@ def confined(
     command: Sequence[str],
     *,
     workspace: Path | None,
+    empty: Path | None = None,
     limits: SandboxLimits | None = None,
     user: int | None = None,
     filter_fd: int | None = None,
@@ -36,16 +38,20 @@ def confined(
     """`command` in a sandbox. `user` is whom it runs as, where root may choose.
 
     `info_fd` is told its first process, which goes on when there is something on `block_fd`.
+    `empty` is an empty folder, put over packages that are nobody's business.
     """
     bounds = limits or SandboxLimits()
     words = ["bwrap", "--die-with-parent", "--new-session", "--clearenv"]
     words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     words += ["--unshare-cgroup-try", "--hostname", "sandbox"]
-    is_root = os.geteuid() == 0
-    if not is_root:
+    drops = can_drop()
+    if not drops:
         inside = str(_INSIDE_USER)
         words += ["--unshare-user", "--disable-userns", "--uid", inside, "--gid", inside]
     words += _runtime()
+    if empty is not None:
+        for place in _packages():
+            words += ["--ro-bind", str(empty), place]
     scratch = ["--perms", "1777", "--size", str(bounds.scratch_bytes), "--tmpfs"]
     words += ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     words += [*scratch, "/tmp"]  # noqa: S108
@@ -62,7 +68,7 @@ def confined(
         if descriptor is not None:
             words += [option, str(descriptor)]
     words.append("--")
-    if is_root:
+    if drops:
         outside = user if user is not None else a_user(0)
         words += [*_BECOMING, f"--userspec=+{outside}:+{outside}", "/"]
     return [*words, *command]
@@ -70,14 +76,25 @@ def confined(
 
 def a_user(number: int) -> int:
     """A user id that nobody has, for the sandbox of that number in this process."""
-    try:
-        mapped = Path("/proc/self/uid_map").read_text().split()
-    except OSError:
-        mapped = []
-    most = int(mapped[2]) if len(mapped) >= 3 else 65536
+    most = _ids()
     if most >= 2_000_000_000:
         return 1_500_000_000 + (os.getpid() % 65536) * 4096 + number % 4096
-    return most - 2 - (os.getpid() * 31 + number) % max(most // 4, 1)
+    return _FIRST_SPARE + (os.getpid() * 4099 + number) % (most - _FIRST_SPARE - 16)
+
+
+def can_drop() -> bool:
+    """Whether we are root and there are users enough to become another for each sandbox."""
+    return os.geteuid() == 0 and _ids() > 2 * _FIRST_SPARE
+
+
+@functools.cache
+def _ids() -> int:
+    """Up to which number users exist here; in a container that may be few."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+        return max(int(line.split()[0]) + int(line.split()[2]) for line in lines)
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def python() -> str:
@@ -106,6 +123,19 @@ def _runtime() -> tuple[str, ...]:
             words += ["--perms", "0755", "--dir", str(folder)]
         words += ["--ro-bind", str(prefix), str(prefix)]
     return tuple(words)
+
+
+@functools.cache
+def _packages() -> tuple[str, ...]:
+    """Folders of installed packages: Sparring's own may be among them, and a user's measures."""
+    found = {
+        str(place)
+        for root in (Path(sys.base_prefix) / "lib", Path("/usr/lib"), Path("/usr/local/lib"))
+        for pattern in ("python3*/site-packages", "python3*/dist-packages")
+        for place in root.glob(pattern)
+        if place.is_dir() and not place.is_symlink()
+    }
+    return tuple(sorted(found))
 
 
 def _path() -> str:

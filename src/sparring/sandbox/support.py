@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from sparring.contracts.errors import SandboxUnavailable
 from sparring.sandbox import cgroups
-from sparring.sandbox.command import confined
+from sparring.sandbox.command import can_drop, confined
 
 _SECONDS = 10.0
 
@@ -43,8 +42,8 @@ class Support:
 @functools.cache
 def probe() -> Support:
     """Run a program in a sandbox and see whether it works."""
-    user = "a user of its own for each sandbox" if os.geteuid() == 0 else "a user namespace"
-    memory = cgroups.kind() or "rlimits and a watchdog"
+    user = "a user of its own for each sandbox" if can_drop() else "a user namespace"
+    memory = cgroups.kind() or "rlimits and a watchdog, which a program can outrun"
     if not sys.platform.startswith("linux"):
         return _not("bubblewrap is for Linux", "On Windows use WSL2; on macOS a Linux VM.")
     bwrap = shutil.which("bwrap")

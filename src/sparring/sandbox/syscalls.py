@@ -19,6 +19,7 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _NEW_NAMESPACES = 0x7E020000
+_DEATH_SIGNAL = 1  # that it dies with whoever started it
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, IPv4, IPv6, netlink: all of them namespaced
 
@@ -90,11 +91,12 @@ class _Machine:
     clone3: int
     socket: int
     ioctl: int
+    prctl: int
 
 
 _MACHINES = {
-    "x86_64": _Machine(0xC000003E, 0, clone=56, clone3=435, socket=41, ioctl=16),
-    "aarch64": _Machine(0xC00000B7, 1, clone=220, clone3=435, socket=198, ioctl=29),
+    "x86_64": _Machine(0xC000003E, 0, clone=56, clone3=435, socket=41, ioctl=16, prctl=157),
+    "aarch64": _Machine(0xC00000B7, 1, clone=220, clone3=435, socket=198, ioctl=29, prctl=167),
 }
 
 
@@ -122,6 +124,11 @@ def seccomp_filter() -> bytes | None:
         _if(_IS, machine.clone, skip_if_not=3),
         _then(_LOAD, _FIRST),
         _if(_ANY_BIT, _NEW_NAMESPACES, skip_if_not=1),
+        refuse,
+        _then(_LOAD, _NUMBER),
+        _if(_IS, machine.prctl, skip_if_not=4),
+        _then(_LOAD, _FIRST),
+        _if(_IS, _DEATH_SIGNAL, skip_if_not=1),
         refuse,
         _then(_LOAD, _NUMBER),
         _if(_IS, machine.ioctl, skip_if_not=1 + 2 * len(_TERMINAL_INPUT)),

@@ -130,8 +130,9 @@ def _parse_yaml(text: str, name: str) -> Document:
     except Exception as error:  # its constructors raise whatever Python's own do
         mark = getattr(error, "problem_mark", None)
         at = getattr(error, "position", None)  # of a character that YAML does not allow
-        line = mark.line + 1 if mark else text.count("\n", 0, at) + 1 if at is not None else None
-        place = f"{name}:{line}" if line else name
+        place = name
+        if mark is not None or at is not None:
+            place = f"{name}:{1 + (mark.line if mark else text.count(chr(10), 0, at))}"
         told = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error)
         raise InvalidInput(f"{place}: this is not YAML: {told}") from error
     if tables is None:

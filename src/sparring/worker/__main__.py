@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import sys
@@ -31,6 +32,8 @@ STOPPED = 103
 
 def main(path: str, *, accept_changes: bool = False) -> int:
     folder = RunFolder(Path(path))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # rollouts in flight hold several
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     rank = int(os.environ.get("RANK", 0))
