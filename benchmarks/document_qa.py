@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from environments import COMMAND, figures
+
 HERE = Path(__file__).resolve().parents[1] / "examples" / "document_qa"
 ENVIRONMENT = str(HERE / "document_qa.py")
-COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
 TRAINING = {
     "warm-start": HERE / "demonstrations.jsonl", "max-steps": 20, "cases-per-batch": 4,
     "gradient-accumulation-steps": 1, "num-generations": 8, "learning-rate": 2e-4,
@@ -65,14 +66,6 @@ def known_or(place: Path, *command: str) -> dict[str, Any]:
         )  # fmt: skip
         place.write_text(done.stdout)
     return json.loads(place.read_text())
-
-
-def figures(summary: dict[str, Any]) -> dict[str, object]:
-    rates = {
-        measure: [round(told["pass_rate"][part], 3) for part in ("value", "low", "high")]
-        for measure, told in summary["measures"].items()
-    }
-    return {"cases": summary["cases"], "pass_rate": rates, "reward": round(summary["reward"], 3)}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FOUR = ("calculator", "document_qa", "number_game", "terminal")
@@ -39,7 +40,11 @@ def played(name: str, cases: int, folder: str) -> dict[str, object]:
         [*COMMAND, "eval", str(file), "--model", "smollm2", "--cases", str(cases), "--json"],
         cwd=folder, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    summary = json.loads(done.stdout)
+    return figures(json.loads(done.stdout))
+
+
+def figures(summary: dict[str, Any]) -> dict[str, object]:
+    """Pass rates with their intervals."""
     rates = {
         measure: [round(told["pass_rate"][part], 3) for part in ("value", "low", "high")]
         for measure, told in summary["measures"].items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_policy
-from sparring.run_folder import RunFolder
 from sparring.sandbox import places
-from sparring.worker.opening import opened
+from sparring.worker.opening import opened_in_passing
 
 _QUIT = ("/quit", "/exit", "/q")
 _HELP = "type a message; /new starts over, /quit ends"
@@ -129,26 +127,23 @@ def _asked(console: Console) -> str:
 def main(asked: dict[str, Any]) -> int:
     console = Console()
     play = PlaySettings.model_validate(asked["play"])
-    with tempfile.TemporaryDirectory() as place:
-        folder = RunFolder(Path(place) / "chat")
-        folder.path.mkdir()
-        try:
-            with opened(
-                folder, asked["target"], asked["config"], is_unsandboxed=play.unsandboxed
-            ) as environment:
-                parts = read_parts(environment)
-                with console.status("loading the model…"):
-                    spec = PolicySpec.model_validate(asked["policy"])
-                    policy = load_policy(spec, parts.agent.model, environment.family)
-                if not isinstance(policy, TokenPolicy):
-                    raise SparringError("chat talks to weights in this process: leave out servers")
-                console.print(Text.assemble((policy.name, "bold"), f" as {parts.agent.name}"))
-                asyncio.run(talk(Conversation(parts, policy, play), console))
-        except SparringError as error:
-            print(f"sparring: {error}", file=sys.stderr)
-            return error.exit_code
-        finally:
-            places.remove_all()
+    try:
+        with opened_in_passing(
+            asked["target"], asked["config"], is_unsandboxed=play.unsandboxed
+        ) as environment:
+            parts = read_parts(environment)
+            with console.status("loading the model…"):
+                spec = PolicySpec.model_validate(asked["policy"])
+                policy = load_policy(spec, parts.agent.model, environment.family)
+            if not isinstance(policy, TokenPolicy):
+                raise SparringError("chat talks to weights in this process: leave out servers")
+            console.print(Text.assemble((policy.name, "bold"), f" as {parts.agent.name}"))
+            asyncio.run(talk(Conversation(parts, policy, play), console))
+    except SparringError as error:
+        print(f"sparring: {error}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        places.remove_all()
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -58,6 +59,18 @@ def opened(
         write_json(folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
         environment.learn_addresses(addresses)
         yield environment
+
+
+@contextmanager
+def opened_in_passing(
+    target: str, config: Mapping[str, Any], *, is_unsandboxed: bool
+) -> Iterator[Environment]:
+    """For a look at an environment that is no run: nothing of it is kept."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = RunFolder(Path(place) / "passing")
+        folder.path.mkdir()
+        with opened(folder, target, config, is_unsandboxed=is_unsandboxed) as environment:
+            yield environment
 
 
 def _told_by_rank_0(folder: RunFolder, attempt: int) -> dict[str, str]:

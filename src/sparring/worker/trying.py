@@ -10,10 +10,8 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Case, Split
@@ -28,9 +26,8 @@ from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.trainability import obstacles
 from sparring.policies.loading import load_policy
-from sparring.run_folder import RunFolder
 from sparring.sandbox import places
-from sparring.worker.opening import opened
+from sparring.worker.opening import opened_in_passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +134,16 @@ def _told(judgement: Judgement) -> str:
 def try_environment(asked: dict[str, Any]) -> list[Check]:
     play = PlaySettings.model_validate(asked["play"])
     trial = Trial(asked["model"], asked["cases"], play)
-    with tempfile.TemporaryDirectory() as place:
-        folder = RunFolder(Path(place) / "trial")
-        folder.path.mkdir()
-        try:
-            with opened(
-                folder, asked["target"], asked["config"], is_unsandboxed=play.unsandboxed
-            ) as environment:
-                trial.checks.append(Check("loads", True))
-                trial.run(environment)
-        except Failed:
-            pass
-        except SparringError as error:
-            trial.checks.append(Check("opens", False, str(error)))
+    try:
+        with opened_in_passing(
+            asked["target"], asked["config"], is_unsandboxed=play.unsandboxed
+        ) as environment:
+            trial.checks.append(Check("loads", True))
+            trial.run(environment)
+    except Failed:
+        pass
+    except SparringError as error:
+        trial.checks.append(Check("opens", False, str(error)))
     return trial.checks
 
 
