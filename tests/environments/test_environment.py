@@ -172,3 +172,8 @@ def test_an_address_is_there_once_the_service_is():
         environment.address("web")
     environment.learn_addresses({"web": "127.0.0.1:80"})
     assert environment.address("web") == "127.0.0.1:80"
+
+
+def test_a_tool_that_a_workspace_has_not_is_refused():
+    with pytest.raises(InvalidInput, match="did you mean run_python"):
+        Workspace(tools=("run_pyton",))

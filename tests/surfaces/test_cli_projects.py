@@ -158,3 +158,48 @@ def test_running_without_a_sandbox_is_said_in_the_report(tmp_path, tiny_folder):
     done = sparring("eval", terminal, *options, "--set", "unsandboxed=true", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "without a sandbox (unsandboxed=true)" in done.stdout
+
+
+def test_a_file_that_does_not_parse_is_named_where_its_environment_is_asked_for(tmp_path):
+    (tmp_path / "mine.py").write_text("from sparring import Environment\nclass Mine(Environment)\n")
+    done = sparring("eval", "mine", folder=tmp_path)
+    assert done.returncode == 2
+    assert "mine.py:2 does not parse" in done.stderr
+    listed = sparring("env", "list", folder=tmp_path).stdout
+    assert "init" not in listed
+    assert "mine.py:2" in listed
+
+
+def test_a_world_that_breaks_is_a_check_with_its_line(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "from agents import Agent\n"
+        "from sparring import Environment, Suite\n"
+        "class Broken(Environment):\n"
+        "    measures = ('length',)\n"
+        "    def agent(self): return Agent(name='a')\n"
+        "    def suite(self): return Suite.from_records([{'input': str(n)} for n in range(400)])\n"
+        "    def world(self, case): return case.fields['nothing']\n"
+    )
+    done = sparring("env", "test", "broken", folder=tmp_path)
+    assert done.returncode == 100
+    assert "✗ world  KeyError: 'nothing' (broken.py:7)" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_measure_that_returns_no_verdict_is_named_by_an_evaluation(tmp_path, tiny_folder):
+    (tmp_path / "plain.py").write_text(
+        "from agents import Agent\n"
+        "from sparring import Environment, Suite, measure\n"
+        "@measure\n"
+        "def says_yes(rollout): return True\n"
+        "class Plain(Environment):\n"
+        "    measures = (says_yes,)\n"
+        "    def agent(self): return Agent(name='a')\n"
+        "    def suite(self): return Suite.from_records([{'input': str(n)} for n in range(400)])\n"
+    )
+    options = ["--model", tiny_folder, "--cases", "2", "--max-completion-length", "8"]
+    done = sparring("eval", "plain", *options, folder=tmp_path)
+    assert done.returncode == 100
+    assert "says_yes returned True; return passed(reason)" in done.stderr
+    assert "--resume" not in done.stderr
+    assert sparring("rollout", "list", "plain", folder=tmp_path).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 
 from sparring.contracts.errors import InvalidInput
@@ -9,7 +10,8 @@ from sparring.player.worlds import tool
 from sparring.sandbox import Finished, Sandbox, SandboxLimits
 from sparring.sandbox.command import python
 
-_LARGEST_PROGRAM = 60_000  # fits into a pipe's buffer, so that handing it over never waits
+TOOLS = ("run_python", "run_shell", "read_file", "write_file", "list_files")
+_LARGEST_PROGRAM = 200_000
 _SHOWN = 16_000
 _STOPPED = {
     "time": "stopped: it took longer than {limits.wall_seconds:g} seconds",
@@ -34,6 +36,11 @@ class Workspace:
         is_unsandboxed: bool = False,
     ) -> None:
         self.offered_tools = tuple(tools) if tools is not None else None
+        for name in self.offered_tools or ():
+            if name not in TOOLS:
+                near = difflib.get_close_matches(name, TOOLS, 1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TOOLS)}"
+                raise InvalidInput(f"a workspace has no tool {name!r}; {hint}")
         self.sandbox = Sandbox(limits, is_unsandboxed=is_unsandboxed)
         for name, content in (files or {}).items():
             self.sandbox.write(name, content.encode())

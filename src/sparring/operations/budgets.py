@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from sparring.operations.settling import Settled
 
 _VALIDATION_CASES = 64
+_LEVERS = (
+    " (steps x cases x num_generations, as many again that may be replaced, and validation before "
+    "each checkpoint); lower max_steps, replacement_groups or validation_cases"
+)
 
 
 def refuse_over_budget(settled: Settled, cases: int | None) -> None:
@@ -60,6 +64,7 @@ def _refuse_rollouts(settled: Settled, most: int | None, bound: str) -> None:
     if most > allowed:
         raise OverBudget(
             f"{place}: at most {allowed:,} rollouts a run; this one could play {most:,}"
+            + (_LEVERS if settled.kind == "train" else "")
         )
 
 

@@ -67,6 +67,13 @@ class Settled:
 def settle(
     target: str, kind: Kind, command: dict[str, Any], caller: Caller, *, cases: int | None = None
 ) -> Settled:
+    """Everything for a run: found, merged and held against the project's budget."""
+    settled = looked_up(target, kind, command, caller)
+    refuse_over_budget(settled, cases)
+    return settled
+
+
+def looked_up(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> Settled:
     """Find the environment, ask what it says of itself, and merge the layers over it."""
     refuse_odd(command, _COMMAND)
     refuse_unknown(command, _COMMAND, known_names(kind))
@@ -85,9 +92,7 @@ def settle(
     _refuse_locks_on_nothing(project, found, resolved)
     values = check_types(resolved, kind, description.fields)
     _place_paths(values, description, resolved, project)
-    settled = Settled(project, found, description, resolved, values, kind)
-    refuse_over_budget(settled, cases)
-    return settled
+    return Settled(project, found, description, resolved, values, kind)
 
 
 def locks_of(

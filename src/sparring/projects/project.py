@@ -62,8 +62,10 @@ class Project:
         if len(found) == 1:
             return _playable(found[0])
         if found:
-            listed = ", ".join(f"{each.name}:{each.class_name} ({each.file})" for each in found)
-            raise EnvironmentNotFound(f"{len(found)} environments are called {name!r}: {listed}")
+            listed = " or ".join(self._from_here(each) for each in found)
+            raise EnvironmentNotFound(
+                f"{len(found)} environments are called {name!r}; write {listed}"
+            )
         if not by_name_only and (name.endswith(".py") or "/" in name):
             return self._in_file(Path(name), class_name)
         raise EnvironmentNotFound(self._not_found(target, catalogue))
@@ -83,6 +85,11 @@ class Project:
     @property
     def _source_cache(self) -> Path:
         return self.state / "cache" / "environments.json"
+
+    def _from_here(self, found: FoundEnvironment) -> str:
+        file = Path(found.file)
+        place = file.relative_to(self.root) if file.is_relative_to(self.root) else file
+        return f"{place}:{found.class_name}"
 
     def _in_file(self, path: Path, name: str) -> FoundEnvironment:
         """By file: it need not lie in the folders of the project."""
@@ -106,10 +113,15 @@ class Project:
         )
 
     def _not_found(self, target: str, catalogue: Catalogue) -> str:
+        for problem in catalogue.problems:
+            if Path(problem.file).stem == target:
+                place = f"{problem.file}:{problem.line}"
+                return f"there is no environment {target!r}: {place} {problem.message}"
         names = [each.name for each in catalogue.environments]
         listed = ", ".join(dict.fromkeys(names[:10])) or "none: `sparring init NAME` writes one"
         hint = nearest(target, names) or f"there are {listed}."
-        broken = f" {len(catalogue.problems)} problems: `sparring env list`."
+        count = len(catalogue.problems)
+        broken = f" {count} problem{'s' * (count > 1)}: `sparring env list`."
         return (
             f"there is no environment {target[:80]!r} in {self.root}; {hint}"
             f"{broken if catalogue.problems else ''}"

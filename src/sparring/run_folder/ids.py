@@ -8,8 +8,12 @@ import time
 
 def new_run_id(name: str, now: float, token: str) -> str:
     """`calculator-20261115-093012-1f2e`; the clock and the token are passed in."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
-    return f"{slug}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{token}"
+    return f"{slug(name)}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{token}"
+
+
+def slug(name: str) -> str:
+    """A name as it stands at the beginning of a run's id."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
 
 
 def is_plain_name(name: str) -> bool:
@@ -19,4 +23,4 @@ def is_plain_name(name: str) -> bool:
 
 def is_run_of(run: str, name: str) -> bool:
     """Whether a run's id was made from this name by `new_run_id`."""
-    return re.fullmatch(re.escape(name) + r"-\d{8}-\d{6}-[0-9a-f]+", run) is not None
+    return re.fullmatch(re.escape(slug(name)) + r"-\d{8}-\d{6}-[0-9a-f]+", run) is not None

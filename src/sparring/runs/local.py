@@ -21,7 +21,7 @@ from typing import Any
 from sparring.contracts.errors import RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, read_json, read_lines, write_json
-from sparring.run_folder.ids import is_plain_name, is_run_of
+from sparring.run_folder.ids import is_plain_name, is_run_of, slug
 
 
 class RunState(StrEnum):
@@ -51,7 +51,8 @@ def find_run(runs: Path, name: str) -> RunFolder:
     if is_plain_name(name):
         if (runs / name / "spec.json").is_file():
             return RunFolder(runs / name)
-        found = [path.parent for path in runs.glob(f"{name}*/spec.json")]
+        beginnings = {name, slug(name)}  # my_agent is at the beginning of my-agent-2026…
+        found = [path.parent for each in beginnings for path in runs.glob(f"{each}*/spec.json")]
     else:
         found = []
     if len(found) == 1:

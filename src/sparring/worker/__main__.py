@@ -123,12 +123,14 @@ def _refuse_a_run_that_shows_nothing(summary: dict[str, Any]) -> None:
     """A table without a single judged rollout must not look like a result to a program."""
     if not summary["rollouts"] or summary["unscored"] < summary["rollouts"]:
         return
-    reasons = summary["causes"] or [
-        reason
+    judged = [
+        reason["reason"]
         for measure in summary["measures"].values()
         for reason in measure["reasons_for_failing"]
     ]
-    why = reasons[0]["reason"] if reasons else "no measure has a weight"
+    broken = [reason for reason in judged if "the measure broke" in reason]
+    causes = [cause["reason"] for cause in summary["causes"]]
+    why = (broken or causes or judged or ["no measure has a weight"])[0]
     raise MachineryFailure(f"none of {summary['rollouts']} rollouts could be scored: {why}")
 
 

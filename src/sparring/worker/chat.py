@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,7 @@ def _asked(console: Console) -> str:
     line = sys.stdin.readline()
     if not line:
         raise EOFError
+    console.print(Text(f"\n> {line.rstrip()}", style="bold"))
     return line
 
 
@@ -148,4 +150,5 @@ def main(asked: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))

@@ -10,8 +10,10 @@ import asyncio
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Case, Split
@@ -25,6 +27,7 @@ from sparring.learning.judged_play import play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.trainability import obstacles
+from sparring.player.worlds import world_tools
 from sparring.policies.loading import load_policy
 from sparring.sandbox import places
 from sparring.worker.opening import opened_in_passing
@@ -52,15 +55,14 @@ class Trial:
 
     def run(self, environment: Environment) -> None:
         parts: Parts = self._tried("agent and suite", lambda: read_parts(environment))
-        self._note("agent", not (found := list(obstacles(parts.agent))), "; ".join(found))
+        found = list(obstacles(parts.agent))
+        self._note("agent can be trained", not found, "; ".join(found))
         sizes = {split: parts.suite.size(split) for split in Split}
         told = ", ".join(f"{size} {split.value}" for split, size in sizes.items())
-        for split in Split:
-            try:
-                parts.suite.require(split)
-            except SparringError as error:
-                self._note(f"{split.value} cases", False, str(error))
-        self._note("cases", True, told)
+        short = [split for split in Split if not _is_enough(parts, split)]
+        self._note("cases", not short, told)
+        if short:
+            self._tried("splits", lambda: parts.suite.require(short[0]))
         measures: MeasureSet = self._tried(
             "measures",
             lambda: MeasureSet.of(
@@ -68,18 +70,16 @@ class Trial:
             ),
         )
         cases = list(parts.suite.cases(Split.TRAINING, self._cases))
-        self._judge_silence(measures, cases[0], parts)
+        world = self._tried("world", lambda: parts.world(cases[0]) if parts.world else None)
+        names = [each.name for each in (*parts.agent.tools, *world_tools(world))]
+        self._note("tools", True, ", ".join(names) or "none")
+        self._judge_silence(measures, cases[0], world)
         self._play_some(environment, parts, measures, cases)
 
-    def _judge_silence(self, measures: MeasureSet, case: Case, parts: Parts) -> None:
+    def _judge_silence(self, measures: MeasureSet, case: Case, world: Any) -> None:
         """An empty answer must be judged like any other, and must not pass everything."""
-        silent = Rollout(
-            RolloutKey(0, 0, case.id, 0),
-            case,
-            Ending.ANSWERED,
-            "",
-            world=parts.world(case) if parts.world else None,
-        )
+        key = RolloutKey(0, 0, case.id, 0)
+        silent = Rollout(key, case, Ending.ANSWERED, "", world=world)
         judged = asyncio.run(measures.judge(silent))
         broken = [each for each in judged.judgements if each.cause]
         self._note("judging an empty answer", not broken, "; ".join(map(_told, broken)))
@@ -117,14 +117,29 @@ class Trial:
         try:
             made = work()
         except Exception as error:
-            name = "" if isinstance(error, SparringError) else f"{type(error).__name__}: "
-            self._note(what, False, f"{name}{error}")
+            self._note(what, False, _named(error))
             raise Failed from error
         self._note(what, True)
         return made
 
     def _note(self, what: str, ok: bool, detail: str = "") -> None:
         self.checks.append(Check(what, ok, detail))
+
+
+def _is_enough(parts: Parts, split: Split) -> bool:
+    try:
+        parts.suite.require(split)
+    except SparringError:
+        return False
+    return True
+
+
+def _named(error: Exception) -> str:
+    """What went wrong, with the last line of code that was reached, unless it says so itself."""
+    if isinstance(error, SparringError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _told(judgement: Judgement) -> str:
@@ -142,12 +157,13 @@ def try_environment(asked: dict[str, Any]) -> list[Check]:
             trial.run(environment)
     except Failed:
         pass
-    except SparringError as error:
-        trial.checks.append(Check("opens", False, str(error)))
+    except Exception as error:
+        trial.checks.append(Check("works", False, _named(error)))
     return trial.checks
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     answer = os.dup(1)
     os.dup2(2, 1)
     found = try_environment(json.load(sys.stdin))

@@ -71,7 +71,7 @@ def _shown(beat: Beat) -> Shown:
 
 
 def _way_on(beat: Beat, run: str) -> str:
-    if not beat.get("total"):
+    if not beat.get("total") or beat["rollouts"] >= beat["total"]:
         return ""
     return (
         f"{beat['rollouts']} of {beat['total']} rollouts are kept: `sparring eval --resume {run}` "

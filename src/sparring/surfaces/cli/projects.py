@@ -71,7 +71,7 @@ def list_all(*, as_json: bool) -> None:
         )
     if catalogue.environments:
         console.print(table)
-    else:
+    elif not catalogue.problems:
         console.print("no environments here; `sparring init NAME` writes one")
     for problem in catalogue.problems:
         place = f"{_short(problem.file)}:{problem.line}"
@@ -136,7 +136,7 @@ def show_config(
         reason = f" ({each.reason})" if each.reason else ""
         table.add_row(
             each.name,
-            Text(printable(json.dumps(each.value)), style="bold"),
+            Text(printable(_shown(each.value)), style="bold"),
             Text(printable(each.source), style="dim"),
             Text(printable(f"{each.locked_by}{reason}"), style="yellow"),
         )
@@ -175,6 +175,11 @@ def doctor(runs: str | None, *, as_json: bool) -> int:
     return 0 if examination.ok else 100
 
 
+def _shown(value: Any) -> str:
+    """An empty table is one that is there, with its own defaults: `lora = true`."""
+    return "true" if value == {} else json.dumps(value)
+
+
 def _is_worth_showing(setting: ShownSetting) -> bool:
     return setting.source != "defaults" or setting.locked
 
@@ -182,7 +187,7 @@ def _is_worth_showing(setting: ShownSetting) -> bool:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == columns[0])
     return table
 
 
