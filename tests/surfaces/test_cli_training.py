@@ -47,7 +47,7 @@ def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
     _, told = running.communicate(timeout=60)
     assert running.returncode == 103, told
     assert "step 1/60 · loss" in told
-    assert "sparring train --resume talk-" in told
+    assert "sparring train --resume train-file-" in told
 
     (folder,) = (tmp_path / "runs").iterdir()
     assert json.loads((folder / "spec.json").read_text())["settings"]["beta"] == 0.01
