@@ -130,12 +130,15 @@ def test_an_operator_names_environments_not_files_and_no_servers(operator):
 
 
 def test_budgets_are_enforced_before_a_run_is_made(owner):
+    def start(**settings):
+        start_train(StartTrain(target="shop", settings=settings), owner)
+
     with pytest.raises(OverBudget, match=r"sparring\.toml:11: at most 50 steps a run"):
-        settle("shop", "train", {"max_steps": 51}, owner)
-    with pytest.raises(OverBudget, match=r"at most 3,000 rollouts a run.*could play"):
-        settle("shop", "train", {"max_steps": 50, "num_generations": 64}, owner)
+        start(max_steps=51)
+    with pytest.raises(OverBudget, match=r"at most 3,000 rollouts a run.*could play.*lower max"):
+        start(max_steps=50, num_generations=64)
     with pytest.raises(OverBudget, match="set max_steps"):
-        settle("shop", "train", {"max_steps": None}, owner)
+        start(max_steps=None)
     assert not owner.runs.exists()
 
 
@@ -186,9 +189,10 @@ def test_an_environments_own_defaults_are_left_to_it(owner):
 
 def test_evaluations_have_a_budget_too(owner):
     with pytest.raises(OverBudget, match="so set cases"):
-        settle("shop", "eval", {}, owner)
+        start_eval(StartEval(target="shop"), owner)
+    many = {"num_generations": 3000}
     with pytest.raises(OverBudget, match="could play 30,000"):
-        settle("shop", "eval", {"num_generations": 3000}, owner, cases=10)
+        start_eval(StartEval(target="shop", cases=10, settings=many), owner)
 
 
 def test_only_so_many_runs_at_once(owner):

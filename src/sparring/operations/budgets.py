@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from sparring.contracts.errors import OverBudget
 from sparring.contracts.training import TrainSettings
+from sparring.operations.settling import Settled
 from sparring.run_folder import RunFolder
 from sparring.runs.local import is_held
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sparring.operations.settling import Settled
 
 _VALIDATION_CASES = 64
 _LEVERS = (
@@ -21,8 +17,13 @@ _LEVERS = (
 )
 
 
-def refuse_over_budget(settled: Settled, cases: int | None) -> None:
-    """Steps and rollouts of one run, as far as its settings tell."""
+def refuse_over_budget(settled: Settled, runs: Path, *, cases: int | None = None) -> None:
+    """Steps and rollouts of this run, as far as its settings tell, and how many run already."""
+    _refuse_too_long(settled, cases)
+    _refuse_too_many(settled, runs)
+
+
+def _refuse_too_long(settled: Settled, cases: int | None) -> None:
     budget = settled.project.file.budget
     if settled.kind == "eval":
         _refuse_rollouts(settled, _of_evaluation(settled, cases), "cases")
@@ -41,7 +42,7 @@ def refuse_over_budget(settled: Settled, cases: int | None) -> None:
     _refuse_rollouts(settled, _of_training(settled, steps) if steps else None, "max_steps")
 
 
-def refuse_too_many(settled: Settled, runs: Path) -> None:
+def _refuse_too_many(settled: Settled, runs: Path) -> None:
     """Runs at the same time, by who holds their folders now."""
     most = settled.project.file.budget.runs_at_once
     if most is None or not runs.is_dir():

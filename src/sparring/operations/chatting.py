@@ -10,7 +10,7 @@ from sparring.contracts.errors import InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.settling import looked_up
+from sparring.operations.settling import settle
 from sparring.projects import find_project
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.runs.local import find_run
@@ -52,7 +52,7 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
 
 
 def _base(request: ChatWith, caller: Caller) -> ChatSpec:
-    settled = looked_up(request.target, "eval", request.settings, caller)
+    settled = settle(request.target, "eval", request.settings, caller)
     return ChatSpec(
         target=settled.found.target,
         config=settled.config,

@@ -14,7 +14,7 @@ from sparring.contracts.environments import Catalogue, EnvironmentDescription, F
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.settling import looked_up
+from sparring.operations.settling import settle
 from sparring.projects import find_project
 from sparring.projects.beginning import write_environment
 from sparring.settings.fields import describe_settings
@@ -107,7 +107,7 @@ def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironm
 @operation("config.show", role=Role.VIEWER, changes_state=False)
 def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
     """Every setting of a run of this environment, with where it came from and who locked it."""
-    settled = looked_up(request.target, request.kind, request.settings, caller)
+    settled = settle(request.target, request.kind, request.settings, caller)
     about = describe_settings(request.kind)
     about |= {f"config.{each.name}": each.description for each in settled.description.fields}
     return ShownConfig(
@@ -130,7 +130,7 @@ def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
 @operation("env.test", role=Role.OWNER, changes_state=True)
 def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
     """Load an environment, play a few cases of it and judge them, to see that all of it works."""
-    settled = looked_up(request.target, "eval", request.settings, caller)
+    settled = settle(request.target, "eval", request.settings, caller)
     asked = {
         "target": settled.found.target,
         "config": settled.config,

@@ -13,7 +13,7 @@ from pydantic import Field
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import NotPermitted, SparringError
 from sparring.contracts.specs import EvalSpec, Frozen, PlaySettings, PolicySpec
-from sparring.operations.budgets import refuse_too_many
+from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.settling import settle
 from sparring.operations.starting import Started, begin, code_digest, create_run, go_on
@@ -65,8 +65,8 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     command = dict(request.settings)
     if request.servers is not None and request.servers.model is not None:
         command["model"] = request.servers.model  # locks hold for servers, too
-    settled = settle(request.target, "eval", command, caller, cases=request.cases)
-    refuse_too_many(settled, caller.runs)
+    settled = settle(request.target, "eval", command, caller)
+    refuse_over_budget(settled, caller.runs, cases=request.cases)
     spec = EvalSpec(
         target=settled.found.target,
         split=request.split,

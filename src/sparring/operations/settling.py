@@ -12,7 +12,6 @@ from typing import Any
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.specs import PolicySpec
-from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Role
 from sparring.projects import Project, find_project
 from sparring.settings.fields import (
@@ -64,16 +63,7 @@ class Settled:
         return changed_from_defaults(self.resolved)
 
 
-def settle(
-    target: str, kind: Kind, command: dict[str, Any], caller: Caller, *, cases: int | None = None
-) -> Settled:
-    """Everything for a run: found, merged and held against the project's budget."""
-    settled = looked_up(target, kind, command, caller)
-    refuse_over_budget(settled, cases)
-    return settled
-
-
-def looked_up(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> Settled:
+def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> Settled:
     """Find the environment, ask what it says of itself, and merge the layers over it."""
     refuse_odd(command, _COMMAND)
     refuse_unknown(command, _COMMAND, known_names(kind))

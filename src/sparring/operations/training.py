@@ -9,7 +9,7 @@ from pydantic import Field
 from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.operations.budgets import refuse_too_many
+from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.evaluating import RunQuery, Summary
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.settling import settle
@@ -33,7 +33,7 @@ class ResumeTrain(Frozen):
 def start_train(request: StartTrain, caller: Caller) -> Started:
     """Train an environment's agent, as a run of its own."""
     settled = settle(request.target, "train", request.settings, caller)
-    refuse_too_many(settled, caller.runs)
+    refuse_over_budget(settled, caller.runs)
     spec = TrainSpec(
         target=settled.found.target,
         config=settled.config,

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,7 @@ def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _digest(found: FoundEnvironment, files: Iterable[Path]) -> str:
-    from sparring import __version__
-
-    told = hashlib.sha256(f"{__version__} {found.target}".encode())
+    told = hashlib.sha256(f"{version('sparring')} {found.target}".encode())
     for file in files:
         try:
             told.update(str(file).encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
