@@ -21,6 +21,7 @@ from sparring.sandbox.syscalls import seccomp_filter
 
 _LOOK_SECONDS = 0.025
 _LOOKING_SHARE = 5  # looking takes at most one part in so many of a call's time
+_THOROUGH = 4  # one look in so many is at the processes too, where a group limits their memory
 _DYING_SECONDS = 10.0
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
@@ -46,12 +47,18 @@ class Call:
         deadline, look_at = started + limits.wall_seconds, started + _LOOK_SECONDS
         kept = bytearray()
         is_open = True
+        looks = 0
         while True:
             now = time.monotonic()
             if now >= deadline:
                 return bytes(kept), "time"
             if now >= look_at:
-                if cause := self._over(limits, is_full, counts_memory=counts_memory):
+                looks += 1
+                is_thorough = counts_memory or looks % _THOROUGH == 0
+                cause = "disk" if is_full(0) else ""
+                if is_thorough and not cause:
+                    cause = self._over(limits, is_full, counts_memory=counts_memory)
+                if cause:
                     return bytes(kept), cause
                 took = time.monotonic() - now
                 look_at = now + max(_LOOK_SECONDS, _LOOKING_SHARE * took)
@@ -71,7 +78,7 @@ class Call:
     def _over(self, limits: SandboxLimits, is_full: IsFull, *, counts_memory: bool) -> str:
         pid, scratch = self.process.pid, limits.scratch_bytes
         spent = spent_below(pid, scratch, with_memory=counts_memory)
-        if is_full(spent.unlinked):
+        if spent.unlinked and is_full(spent.unlinked):
             return "disk"
         if spent.cpu_seconds > limits.cpu_seconds:
             return "time"

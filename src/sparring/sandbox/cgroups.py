@@ -95,8 +95,7 @@ def make(limits: SandboxLimits) -> Group | None:
     place = _place()
     if place is None:
         return None
-    pid = os.getpid()
-    folder = place.folder / f"sparring-{pid}-{start_of(pid)}-{next(_numbers)}"
+    folder = place.folder / f"sparring-{_own_name(os.getpid())}-{next(_numbers)}"
     group = Group(folder, place.version)
     memory = str(limits.memory_bytes)
     try:
@@ -107,7 +106,8 @@ def make(limits: SandboxLimits) -> Group | None:
             _try_to_write(folder / "memory.oom.group", "1")
         else:
             (folder / "memory.limit_in_bytes").write_text(memory)
-            _try_to_write(folder / "memory.memsw.limit_in_bytes", memory)
+            if _counts_swap():
+                (folder / "memory.memsw.limit_in_bytes").write_text(memory)
     except OSError as error:
         group.remove(0)
         raise MachineryFailure(
@@ -135,6 +135,16 @@ def _home() -> Path:
         if "memory" in controllers.split(","):
             return _MOUNT / "memory" / path.lstrip("/")
     return _MOUNT / "memory"
+
+
+@functools.cache
+def _own_name(pid: int) -> str:
+    return f"{pid}-{start_of(pid)}"
+
+
+@functools.cache
+def _counts_swap() -> bool:
+    return (_home() / "memory.memsw.limit_in_bytes").exists()
 
 
 def _try_to_write(file: Path, value: str) -> None:

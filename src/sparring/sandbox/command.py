@@ -127,15 +127,18 @@ def _runtime() -> tuple[str, ...]:
 
 @functools.cache
 def _packages() -> tuple[str, ...]:
-    """Folders of installed packages: Sparring's own may be among them, and a user's measures."""
-    found = {
-        str(place)
-        for root in (Path(sys.base_prefix) / "lib", Path("/usr/lib"), Path("/usr/local/lib"))
-        for pattern in ("python3*/site-packages", "python3*/dist-packages")
-        for place in root.glob(pattern)
-        if place.is_dir() and not place.is_symlink()
-    }
-    return tuple(sorted(found))
+    """Packages installed for our interpreter: Sparring may be among them, and a user's measures.
+    Each costs a bind at every call, so those of other interpreters stay in sight."""
+    prefix = Path(sys.base_prefix)
+    roots = {prefix / "lib", *([Path("/usr/local/lib")] if prefix == Path("/usr") else [])}
+    own = f"python3.{sys.version_info.minor}"
+    places = [
+        root / version / name
+        for root in roots
+        for version in (own, "python3")
+        for name in ("site-packages", "dist-packages")
+    ]
+    return tuple(str(place) for place in places if place.is_dir() and not place.is_symlink())
 
 
 def _path() -> str:
