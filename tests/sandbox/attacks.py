@@ -462,6 +462,19 @@ def strangers() -> set[int]:
     return found
 
 
+def is_of(pid: int, sandbox: Sandbox) -> bool:
+    """Whether a process belongs to this sandbox, and not to one that somebody else runs now."""
+    for file in ("mountinfo", "cmdline"):
+        try:
+            if str(sandbox.root) in Path(f"/proc/{pid}/{file}").read_text():
+                return True
+        except FileNotFoundError:
+            return False  # gone
+        except OSError:
+            return True  # hidden from us: nobody else's would be
+    return False
+
+
 def next_call() -> float:
     """Milliseconds of a harmless call in a new sandbox."""
     sandbox = Sandbox(LIMITS)
@@ -493,7 +506,7 @@ def attempt(attack: Attack, there: Host) -> Outcome:
         finished = sandbox.run([python(), "-"], code.encode())
     seconds = time.perf_counter() - started
     problems = []
-    if left := strangers() - before:
+    if left := {pid for pid in strangers() - before if is_of(pid, sandbox)}:
         problems.append(f"processes were left: {sorted(left)}")
     if "ESCAPED" in finished.text:
         problems.append(finished.text.strip()[-200:])
@@ -512,9 +525,11 @@ def _in_words(finished: Finished) -> str:
         return f"stopped by its limit: {finished.stopped_by}"
     lines = [line for line in finished.text.strip().splitlines() if line.strip()]
     last = lines[-1][:80] if lines else ""
-    if "refused" in last and ":" in last:
-        return last.partition(":")[2].strip()[:60]
-    return "refused" if "refused" in last or finished.exit_code == 0 else f"ended: {last[:50]}"
+    if last.startswith("refused: ") and not last.startswith("refused: /"):
+        return last.removeprefix("refused: ").partition(": '")[0].partition(" '")[0][:70]
+    if "refused" in last or finished.exit_code == 0:
+        return "refused"
+    return f"ended: {last[:60]}" if last else "ended by a signal"
 
 
 def run_all(part: str = "") -> dict[str, object]:
