@@ -46,6 +46,8 @@ check-slow: venv sandbox
 	$(BIN)/python benchmarks/discovery.py
 	$(BIN)/python benchmarks/sandbox.py --quick
 	$(BIN)/python benchmarks/shared_prefix.py --quick
+	$(BIN)/python benchmarks/live_groups.py --quick
+	$(BIN)/python benchmarks/echo.py --quick
 	$(BIN)/python benchmarks/learning.py --quick
 
 bench: venv

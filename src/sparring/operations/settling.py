@@ -1,6 +1,6 @@
 """Settling what a run is started from: which environment, and every setting with its source.
 
-Locks and budgets are enforced here, so no surface can get round them.
+Locks are enforced here, so no surface can get round them; budgets are, where a run starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from sparring.contracts.specs import PolicySpec
 from sparring.operations.operation import Caller, Role
 from sparring.projects import Project, find_project
 from sparring.settings.fields import (
-    DEFAULTS,
     MODELS,
     PLAYED,
     Kind,
@@ -30,7 +29,7 @@ from sparring.settings.fields import (
 from sparring.settings.locks import UNSET, Lock, default_locks
 from sparring.settings.names import touches
 from sparring.settings.plain import refuse_odd
-from sparring.settings.resolving import Layer, Resolved, resolve
+from sparring.settings.resolving import DEFAULTS, Layer, Resolved, resolve
 
 _COMMAND = "the command"
 _PATHS = ("path", "file-path", "directory-path")

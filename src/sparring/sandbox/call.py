@@ -31,7 +31,7 @@ IsFull = Callable[[int], bool]
 
 
 class Call:
-    """A started program and what it prints. `pid` is whom to end."""
+    """A started program: the process that stands for it, and where to read what it prints."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: int) -> None:
         self.process = process

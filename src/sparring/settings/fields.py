@@ -20,10 +20,9 @@ from sparring.contracts.errors import SettingError
 from sparring.contracts.refused_settings import OURS
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.training import TrainSettings
-from sparring.settings.resolving import Resolved
+from sparring.settings.resolving import DEFAULTS, Resolved
 
 Kind = Literal["train", "eval"]
-DEFAULTS = "defaults"
 MODELS: Mapping[Kind, type[BaseModel]] = {"train": TrainSettings, "eval": PlaySettings}
 BESIDES: Mapping[str, tuple[type, Any, str]] = {
     "model": (str, None, "hub name, folder, tiny or smollm2; by default the agent's own"),

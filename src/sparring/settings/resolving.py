@@ -9,6 +9,8 @@ from typing import Any
 from sparring.settings.locks import UNSET, Lock
 from sparring.settings.names import covers, flatten, nested, touches
 
+DEFAULTS = "defaults"  # the source of what nobody set
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -61,7 +63,7 @@ class Resolved:
         for other, setting in self.settings.items():
             if touches(other, name):
                 return setting.source
-        return "defaults"
+        return DEFAULTS
 
 
 def resolve(layers: Sequence[Layer], locks: Sequence[Lock], *, is_operator: bool) -> Resolved:
