@@ -15,9 +15,9 @@ from pydantic import Field
 from sparring import Environment, Service
 from sparring.contracts.errors import InvalidInput, ServiceFailed, SettingError
 from sparring.environments import load_environment
-from sparring.environments.services import running
 from sparring.environments.workspace import Workspace
 from sparring.sandbox import probe
+from sparring.services import running
 
 
 class Sized(Environment):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,9 @@ from sparring.operations.environments import (
     show_config,
     show_environment,
 )
-from sparring.operations.evaluating import ResumeEval, StartEval, resume_eval, start_eval
+from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Role
+from sparring.operations.run_control import ResumeRun, resume_run
 from sparring.operations.settling import settle
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
@@ -195,21 +195,11 @@ def test_evaluations_have_a_budget_too(owner):
         start_eval(StartEval(target="shop", cases=10, settings=many), owner)
 
 
-def test_only_so_many_runs_at_once(owner):
-    (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
-    busy = owner.runs / "busy"
-    busy.mkdir(parents=True)
-    with (busy / "worker.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(OverBudget, match="at most 1 runs at once, and there are busy"):
-            start_train(StartTrain(target="shop"), owner)
-
-
 def test_going_on_with_what_is_the_owners_takes_the_owner(operator):
     spec = EvalSpec(target="x.py:X", split="held-out")
     RunFolder(operator.runs / "secret").create(spec.model_dump(mode="json"))
     with pytest.raises(NotPermitted, match="held-out"):
-        resume_eval(ResumeEval(run="secret"), operator)
+        resume_run(ResumeRun(run="secret"), operator)
 
 
 @pytest.mark.parametrize(

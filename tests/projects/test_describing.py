@@ -44,7 +44,7 @@ def test_fields_types_defaults_limits_and_descriptions(tmp_path):
     assert where.required
     assert told.measures == ("length", "numeric")
     assert told.settings == {"temperature": 0.5}
-    assert told.services == ("web",)
+    assert [each.command for each in told.services] == [["python", "-m", "http.server"]]
     assert told.needs_sandbox
 
 

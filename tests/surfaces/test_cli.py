@@ -73,14 +73,17 @@ def test_a_changed_file_is_refused_on_resuming(tmp_path, tiny_folder):
         folder=tmp_path,
     )
     run = json.loads(done.stdout)["run"]
-    again = sparring("eval", "--resume", run, "--json", folder=tmp_path)  # done: shown at once
+    again = sparring("run", "resume", run, "--json", folder=tmp_path)  # done: shown at once
     assert json.loads(again.stdout) == json.loads(done.stdout)
-    (tmp_path / "runs" / run / "events.jsonl").write_text("")  # as if it had been cut off
+    events = tmp_path / "runs" / run / "events.jsonl"
+    lines = events.read_text().splitlines(keepends=True)
+    cut_off = lines[-1].replace("completed", "failed")
+    events.write_text("".join([*lines[:-1], cut_off]))
     own.write_text(own.read_text() + "\n# changed\n")
-    refused = sparring("eval", "--resume", run, folder=tmp_path)
+    refused = sparring("run", "resume", run, folder=tmp_path)
     assert refused.returncode == 2
     assert "--accept-changes" in refused.stderr
-    again = sparring("eval", "--resume", run, "--accept-changes", "--json", folder=tmp_path)
+    again = sparring("run", "resume", run, "--accept-changes", "--json", folder=tmp_path)
     assert json.loads(again.stdout)["rollouts"] == 2
 
 
@@ -113,7 +116,7 @@ BROKEN = {
     ("arguments", "code", "said"),
     [
         (["eval", "nobody.py:X"], 2, "there is no file nobody.py"),
-        (["eval"], 2, "sparring eval NAME"),
+        (["eval"], 2, "Missing argument"),
         (["eval", "syntax.py:E", "--model", "tiny"], 2, "syntax.py:1 cannot be loaded"),
         (
             ["eval", "raises.py:E", "--model", "tiny"],
@@ -141,7 +144,7 @@ BROKEN = {
             "training split has 0",
         ),
         (["eval", f"{AGENT_FILE}:Waiting", "--endpoint", "http://x"], 2, "pass --model NAME"),
-        (["eval", "--resume", "nobody"], 102, "there is no run 'nobody'"),
+        (["run", "resume", "nobody"], 102, "there is no run 'nobody'"),
         (["rollout", "show", "../../etc", "x"], 102, "there is no run"),
         (["models", "fetch", "gpt"], 2, "there are tiny, smollm2"),
     ],

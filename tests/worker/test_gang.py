@@ -1,4 +1,4 @@
-"""Several processes: real ranks under torchrun, on one host and on two that share a folder."""
+"""Several processes: real ranks under a supervisor, on one host and on two that share a folder."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -21,8 +18,10 @@ from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.events import tell
 from sparring.run_folder.files import read_lines
-from sparring.runs.local import RunState, start_worker, status_of
+from sparring.runs.lifecycle import RunState
+from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
 from tests.worker.porter import BELL, DEMONSTRATIONS, warm_model
 
@@ -43,7 +42,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-# One thread each: torchrun gives that to ranks that share a host and not to one alone, and sums
+# One thread each: a supervisor gives that to ranks that share a host and not to one alone, and sums
 # of floats depend on how many threads shared them.
 OF_EVERY_RANK = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
@@ -68,24 +67,6 @@ def create(runs: Path, name: str, tiny: Path, settings: Any = None, **spec: Any)
     return folder
 
 
-def finished(folder: RunFolder, *workers: subprocess.Popen[bytes]) -> RunFolder:
-    for worker in workers:
-        worker.wait(240)
-    status = status_of(folder)
-    assert status.state is RunState.COMPLETED, (
-        status.message + folder.log(folder.attempts()).read_text()[-3000:]
-    )
-    return folder
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
-
-
 @pytest.fixture(scope="module")
 def model(tiny_folder, tmp_path_factory):
     """A tiny model that calls tools: in a process of its own, which leaves this one light."""
@@ -100,7 +81,7 @@ def model(tiny_folder, tmp_path_factory):
 def undisturbed(_alike_on_every_host, model, tmp_path_factory):
     """The digest of a training by two ranks that nobody disturbed, with everything on."""
     folder = create(tmp_path_factory.mktemp("gang"), "whole", model, processes=2)
-    return finished(folder, start_worker(folder))
+    return completed(start(folder))
 
 
 def played_besides(row: dict[str, Any]) -> float:
@@ -123,19 +104,14 @@ def test_two_ranks_play_their_shares_into_shards_of_their_own(undisturbed):
 
 
 def test_a_killed_rank_is_started_again_with_all_and_ends_alike(undisturbed, model, tmp_path):
-    folder = create(tmp_path, "killed", model, processes=2)
-    gang = start_worker(folder)
+    folder = start(create(tmp_path, "killed", model, processes=2))
     wait_for(lambda: list_checkpoints(folder.checkpoints))
-    ranks = [
-        child
-        for child in psutil.Process(gang.pid).children(recursive=True)
-        if "sparring.worker" in child.cmdline()
-    ]
-    second = next(child for child in ranks if child.environ().get("RANK") == "1")
-    second.send_signal(signal.SIGKILL)
-    gang.wait(120)
-    assert status_of(folder).state is RunState.FAILED
-    finished(folder, start_worker(folder))
+    ranks_of(folder)[1].send_signal(signal.SIGKILL)
+    completed(folder)
+    assert history(folder).attempt == 2
+    told = next(event for event in read_lines(folder.events) if event["event"] == "restart")
+    assert told["cause"] == "killed"
+    assert "rank-1 was killed by signal 9 (SIGKILL) at step" in told["message"]
     assert weights_digest(folder) == weights_digest(undisturbed)
 
 
@@ -144,9 +120,10 @@ def test_two_hosts_that_meet_end_like_two_ranks_on_one(undisturbed, model, tmp_p
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     folder = create(tmp_path, "hosts", model, nodes=2, rendezvous=address)
-    first = start_worker(folder)
-    second = start_worker(folder)
-    finished(folder, first, second)
+    start(folder)
+    joined = join(folder)
+    completed(folder)
+    assert joined.wait(30) == 0
     assert weights_digest(folder) == weights_digest(undisturbed)
 
 
@@ -163,18 +140,16 @@ def test_a_changed_world_size_is_not_resumed(undisturbed, model, tmp_path):
     folder = create(tmp_path, "other", model, processes=1)
     undisturbed.checkpoints.rename(folder.checkpoints)
     try:
-        start_worker(folder).wait(120)
-        assert "world size (2 → 1)" in status_of(folder).message
+        assert "world size (2 → 1)" in ended(start(folder)).message
     finally:
         folder.checkpoints.rename(undisturbed.checkpoints)
 
 
 def test_a_gang_that_is_refused_says_why_once_and_is_not_started_again(model, tmp_path):
     folder = create(tmp_path, "wrong", model, {"engine": {"los_type": "x"}}, processes=2)
-    start_worker(folder).wait(120)
-    status = status_of(folder)
-    assert status.state is RunState.FAILED
-    assert "did you mean loss_type" in status.message
+    found = ended(start(folder))
+    assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "refused", 1)
+    assert "did you mean loss_type" in found.message
 
 
 def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(model, tmp_path):
@@ -191,17 +166,23 @@ def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(model
     one = create(tmp_path, "one", model, {**settings, "cases_per_batch": 2})
     two = create(tmp_path, "two", model, {**settings, "cases_per_batch": 1}, processes=2)
     weights = [
-        load_file(finished(each, start_worker(each)).checkpoints / "step-1" / "model.safetensors")
+        load_file(completed(start(each)).checkpoints / "step-1" / "model.safetensors")
         for each in (one, two)
     ]
     for name, tensor in weights[0].items():
         assert torch.allclose(tensor, weights[1][name], atol=1e-6), name
 
 
-def test_a_stop_request_in_the_folder_reaches_every_rank(model, tmp_path):
-    folder = create(tmp_path, "stop", model, {"max_steps": 200}, processes=2)
-    gang = start_worker(folder)
+def test_a_wish_to_stop_reaches_every_rank(model, tmp_path):
+    folder = start(create(tmp_path, "stop", model, {"max_steps": 200}, processes=2))
     wait_for(lambda: list_checkpoints(folder.checkpoints))
-    folder.stop_request.write_text("{}")
-    gang.wait(120)
-    assert status_of(folder).state is RunState.STOPPED
+    tell(folder, "stop_requested", author="somebody")
+    found = ended(folder)
+    assert (found.state, found.message) == (RunState.STOPPED, "stopped by somebody")
+    assert not ranks_of(folder)
+
+
+def join(folder: RunFolder, number: int = 1) -> subprocess.Popen[bytes]:
+    """A further host, on this machine."""
+    command = [sys.executable, "-m", "sparring.runs.hosts", str(folder.path), str(number)]
+    return subprocess.Popen(command)

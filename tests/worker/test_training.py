@@ -28,7 +28,7 @@ from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.files import read_lines
-from sparring.worker.training import read_history
+from sparring.run_folder.metrics import history_of
 from tests.training import TALKATIVE, even, questions, talker, trainer, weights_digest
 from tests.worker.agent_file import EveryOther
 
@@ -428,4 +428,4 @@ def test_a_saved_model_gives_the_same_tokens(tiny_folder, tmp_path):
 
 def test_the_history_of_a_run_is_read_from_its_folder(tiny_folder, tmp_path):
     result = trainer(tiny_folder, tmp_path).train()
-    assert read_history(RunFolder(result.folder.path)) == result.history
+    assert history_of(RunFolder(result.folder.path)) == result.history

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from sparring.contracts.services import Service
 from sparring.contracts.specs import Frozen
 
 
@@ -59,6 +60,6 @@ class EnvironmentDescription(Frozen):
     fields: tuple[FieldDescription, ...] = ()
     settings: dict[str, Any] = Field(default_factory=dict)
     measures: tuple[str, ...] = ()
-    services: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
     needs_sandbox: bool = False
     error: str = ""

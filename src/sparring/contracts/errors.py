@@ -102,6 +102,22 @@ class RunNotFound(SparringError):
     exit_code = 102
 
 
+class NotFinished(SparringError):
+    """A run that has not come to its end yet."""
+
+    exit_code = 101
+
+
+class IllegalMove(SparringError):
+    """A run cannot go from the state it is in to the one that was asked for."""
+
+
+class LauncherFailed(SparringError):
+    """What was to start a run's processes did not."""
+
+    exit_code = 100
+
+
 class RunChanged(SparringError):
     """A run that would resume on other cases or other code than it started with."""
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sparring.contracts.cases import Split
 from sparring.contracts.limits import Limits
+from sparring.contracts.services import Service
 
 FORMAT = 1
 Table = dict[str, Any]
@@ -74,21 +75,56 @@ class PlaySettings(Frozen):
         )
 
 
-class EvalSpec(Frozen):
-    """One evaluation of one environment."""
+class Supervision(Frozen):
+    """How a run is looked after: what starts it, when it is hung, how often it is tried again."""
 
+    launcher: Literal["local", "slurm"] = Field(
+        default="local", description="what starts the processes: this machine, or Slurm"
+    )
+    slurm: Table = Field(
+        default_factory=dict, description="options of sbatch, as in slurm.partition=gpu"
+    )
+    restarts: int = Field(
+        default=3, ge=0, description="times it is started again without a new checkpoint between"
+    )
+    hung_seconds: float = Field(
+        default=900.0, gt=0, description="without progress for so long it is taken for hung"
+    )
+    start_seconds: float = Field(
+        default=3600.0, gt=0, description="the same while it loads, which may download a model"
+    )
+    stop_seconds: float = Field(
+        default=600.0, gt=0, description="what a stop may take; then the processes are ended"
+    )
+
+
+class RunSpec(Frozen):
+    """What runs of every kind are started from."""
+
+    kind: str
     format: int = FORMAT
-    kind: Literal["eval"] = "eval"
     target: str = Field(description="FILE:NAME of the environment")
-    split: Split = Split.VALIDATION
-    cases: int | None = Field(default=None, ge=1, description="at most so many cases")
+    environment: str = Field(default="", description="its name")
     config: Table = Field(default_factory=dict, description="fields of the environment's config")
     policy: PolicySpec = PolicySpec()
-    play: PlaySettings = PlaySettings()
     sources: dict[str, str] = Field(
         default_factory=dict, description="where each setting that is no default came from"
     )
+    services: tuple[Service, ...] = Field(
+        default=(), description="processes that the environment's tools need beside them"
+    )
+    supervision: Supervision = Supervision()
+    hours: float | None = Field(default=None, gt=0, description="it is stopped after so many")
     code_digest: str = ""
     measures: dict[str, float] = Field(
         default_factory=dict, description="names and weights, for a run started from Python"
     )
+
+
+class EvalSpec(RunSpec):
+    """One evaluation of one environment."""
+
+    kind: Literal["eval"] = "eval"
+    split: Split = Split.VALIDATION
+    cases: int | None = Field(default=None, ge=1, description="at most so many cases")
+    play: PlaySettings = PlaySettings()

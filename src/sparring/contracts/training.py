@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from sparring.contracts.guards import Guards
-from sparring.contracts.specs import FORMAT, Frozen, PlaySettings, PolicySpec, Table
+from sparring.contracts.specs import Frozen, PlaySettings, RunSpec, Table
 
 Normalization = Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"]
 
@@ -143,30 +143,19 @@ class TrainSettings(PlaySettings):
         return 1e-5 if self.adapters is None else 1e-4
 
 
-class TrainSpec(Frozen):
+class TrainSpec(RunSpec):
     """One training of one environment."""
 
-    format: int = FORMAT
     kind: Literal["train"] = "train"
-    target: str = Field(description="FILE:NAME of the environment")
-    config: Table = Field(default_factory=dict, description="fields of the environment's config")
-    policy: PolicySpec = PolicySpec()
     settings: TrainSettings = TrainSettings()
-    sources: dict[str, str] = Field(
-        default_factory=dict, description="where each setting that is no default came from"
-    )
-    hours: float | None = Field(default=None, gt=0, description="it is stopped after so many")
     processes: int = Field(default=1, ge=1, description="processes on each host")
     nodes: int = Field(default=1, ge=1, description="hosts")
     rendezvous: str | None = Field(default=None, description="HOST:PORT that all hosts reach")
-    code_digest: str = ""
-    measures: dict[str, float] = Field(
-        default_factory=dict, description="names and weights, for a run started from Python"
-    )
 
     @model_validator(mode="after")
     def _hosts_can_meet(self) -> TrainSpec:
-        if self.nodes > 1 and not self.rendezvous:
+        is_placed = self.supervision.launcher != "local"  # who places them knows where they are
+        if self.nodes > 1 and not self.rendezvous and not is_placed:
             raise ValueError("several hosts need a rendezvous address: HOST:PORT of one of them")
         return self
 

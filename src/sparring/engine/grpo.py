@@ -45,6 +45,7 @@ class Hooks:
     on_parity: Callable[[Parity], None] = lambda _: None
     on_warning: Callable[[str], None] = lambda _: None
     on_saved: Callable[[int, Path], None] = lambda _step, _path: None
+    on_doing: Callable[[str, int], None] = lambda _doing, _step: None
     should_stop: Callable[[], bool] = lambda: False
 
 
@@ -121,6 +122,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def play(self, case_ids: list[str]) -> dict[str, list[Any]]:
         """TRL's seam: this rank's rows, each case named once per rollout, in order."""
+        self._hooks.on_doing("playing", self.state.global_step)
         rng = torch.get_rng_state()
         was_training = self.model.training
         self.model.eval()
@@ -172,6 +174,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's, with ECHO's from the same forward pass."""
+        self._hooks.on_doing("updating", self.state.global_step)
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         logps, self._logps = self._logps, None
         if logps is None:
@@ -272,6 +275,7 @@ class PolicyTrainer(GRPOTrainer):
         """The mean reward over the validation cases, played by all ranks together."""
         if not self.practice.has_validation:
             return None
+        self._hooks.on_doing("validating", self.state.global_step)
         was_training = self.model.training
         self.model.eval()
         rng = torch.get_rng_state()
@@ -321,6 +325,7 @@ class PolicyTrainer(GRPOTrainer):
         step = self.state.global_step
         self._staging = self._checkpoints.staging(step)
         score = self.validate()
+        self._hooks.on_doing("saving", step)
         try:
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()

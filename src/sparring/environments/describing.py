@@ -7,6 +7,7 @@ the file does not know of.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -27,7 +28,7 @@ def describe(kind: type[Environment]) -> dict[str, Any]:
         "fields": [_field(name, field) for name, field in kind.Config.model_fields.items()],
         "settings": to_jsonable_python(dict(kind.settings), fallback=repr),
         "measures": [_name_of(each) for each in kind.measures],
-        "services": [each.name for each in kind.services],
+        "services": [dataclasses.asdict(each) for each in kind.services],
         "needs_sandbox": kind.needs_sandbox,
     }
 

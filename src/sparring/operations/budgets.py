@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sparring.contracts.errors import OverBudget
 from sparring.contracts.training import TrainSettings
 from sparring.operations.settling import Settled
-from sparring.run_folder import RunFolder
-from sparring.runs.local import is_held
 
 _VALIDATION_CASES = 64
 _LEVERS = (
@@ -17,13 +13,9 @@ _LEVERS = (
 )
 
 
-def refuse_over_budget(settled: Settled, runs: Path, *, cases: int | None = None) -> None:
-    """Steps and rollouts of this run, as far as its settings tell, and how many run already."""
-    _refuse_too_long(settled, cases)
-    _refuse_too_many(settled, runs)
-
-
-def _refuse_too_long(settled: Settled, cases: int | None) -> None:
+def refuse_over_budget(settled: Settled, *, cases: int | None = None) -> None:
+    """Steps and rollouts of this run, as far as its settings tell. Runs at once are no reason to
+    refuse one: it waits for its turn."""
     budget = settled.project.file.budget
     if settled.kind == "eval":
         _refuse_rollouts(settled, _of_evaluation(settled, cases), "cases")
@@ -40,19 +32,6 @@ def _refuse_too_long(settled: Settled, cases: int | None) -> None:
             f"max_steps is {steps}"
         )
     _refuse_rollouts(settled, _of_training(settled, steps) if steps else None, "max_steps")
-
-
-def _refuse_too_many(settled: Settled, runs: Path) -> None:
-    """Runs at the same time, by who holds their folders now."""
-    most = settled.project.file.budget.runs_at_once
-    if most is None or not runs.is_dir():
-        return
-    running = [path.name for path in runs.iterdir() if is_held(RunFolder(path))]
-    if len(running) >= most:
-        raise OverBudget(
-            f"{_place(settled, 'budget.runs_at_once')}: at most {most} runs at once, and there "
-            f"are {', '.join(running[:5])}; wait for one, or stop it"
-        )
 
 
 def _refuse_rollouts(settled: Settled, most: int | None, bound: str) -> None:

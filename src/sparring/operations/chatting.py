@@ -13,7 +13,7 @@ from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.settling import settle
 from sparring.projects import find_project
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
-from sparring.runs.local import find_run
+from sparring.runs.finding import find_run
 
 
 class ChatWith(Frozen):

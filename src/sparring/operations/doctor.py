@@ -14,8 +14,7 @@ from typing import Literal
 from sparring import sandbox
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
-from sparring.operations.environments import Nothing
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import Caller, Nothing, Role, operation
 from sparring.projects import find_project
 from sparring.secrets import read_key
 
@@ -26,6 +25,8 @@ TESTED = {
     "openai-agents": ("0.24.0", ""),
     "pydantic": ("2.14.3", ""),
     "typer": ("0.29.0", ""),
+    "SQLAlchemy": ("2.0.57", ""),
+    "psutil": ("7.2.2", ""),
     "torch": ("2.13.0", "local"),
     "transformers": ("5.22.2", "local"),
     "accelerate": ("1.15.0", "local"),

@@ -13,16 +13,12 @@ from pydantic import Field
 from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.specs import Frozen
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import Caller, Nothing, Role, operation
 from sparring.operations.settling import settle
 from sparring.projects import find_project
 from sparring.projects.beginning import write_environment
 from sparring.settings.fields import describe_settings
 from sparring.settings.locks import Lock
-
-
-class Nothing(Frozen):
-    """No question but the operation's own."""
 
 
 class EnvironmentQuery(Frozen):

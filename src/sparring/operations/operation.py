@@ -39,6 +39,10 @@ class Caller:
     folder: Path = Path()
 
 
+class Nothing(Frozen):
+    """What an operation is asked that needs no more than its name."""
+
+
 Request = TypeVar("Request", bound=Frozen)
 Result = TypeVar("Result", bound=Frozen)
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
 from sparring.run_folder.rollout_log import GangLog
-from sparring.runs.local import find_run
+from sparring.runs.finding import find_run
 
 
 class ListRollouts(Frozen):
@@ -49,7 +49,8 @@ class ShownRollout(Frozen):
 @operation("rollout.list", role=Role.OWNER, changes_state=False)
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     """One page of a run's rollouts; only that page is read."""
-    log = GangLog(find_run(caller.runs, request.run).rollouts_of_all_ranks())
+    folder = find_run(caller.runs, request.run)
+    log = GangLog(folder.rollouts_of_all_ranks())
     stop = min(request.start + request.count, len(log))  # once: the log may be growing
     lines = [
         RolloutLine(
@@ -66,7 +67,7 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
             log.entries(request.start, stop), log.records(request.start, stop), strict=True
         )
     ]
-    return RolloutPage(run=request.run, total=len(log), start=request.start, rollouts=tuple(lines))
+    return RolloutPage(run=folder.id, total=len(log), start=request.start, rollouts=tuple(lines))
 
 
 @operation("rollout.show", role=Role.OWNER, changes_state=False)

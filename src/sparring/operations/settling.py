@@ -11,8 +11,9 @@ from typing import Any
 
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SettingError
-from sparring.contracts.specs import PolicySpec
+from sparring.contracts.specs import PolicySpec, Supervision
 from sparring.operations.operation import Caller, Role
+from sparring.operations.source_files import code_digest
 from sparring.projects import Project, find_project
 from sparring.settings.fields import (
     MODELS,
@@ -57,6 +58,21 @@ class Settled:
 
     def policy(self) -> PolicySpec:
         return PolicySpec(model=self.values["model"], family=self.values["family"])
+
+    def shared(self) -> dict[str, Any]:
+        """What specs of every kind of run have in common."""
+        names = Supervision.model_fields
+        return {
+            "target": self.found.target,
+            "environment": self.found.name,
+            "config": self.config,
+            "policy": self.policy(),
+            "sources": self.sources(),
+            "services": self.description.services,
+            "supervision": Supervision.model_validate({name: self.values[name] for name in names}),
+            "hours": self.project.file.budget.hours,
+            "code_digest": code_digest(self.found.target),
+        }
 
     def sources(self) -> dict[str, str]:
         return changed_from_defaults(self.resolved)

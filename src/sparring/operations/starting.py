@@ -1,65 +1,57 @@
-"""What starting a run of any kind has in common: its file, its folder, its worker."""
+"""What starting a run of any kind has in common: its folder, its place in the queue."""
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from pathlib import Path
 
-from sparring.contracts.errors import RunChanged
-from sparring.contracts.specs import Frozen
+from pydantic import Field
+
+from sparring.contracts.specs import Frozen, RunSpec
+from sparring.operations.operation import Caller
 from sparring.run_folder import RunFolder
+from sparring.run_folder.events import note_news, tell
 from sparring.run_folder.ids import new_run_id
-from sparring.runs.local import RunState, is_held, start_worker, status_of
+from sparring.runs.launching import launch
+from sparring.runs.lifecycle import RunState
 
 
 class Started(Frozen):
+    """A run that will come to an end, whatever dies from now on."""
+
     run: str
     folder: str
-    log: str
-    pid: int | None = None
+    state: RunState = RunState.QUEUED
+    is_new: bool = Field(default=True, description="false for one that runs or is done already")
 
 
-def create_run(runs: Path, name: str, spec: Frozen) -> RunFolder:
-    """A folder for a new run, named after what is played."""
-    folder = RunFolder(runs / new_run_id(name, time.time(), secrets.token_hex(2)))
-    folder.create(spec.model_dump(mode="json"))
+def start(spec: RunSpec, caller: Caller, *, runs_at_once: int | None) -> Started:
+    """A new run: in the queue, and started if there is room."""
+    folder = _create(caller, spec, runs_at_once)
+    begin(folder, is_limited=runs_at_once is not None)
+    return Started(run=folder.id, folder=str(folder.path))
+
+
+def begin(folder: RunFolder, *, is_limited: bool) -> None:
+    """Where nothing limits how many run at once, no queue need be asked."""
+    if is_limited:
+        from sparring.runs.queue import start_waiting
+
+        start_waiting(folder.path.parent)
+    else:
+        launch(folder)
+
+
+def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None) -> RunFolder:
+    """A folder for a new run, named after what is played. It is there with all that it takes to
+    be started, or not at all."""
+    name = new_run_id(spec.environment or spec.kind, time.time(), secrets.token_hex(2))
+    aside = RunFolder(caller.runs / ".sparring" / "new" / name)
+    aside.create(spec.model_dump(mode="json"))
+    tell(aside, "state", author=caller.name, state=RunState.QUEUED, runs_at_once=runs_at_once)
+    place = caller.runs / name
+    aside.path.rename(place)
+    folder = RunFolder(Path(place))
+    note_news(folder)
     return folder
-
-
-def begin(folder: RunFolder, *, accept_changes: bool = False) -> Started:
-    """Start the worker of a run; an earlier wish to stop it is over."""
-    folder.stop_request.unlink(missing_ok=True)
-    return told(folder, start_worker(folder, accept_changes=accept_changes).pid)
-
-
-def told(folder: RunFolder, pid: int | None) -> Started:
-    log = folder.log(folder.attempts())
-    return Started(run=folder.id, folder=str(folder.path), log=str(log), pid=pid)
-
-
-def go_on(folder: RunFolder, target: str, digest: str, *, accept_changes: bool) -> Started:
-    """Start a run again where it stopped; one that runs or is done is left alone."""
-    if is_held(folder) or status_of(folder).state is RunState.COMPLETED:  # to be followed, or read
-        return told(folder, None)
-    if not accept_changes:
-        refuse_changed_code(folder, target, digest)
-    return begin(folder, accept_changes=accept_changes)
-
-
-def refuse_changed_code(folder: RunFolder, target: str, digest: str) -> None:
-    if code_digest(target) != digest:
-        raise RunChanged(
-            f"{target} has changed since run {folder.id} started, and its figures would mix two "
-            "agents; start a new run, or pass --accept-changes if the change does not matter"
-        )
-
-
-def code_digest(target: str) -> str:
-    """Of the file behind `FILE:NAME`; empty where it is gone."""
-    file, colon, name = target.rpartition(":")
-    try:
-        return hashlib.sha256(Path(file if colon else name).read_bytes()).hexdigest()
-    except OSError:
-        return ""

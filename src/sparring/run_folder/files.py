@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_TURN_SECONDS = 1.0
 
 
 def dump_line(value: Mapping[str, Any]) -> bytes:
@@ -42,12 +48,47 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
     line = dump_line(value)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
+        _take_turns(descriptor)
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if end and os.pread(descriptor, 1, end - 1) != b"\n":
             line = b"\n" + line
-        os.write(descriptor, line)
+        while line:
+            line = line[os.write(descriptor, line) :]
     finally:
         os.close(descriptor)
+
+
+def _take_turns(descriptor: int) -> None:
+    """On a shared file system two appends can land on each other. Whoever stopped in the middle
+    of one must not stop all others: after a second, go ahead."""
+    deadline = time.monotonic() + _TURN_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(0.005)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Whole lines of an append-only file from a place on, and the place behind them."""
+
+    values: list[dict[str, Any]]
+    cursor: int
+
+
+def read_from(path: Path, cursor: int) -> Lines:
+    """What was appended since; a line that is still being written is left for the next time."""
+    try:
+        with path.open("rb") as file:
+            file.seek(cursor)
+            block = file.read()
+    except FileNotFoundError:
+        return Lines([], cursor)
+    whole = block[: block.rfind(b"\n") + 1]
+    return Lines(
+        [value for value in map(_parsed, whole.splitlines()) if value], cursor + len(whole)
+    )
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -56,12 +97,16 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     with path.open("rb") as file:
         for line in file:
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
+            if value := _parsed(line):
                 yield value
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def sync_folder(path: Path) -> None:

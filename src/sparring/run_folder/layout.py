@@ -74,8 +74,46 @@ class RunFolder:
 
     @property
     def services(self) -> Path:
-        """Where the environment's services are, as told by rank 0."""
+        """Where the environment's services are, as told by whoever started them."""
         return self.path / "services.json"
+
+    def pulse(self, rank: int) -> Path:
+        """That a rank lives, how much it has done, and what it is doing."""
+        return self.path / "pulses" / f"rank-{rank}.json"
+
+    @property
+    def epochs(self) -> Path:
+        """Who has supervised the run: one file for each takeover."""
+        return self.path / "epochs"
+
+    @property
+    def supervisor(self) -> Path:
+        """That the supervisor lives, and how each process is."""
+        return self.path / "supervisor.json"
+
+    @property
+    def launch(self) -> Path:
+        """How the supervisor was started, and where to look for it."""
+        return self.path / "launch.json"
+
+    @property
+    def gang(self) -> Path:
+        """The attempt that is on: its number, and where its processes meet."""
+        return self.path / "gang.json"
+
+    def host(self, number: int) -> Path:
+        """What one of several hosts tells of its processes."""
+        return self.path / "hosts" / f"host-{number}.json"
+
+    @property
+    def reserve(self) -> Path:
+        """Room for the last words of a run whose disk is full."""
+        return self.path / ".reserve"
+
+    @property
+    def journal(self) -> Path:
+        """Which runs of this folder had news, in order, for whoever keeps an index of them."""
+        return self.path.parent / ".sparring" / "journal.jsonl"
 
     def log(self, attempt: int, process: str = "worker") -> Path:
         return self.path / "logs" / f"attempt-{attempt}" / f"{process}.log"

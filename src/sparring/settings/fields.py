@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from sparring.contracts.environments import FieldDescription
 from sparring.contracts.errors import SettingError
 from sparring.contracts.refused_settings import OURS
-from sparring.contracts.specs import PlaySettings
+from sparring.contracts.specs import PlaySettings, Supervision
 from sparring.contracts.training import TrainSettings
 from sparring.settings.resolving import DEFAULTS, Resolved
 
@@ -36,7 +36,7 @@ _OF_TRAINING_ONLY = ("processes", "nodes", "rendezvous")
 
 def known_names(kind: Kind) -> list[str]:
     besides = [name for name in BESIDES if kind == "train" or name not in _OF_TRAINING_ONLY]
-    return [*MODELS[kind].model_fields, *besides, "config"]
+    return [*MODELS[kind].model_fields, *besides, *Supervision.model_fields, "config"]
 
 
 # An evaluation is played as training is, but for how often and from which seed.
@@ -47,13 +47,15 @@ def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
     """The lowest layer."""
     values = normalised(MODELS[kind]().model_dump(mode="json"))
     values |= {name: BESIDES[name][1] for name in BESIDES if name in known_names(kind)}
+    values |= Supervision().model_dump(mode="json")
     values["config"] = {each.name: each.default for each in fields if not each.required}
     return values
 
 
 def describe_settings(kind: Kind = "train") -> dict[str, str]:
     """What each setting is for, by name."""
-    told = {name: field.description or "" for name, field in MODELS[kind].model_fields.items()}
+    fields = {**MODELS[kind].model_fields, **Supervision.model_fields}
+    told = {name: field.description or "" for name, field in fields.items()}
     return told | {name: BESIDES[name][2] for name in BESIDES if name in known_names(kind)}
 
 
@@ -73,11 +75,12 @@ def check_types(
 ) -> dict[str, Any]:
     """The values, with types and limits checked; an error names the field and its place."""
     values = resolved.values()
-    own = {name: values[name] for name in MODELS[kind].model_fields if name in values}
-    try:
-        MODELS[kind].model_validate(own)
-    except ValidationError as error:
-        raise SettingError(_told(error, resolved, MODELS[kind])) from error
+    for model in (MODELS[kind], Supervision):
+        own = {name: values[name] for name in model.model_fields if name in values}
+        try:
+            model.model_validate(own)
+        except ValidationError as error:
+            raise SettingError(_told(error, resolved, model)) from error
     for name, (type_, _, _) in BESIDES.items():
         if name not in values or (values[name] is None and type_ is not int):
             continue

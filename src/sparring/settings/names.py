@@ -7,7 +7,7 @@ from typing import Any
 
 # What is in these tables is somebody else's to understand: a value of theirs may be a table with
 # any names in it, dots too, and is one value to us.
-OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "vllm"})
+OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "slurm", "vllm"})
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

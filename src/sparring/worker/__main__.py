@@ -7,8 +7,11 @@ the run's state is not the worker's. Of a gang, rank 0 holds the run and speaks 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import os
 import resource
+import shutil
 import signal
 import socket
 import sys
@@ -21,11 +24,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
 from sparring.contracts.specs import EvalSpec
 from sparring.run_folder import RunFolder
-from sparring.worker.evaluation import Evaluation, EvalWork
-from sparring.worker.holding import alone, report_event, wait_until_started
+from sparring.worker.holding import alone, report_event, supervised_attempt
+from sparring.worker.pulse import Pulse
 
 if TYPE_CHECKING:
     from sparring.environments import Environment
+    from sparring.worker.evaluation import Evaluation, EvalWork
 
 STOPPED = 103
 
@@ -36,48 +40,53 @@ def main(path: str, *, accept_changes: bool = False) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # rollouts in flight hold several
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # where it hangs, for whoever asks
     rank = int(os.environ.get("RANK", 0))
     holding: AbstractContextManager[None] = alone(folder) if rank == 0 else nullcontext()
+    pulse = Pulse(folder, rank, supervised_attempt())
     try:
         with holding:
+            pulse.begin()
             if rank == 0:
-                me = {"pid": os.getpid(), "host": socket.gethostname()}
-                report_event(folder, "started", **me, attempt=folder.attempts())
-            else:
-                wait_until_started(folder)
-            return _attempt(folder, rank, accept_changes)
+                report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
+            return _attempt(folder, rank, accept_changes, pulse)
     except SparringError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    finally:
+        pulse.end()
 
 
-def _attempt(folder: RunFolder, rank: int, accept_changes: bool) -> int:
+def _attempt(folder: RunFolder, rank: int, accept_changes: bool, pulse: Pulse) -> int:
     """Every rank tells what made it fail; all else is rank 0's to tell."""
     try:
         spec = folder.read_spec()
         if (work := _KINDS.get(spec.get("kind", ""))) is None:
             raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
-        ended = work(folder, spec, accept_changes)
+        ended = work(folder, spec, accept_changes, pulse)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if rank == 0:
             report_event(folder, "stopped")
-        return STOPPED  # of a gang, too: the other ranks must not wait for this one
+        return STOPPED
     except SparringError as error:
         return _fail(folder, rank, error, str(error), error.exit_code)
     except Exception as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # the disk may be full
+            traceback.print_exc()
         return _fail(folder, rank, error, f"{type(error).__name__}: {error}", 100)
     if rank == 0:
         report_event(folder, ended)
-    return 0 if ended == "completed" or _is_of_a_gang() else STOPPED
+    return 0 if ended == "completed" else STOPPED
 
 
 # ------------------------------------------------------------------ eval
 
 
-def _evaluate(folder: RunFolder, spec_as_read: dict[str, Any], _: bool) -> str:
+def _evaluate(folder: RunFolder, spec_as_read: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    from sparring.worker.evaluation import Evaluation
     from sparring.worker.opening import opened
 
+    pulse.note("loading")
     spec = EvalSpec.model_validate(spec_as_read)
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
@@ -85,7 +94,10 @@ def _evaluate(folder: RunFolder, spec_as_read: dict[str, Any], _: bool) -> str:
         work = _load_evaluation(spec, environment)
         if folder.stop_request.exists():  # asked while the model was loading
             raise KeyboardInterrupt
-        summary = asyncio.run(_until_stopped(Evaluation(folder, work)))
+        evaluation = Evaluation(folder, work)
+        pulse.watch(evaluation.done)
+        pulse.note("playing", step=0)
+        summary = asyncio.run(_until_stopped(evaluation))
     _refuse_a_run_that_shows_nothing(summary)
     return "completed"
 
@@ -103,6 +115,7 @@ def _load_evaluation(spec: EvalSpec, environment: Environment) -> EvalWork:
     from sparring.environments.environment import read_parts
     from sparring.measures import MeasureSet
     from sparring.policies.loading import load_policy
+    from sparring.worker.evaluation import EvalWork
 
     parts = read_parts(environment)
     measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
@@ -137,23 +150,19 @@ def _refuse_a_run_that_shows_nothing(summary: dict[str, Any]) -> None:
 # ------------------------------------------------------------------ train
 
 
-def _train(folder: RunFolder, spec: dict[str, Any], accept_changes: bool) -> str:
+def _train(folder: RunFolder, spec: dict[str, Any], accept_changes: bool, pulse: Pulse) -> str:
     from sparring.worker.train_environment import train_environment
 
-    return train_environment(folder, spec, accept_changes=accept_changes)
+    pulse.note("loading")
+    return train_environment(folder, spec, accept_changes=accept_changes, pulse=pulse)
 
 
 # ------------------------------------------------------------------ ending
 
-_KINDS: Mapping[str, Callable[[RunFolder, dict[str, Any], bool], str]] = {
+_KINDS: Mapping[str, Callable[[RunFolder, dict[str, Any], bool, Pulse], str]] = {
     "eval": _evaluate,
     "train": _train,
 }
-
-
-def _is_of_a_gang() -> bool:
-    """torchrun takes any other end than 0 for a crash, and would kill the other ranks."""
-    return int(os.environ.get("WORLD_SIZE", 1)) > 1
 
 
 def _stop(*_: object) -> NoReturn:
@@ -161,11 +170,15 @@ def _stop(*_: object) -> NoReturn:
 
 
 def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: int) -> int:
-    print(message, file=sys.stderr)
-    where = {"rank": rank} if _is_of_a_gang() else {}
-    report_event(
-        folder, "failed", kind=type(error).__name__, message=message, exit_code=code, **where
-    )
+    """What was half written is taken away first: it may be what fills the disk."""
+    for partial in folder.checkpoints.glob(".step-*.partial"):
+        shutil.rmtree(partial, ignore_errors=True)
+    where = {"rank": rank} if int(os.environ.get("WORLD_SIZE", 1)) > 1 else {}
+    kind = type(error).__name__
+    with contextlib.suppress(OSError):
+        report_event(folder, "failed", kind=kind, message=message, exit_code=code, **where)
+    with contextlib.suppress(OSError):
+        print(message, file=sys.stderr)
     return code
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +126,7 @@ def evaluate(
         context=context,
     )
     with alone(folder), _ProgressBar(show_progress) as on_progress:
-        report_event(folder, "started", in_process=True)
+        report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
         try:
             summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())
         except KeyboardInterrupt:

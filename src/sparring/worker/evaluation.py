@@ -89,6 +89,10 @@ class Evaluation:
         self._on_progress = on_progress or (lambda _: None)
         self._kept_tokens = 0
 
+    def done(self) -> int:
+        """A number that grows while there is progress."""
+        return self._progress.rollouts + self._tokens_drawn()
+
     async def run(self) -> dict[str, Any]:
         """Play what is missing and sum up. The caller holds the run."""
         self._refuse_other_inputs()

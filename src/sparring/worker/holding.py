@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 from sparring.contracts.errors import SparringError
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import append_line, read_lines
+from sparring.run_folder.events import note_news, tell
 
 _TRIES = 25
 
@@ -36,32 +37,16 @@ def alone(folder: RunFolder) -> Iterator[None]:
         yield
 
 
-def wait_until_started(folder: RunFolder, seconds: float = 60.0) -> None:
-    """For the other ranks of a gang: until rank 0 has told that it started.
-
-    What they tell would otherwise come before the start that it belongs to.
-    """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        told = [event.get("event") for event in read_lines(folder.events)]
-        if [name for name in told if name in ("queued", "started")][-1:] == ["started"]:
-            return
-        time.sleep(0.2)
-
-
 def report_event(folder: RunFolder, name: str, **data: Any) -> None:
     """A fact about the run, for whoever decides about its state."""
-    event = {"format": 1, "event": name, "time": time.time(), "author": "worker", **data}
-    append_line(folder.events, event)
+    attempt = supervised_attempt()
+    mine = {} if attempt is None else {"attempt": attempt}
+    tell(folder, name, author="worker", **{**mine, **data})
+    if attempt is None and name in ("started", "completed", "stopped", "failed"):
+        note_news(folder)  # nobody else will
 
 
-def seconds_worked(folder: RunFolder) -> float:
-    """How long earlier attempts took, from each start to the last that was told of it."""
-    total, since, last = 0.0, None, 0.0
-    for event in read_lines(folder.events):
-        now = float(event.get("time", last))
-        if event.get("event") in ("queued", "started"):
-            total += last - since if since is not None else 0.0
-            since = now if event["event"] == "started" else None
-        last = now
-    return total
+def supervised_attempt() -> int | None:
+    """Which attempt of a supervised run this process belongs to; None where nobody supervises."""
+    told = os.environ.get("SPARRING_ATTEMPT")
+    return int(told) if told else None

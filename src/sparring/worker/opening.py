@@ -11,11 +11,11 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput, ServiceFailed
 from sparring.environments import Environment, load_environment
-from sparring.environments.services import running
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
 from sparring.sandbox import probe
-from sparring.worker.holding import report_event
+from sparring.services import running
+from sparring.worker.holding import report_event, supervised_attempt
 
 _WAIT_FOR_RANK_0_SECONDS = 600.0
 
@@ -32,7 +32,8 @@ def opened(
 ) -> Iterator[Environment]:
     """The environment behind `target`, ready to be asked for its parts.
 
-    Rank 0 starts the services, and the other ranks are told where they are.
+    Services that the run's supervisor has started are there already; rank 0 starts what is
+    missing, and the other ranks are told.
     """
     environment = load_environment(target, config)
     if environment.needs_sandbox and not is_unsandboxed:
@@ -49,14 +50,17 @@ def opened(
             "services of an environment run on the host of its first process, where the others "
             "cannot reach them; train on one host, or start the services yourself"
         )
-    attempt = folder.attempts()
-    if rank != 0:
-        environment.learn_addresses(_told_by_rank_0(folder, attempt))
-        yield environment
-        return
+    attempt = supervised_attempt() or folder.attempts()
+    wanted = {service.name for service in environment.services}
+    told = _told(folder, attempt) if supervised_attempt() is not None else {}
+    missing = [service for service in environment.services if service.name not in told]
+    if rank != 0 and missing:
+        told, missing = _told_by_rank_0(folder, attempt, wanted), []
     place = Path(target.rpartition(":")[0] or target).resolve().parent
-    with running(environment.services, lambda name: folder.log(attempt, name), place) as addresses:
-        write_json(folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
+    with running(missing, lambda name: folder.log(attempt, name), place) as started:
+        addresses = {**told, **started}
+        if missing:
+            write_json(folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
         environment.learn_addresses(addresses)
         yield environment
 
@@ -73,12 +77,18 @@ def opened_in_passing(
             yield environment
 
 
-def _told_by_rank_0(folder: RunFolder, attempt: int) -> dict[str, str]:
+def _told(folder: RunFolder, attempt: int) -> dict[str, str]:
+    """Where those are that somebody has started already."""
+    if not folder.services.is_file():
+        return {}
+    told = read_json(folder.services)
+    return dict(told["addresses"]) if told["attempt"] == attempt else {}
+
+
+def _told_by_rank_0(folder: RunFolder, attempt: int, wanted: set[str]) -> dict[str, str]:
     deadline = time.monotonic() + _WAIT_FOR_RANK_0_SECONDS
     while time.monotonic() < deadline:
-        if folder.services.is_file():
-            told = read_json(folder.services)
-            if told["attempt"] == attempt:
-                return dict(told["addresses"])
+        if wanted <= set(told := _told(folder, attempt)):
+            return told
         time.sleep(0.1)
     raise ServiceFailed("the first process of the run has not started the services")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -166,7 +168,7 @@ class Trainer:
         is_first = self._launched.rank == 0
         holding: AbstractContextManager[None] = alone(self.folder) if is_first else nullcontext()
         with holding, _stops_on_signals(self._stop), self._display:
-            self._tell("started", in_process=True)
+            self._tell("started", pid=os.getpid(), host=socket.gethostname())
             try:
                 summary = self._training.run()
             except KeyboardInterrupt:

@@ -20,13 +20,13 @@ from sparring.player.trainability import (
     refuse_without_tools,
 )
 from sparring.run_folder import RunFolder
-from sparring.worker.holding import report_event, seconds_worked
 from sparring.worker.opening import opened
+from sparring.worker.pulse import Pulse
 from sparring.worker.training import Training
 
 
 def train_environment(
-    folder: RunFolder, spec_as_read: dict[str, Any], *, accept_changes: bool
+    folder: RunFolder, spec_as_read: dict[str, Any], *, accept_changes: bool, pulse: Pulse
 ) -> str:
     """Train; returns "completed" or "stopped". What can be refused is refused before a model
     is loaded for minutes."""
@@ -36,8 +36,6 @@ def train_environment(
     spec = TrainSpec.model_validate(spec_as_read)
     launched = Launched.here()
     launched.require(spec.world_size)
-    if spec.hours is not None:
-        _stop_after(spec.hours, folder, stop)
     with opened(
         folder,
         spec.target,
@@ -52,21 +50,10 @@ def train_environment(
             launched,
             should_stop=stop.is_set,
             accept_changes=accept_changes,
+            pulse=pulse,
         )
         training.run()
     return "stopped" if training.stopped else "completed"
-
-
-def _stop_after(hours: float, folder: RunFolder, stop: threading.Event) -> None:
-    """When the hours are used up, those of earlier attempts counted, it stops after its step."""
-
-    def end() -> None:
-        report_event(folder, "warning", message=f"its budget of {hours:g} hours is used up")
-        stop.set()
-
-    timer = threading.Timer(max(0.0, 3600 * hours - seconds_worked(folder)), end)
-    timer.daemon = True
-    timer.start()
 
 
 def _load(spec: TrainSpec, environment: Environment, world_size: int) -> TrainWork:

@@ -21,9 +21,9 @@ from sparring.player.sdk_model import common_run_config
 from sparring.player.worlds import world_tools
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
+from sparring.run_folder.metrics import history_of
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import GangLog
-from sparring.worker.training import read_history
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TrainResult:
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """One row of metrics per step."""
-        return read_history(self.folder)
+        return history_of(self.folder)
 
     @property
     def final_loss(self) -> float | None:

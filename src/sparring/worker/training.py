@@ -20,9 +20,11 @@ from sparring.learning.reporting import OnProgress, Reporter
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.files import read_json, read_lines, write_json
+from sparring.run_folder.metrics import history_of
 from sparring.trackers import Trackers
 from sparring.trackers.trackers import TrackedRun
-from sparring.worker.holding import report_event
+from sparring.worker.holding import report_event, supervised_attempt
+from sparring.worker.pulse import Pulse
 from sparring.worker.warm_start import warm_start
 
 
@@ -38,6 +40,7 @@ class Training:
         on_progress: OnProgress = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
         accept_changes: bool = False,
+        pulse: Pulse | None = None,
     ) -> None:
         self._folder = folder
         self._work = work
@@ -51,9 +54,12 @@ class Training:
             on_parity=self._note_parity,
             on_warning=self._warn,
             on_saved=lambda step, path: self._tell("checkpoint", step=step, path=str(path)),
+            on_doing=pulse.note if pulse else lambda _doing, _step: None,
             should_stop=self._should_stop,
         )
         self.built: Built = build(folder, work, self._launched, hooks)
+        if pulse is not None:
+            pulse.watch(self._tokens_drawn)
         self._reporter: Reporter | None = None
         self._trackers: Trackers | None = None
         self._is_done_already = False
@@ -152,13 +158,18 @@ class Training:
             self._folder,
             self.built.plan,
             self._trackers,
-            attempt=sum(
-                event.get("event") == "started" for event in read_lines(self._folder.events)
-            ),
-            tokens_drawn=lambda: int(getattr(self.built.policy, "tokens_drawn", 0)),
+            attempt=supervised_attempt() or self._starts(),
+            tokens_drawn=self._tokens_drawn,
             on_progress=self._on_progress,
         )
         self._reporter.begin(step)
+
+    def _tokens_drawn(self) -> int:
+        return int(getattr(self.built.policy, "tokens_drawn", 0))
+
+    def _starts(self) -> int:
+        """How often the run was started, this time included."""
+        return sum(event.get("event") == "started" for event in read_lines(self._folder.events))
 
     def _note_step(self, step: int, row: dict[str, Any]) -> None:
         if self._reporter is not None:
@@ -191,7 +202,7 @@ class Training:
     def _sum_up(self, seconds: float) -> dict[str, Any]:
         if self._is_done_already:
             return read_json(self._folder.summary)
-        history = read_history(self._folder)
+        history = history_of(self._folder)
         validated = [row for row in history if row.get("validation/reward") is not None]
         there = list_checkpoints(self._folder.checkpoints)
         best = best_of(there)
@@ -225,16 +236,3 @@ class Training:
         if self._launched.rank == 0:
             write_json(self._folder.summary, summary)
         return summary
-
-
-def read_history(folder: RunFolder) -> list[dict[str, Any]]:
-    """One row per step. Where an attempt went on from a checkpoint, what earlier ones told of
-    the steps behind it is left out: it is not the history of the weights that there are."""
-    rows: dict[int, dict[str, Any]] = {}
-    attempt = None
-    for line in read_lines(folder.metrics):
-        if line["attempt"] != attempt:
-            attempt = line["attempt"]
-            rows = {step: row for step, row in rows.items() if step < line["step"]}
-        rows.setdefault(line["step"], {}).update(line)
-    return [rows[step] for step in sorted(rows)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,16 +18,21 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.text import Text
 
 from sparring.contracts.errors import GuardStop, RunFailed
-from sparring.operations.evaluating import RunQuery, Status, Summary, run_status, stop_run
+from sparring.contracts.progress import NewLines, in_words
 from sparring.operations.operation import Caller
+from sparring.operations.run_control import stop_run
+from sparring.operations.runs import ResultsQuery, RunQuery, Status, run_results, run_status
 from sparring.operations.starting import Started
-from sparring.runs.local import RunState, has_ended
+from sparring.runs.lifecycle import RunState
+from sparring.surfaces.cli.tables import printable, show_summary, show_training
 
 Beat = dict[str, Any]
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,67 +51,159 @@ class Kind:
 
     stopping: str
     shown: Callable[[Beat], Shown]
-    summary: Callable[[RunQuery, Caller], Summary]
     show: Callable[[dict[str, Any], Console], None]
     way_on: Callable[[Beat, str], str]
-    lines: Callable[[Beat], list[str]] = lambda _: []
-    columns: tuple[ProgressColumn, ...] = ()
+    lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
+    columns: Callable[[], tuple[ProgressColumn, ...]] = tuple
 
 
-def follow(started: Started, caller: Caller, kind: Kind, *, as_json: bool) -> None:
-    """Wait for the run, with progress on a terminal; Ctrl-C stops it in good order."""
-    console = Console(stderr=True)
-    console.print(Text.assemble("run ", (started.run, "bold")), soft_wrap=True)
-    query = RunQuery(run=started.run)
-    try:
-        status = _wait(query, caller, started.pid, kind, console)
-    except KeyboardInterrupt:
-        console.print(kind.stopping)
-        stop_run(query, caller)
-        status = _wait(query, caller, started.pid, kind, console)
-    if status.state is not RunState.COMPLETED:
-        _give_up(status, started, kind)
-    summary = kind.summary(query, caller).summary
-    if as_json:
-        print(json.dumps(summary))
+def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> None:
+    """Leave a run that was started to itself, or follow it."""
+    if not detach:
+        follow(started.run, caller, as_json=as_json)
+    elif as_json:
+        print(started.model_dump_json())
     else:
-        kind.show(summary, Console())
+        print(started.run)
 
 
-def _wait(query: RunQuery, caller: Caller, pid: int | None, kind: Kind, console: Console) -> Status:
+def follow(run: str, caller: Caller, *, as_json: bool) -> None:
+    """Wait for a run, with progress on a terminal; then show what came of it."""
+    console = Console(stderr=True)
+    console.print(Text.assemble("run ", (run, "bold")), soft_wrap=True)
+    query = RunQuery(run=run)
+    status = _wait_or_ask(query, caller, console)
+    if status is None:
+        told = f"it goes on by itself; `sparring run watch {run}` looks at it again"
+        console.print(told, soft_wrap=True, highlight=False)
+        return
+    if status.state is not RunState.COMPLETED:
+        _give_up(status)
+    results = run_results(ResultsQuery(run=run), caller)
+    if as_json:
+        print(json.dumps(results.summary))
+    else:
+        KINDS[status.kind].show(results.summary, Console())
+
+
+def _wait_or_ask(query: RunQuery, caller: Caller, console: Console) -> Status | None:
+    """How the run ended; None where the person leaves it running."""
+    while True:
+        try:
+            return _wait(query, caller, console)
+        except KeyboardInterrupt:
+            choice = _choice(console)
+        if choice == "leave":
+            return None
+        if choice == "stop":
+            kind = KINDS[run_status(query, caller).kind]
+            console.print(kind.stopping)
+            stop_run(query, caller)
+            return _wait(query, caller, console)
+
+
+def _choice(console: Console) -> str:
+    """What Ctrl-C means. Without a terminal to ask, it means stop, as everywhere."""
+    if not sys.stdin.isatty():
+        return "stop"
+    question = "\nstop it (s), leave it running (l), or go on watching (Enter)? "
+    try:
+        console.print(question, end="")
+        answer = input().strip().lower()
+    except (KeyboardInterrupt, EOFError):
+        return "leave"  # whoever is in a hurry loses nothing
+    return {"s": "stop", "l": "leave"}.get(answer[:1], "watch")
+
+
+def _wait(query: RunQuery, caller: Caller, console: Console) -> Status:
+    kind = KINDS[run_status(query, caller).kind]
+    lines, shown_state = kind.lines(), None
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        *kind.columns,
+        *kind.columns(),
         TextColumn("{task.fields[news]}"),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("loading", total=None, news="")
+        task = bar.add_task("queued", total=None, news="")
         while True:
-            gone = pid is not None and has_ended(pid)
             status = run_status(query, caller)
-            if beat := status.progress:
+            if status.state is not shown_state:
+                shown_state = status.state
+                bar.update(task, description=status.state.value)
+                if status.state is RunState.STARTING and status.message:
+                    told = f"starting again: {printable(status.message)}"
+                    console.print(told, soft_wrap=True, highlight=False, markup=False)
+            if (beat := status.progress) and status.state is not RunState.QUEUED:
                 seen = kind.shown(beat)
-                bar.update(
-                    task,
-                    description=seen.doing,
-                    total=seen.total,
-                    completed=seen.done,
-                    news=seen.news,
-                )
-                for line in kind.lines(beat):
+                total, done = seen.total, seen.done
+                bar.update(task, total=total, completed=done, news=seen.news)
+                if status.state is RunState.RUNNING:
+                    bar.update(task, description=seen.doing)
+                for line in lines(beat):
                     console.print(line, soft_wrap=True, highlight=False, markup=False)
-            if gone or status.state not in (RunState.STARTING, RunState.RUNNING):
+            if status.state.has_ended:
                 return status
-            time.sleep(0.2)
+            time.sleep(_LOOK_SECONDS)
 
 
-def _give_up(status: Status, started: Started, kind: Kind) -> NoReturn:
-    message = status.message or f"the worker ended without a word; see {started.log}"
-    goes_on = status.kind != GuardStop.__name__  # it would come to the same end
-    if goes_on and (way_on := kind.way_on(status.progress or {}, started.run)):
+def _give_up(status: Status) -> NoReturn:
+    message = printable(status.message or "it ended without a word")
+    goes_on = status.error != GuardStop.__name__  # it would come to the same end
+    beat = status.progress or {}
+    if goes_on and (way_on := KINDS[status.kind].way_on(beat, status.run)):
         message += f"\n{way_on}"
-    raise RunFailed(message, status.kind or "RunFailed", status.exit_code or 100)
+    kind = "Stopped" if status.state is RunState.STOPPED else status.error or "RunFailed"
+    raise RunFailed(message, kind, status.exit_code or 100)
+
+
+# ---------------------------------------------------------------------- kinds of runs
+
+
+def _training(beat: Beat) -> Shown:
+    left = beat.get("seconds_left")
+    news = f"{beat['tokens_drawn']:,} tokens sampled"
+    news += "" if left is None else f" · {in_words(left)} left"
+    return Shown("training", beat["step"], beat["steps"], news)
+
+
+def _evaluation(beat: Beat) -> Shown:
+    news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
+    return Shown("playing", beat["rollouts"], beat["total"], news)
+
+
+def _training_goes_on(beat: Beat, run: str) -> str:
+    if not beat.get("step"):
+        return ""
+    return f"`sparring run resume {run}` goes on from its newest checkpoint"
+
+
+def _evaluation_goes_on(beat: Beat, run: str) -> str:
+    if not beat.get("total") or beat["rollouts"] >= beat["total"]:
+        return ""
+    return (
+        f"{beat['rollouts']} of {beat['total']} rollouts are kept: `sparring run resume {run}` "
+        "goes on. (In-process weights are played in blocks of --in-flight rollouts, each kept when "
+        "it is whole.)"
+    )
+
+
+KINDS: Mapping[str, Kind] = {
+    "train": Kind(
+        stopping="stopping after this step, with a checkpoint…",
+        shown=_training,
+        show=show_training,
+        way_on=_training_goes_on,
+        lines=NewLines,
+    ),
+    "eval": Kind(
+        stopping="stopping…",
+        shown=_evaluation,
+        show=show_summary,
+        way_on=_evaluation_goes_on,
+        columns=lambda: (TimeRemainingColumn(),),
+    ),
+}

@@ -1,7 +1,7 @@
 """`sparring`: the commands, and one place where errors are shown.
 
-Only typer is imported here. What a command needs is imported when it runs, so that
-`sparring --help` answers at once.
+Only typer is imported here, and where options are declared. What a command needs is imported
+when it runs, so that `sparring --help` answers at once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,17 @@ import sys
 from typing import Annotated, Any
 
 import typer
+
+from sparring.surfaces.cli.options import (
+    AsJson,
+    Assignments,
+    Detach,
+    EnvironmentName,
+    Launcher,
+    RunName,
+    RunsFolder,
+)
+from sparring.surfaces.cli.run_commands import runs as run_commands
 
 app = typer.Typer(
     name="sparring",
@@ -23,27 +34,16 @@ rollouts = typer.Typer(help="Read rollouts back.", no_args_is_help=True)
 models = typer.Typer(help="Models for development.", no_args_is_help=True)
 environments = typer.Typer(help="Environments of this project.", no_args_is_help=True)
 config = typer.Typer(help="Settings, with their sources and locks.", no_args_is_help=True)
+app.add_typer(run_commands, name="run")
 app.add_typer(environments, name="env")
 app.add_typer(config, name="config")
 app.add_typer(rollouts, name="rollout")
 app.add_typer(models, name="models")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-EnvironmentName = Annotated[str, typer.Argument(help="Name of an environment, or FILE:NAME.")]
-RunsFolder = Annotated[
-    str | None, typer.Option("--runs", help="Folder that holds the runs; default: the project's.")
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any other setting, as in beta=0.04, lora.r=8, config.FIELD=VALUE."),
-]
-
 
 @app.command("eval")
 def evaluate(
-    target: Annotated[
-        str | None, typer.Argument(help="Name of the environment, or FILE:NAME.")
-    ] = None,
+    target: EnvironmentName,
     model: Annotated[
         str | None,
         typer.Option(help="Hub name, folder, tiny or smollm2; default: the agent's own model."),
@@ -80,18 +80,13 @@ def evaluate(
     tool_seconds: Annotated[float | None, typer.Option(help="Deadline of a tool call: 30.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same rollouts.")] = None,
     set: Assignments = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(help="Go on with this run, follow it if it runs, show it if it is done."),
-    ] = None,
-    accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Resume although the file has changed.")
-    ] = False,
+    launcher: Launcher = None,
+    detach: Detach = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Play an environment's cases, judge them, and show how the agent does."""
-    from sparring.surfaces.cli import evaluating, training
+    from sparring.surfaces.cli import starting
 
     given = {
         "model": model,
@@ -103,29 +98,21 @@ def evaluate(
         "in_flight": in_flight,
         "tool_seconds": tool_seconds,
         "seed": seed,
+        "launcher": launcher,
     }
-    caller = evaluating.owner(runs)
-    if resume is not None:
-        training.refuse_settings_beside("--resume", {"target": target, **given}, set or [])
-        started = evaluating.resume(resume, accept_changes, caller)
-    else:
-        servers = evaluating.servers_from(model, endpoint, vllm, key_variable, family)
-        request = {
-            "target": target,
-            "split": split,
-            "cases": cases,
-            "settings": training.settings_from(given, set or []),
-            "servers": servers,
-        }
-        started = evaluating.start(request, caller)
-    evaluating.follow(started, caller, as_json=as_json)
+    request = {
+        "target": target,
+        "split": split,
+        "cases": cases,
+        "settings": starting.settings_from(given, set or []),
+        "servers": starting.servers_from(model, endpoint, vllm, key_variable, family),
+    }
+    starting.evaluate(request, runs, detach=detach, as_json=as_json)
 
 
 @app.command("train")
 def train(
-    target: Annotated[
-        str | None, typer.Argument(help="Name of the environment, or FILE:NAME.")
-    ] = None,
+    target: EnvironmentName,
     model: Annotated[
         str | None,
         typer.Option(help="Hub name, folder, tiny or smollm2; default: the agent's own model."),
@@ -172,23 +159,14 @@ def train(
     rendezvous: Annotated[
         str | None, typer.Option(help="HOST:PORT where several hosts meet.")
     ] = None,
-    join: Annotated[
-        str | None, typer.Option(help="Bring this host into that run; its folder is shared.")
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(help="Go on from its newest checkpoint; follow it if it runs."),
-    ] = None,
-    accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Resume although code or cases have changed.")
-    ] = False,
+    launcher: Launcher = None,
+    detach: Detach = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Train an environment's agent on its own measures, with GRPO."""
-    from sparring.surfaces.cli import evaluating, training
+    from sparring.surfaces.cli import starting
 
-    caller = evaluating.owner(runs)
     given = {
         "max_steps": max_steps,
         "cases_per_batch": cases_per_batch,
@@ -209,23 +187,15 @@ def train(
         "processes": processes,
         "nodes": nodes,
         "rendezvous": rendezvous,
+        "launcher": launcher,
     }
-    if join is not None or resume is not None:
-        option = "--join" if join else "--resume"
-        training.refuse_settings_beside(option, {"target": target, **given}, set or [])
-    if join is not None:
-        started = training.join(join, caller)
-    elif resume is not None:
-        started = training.resume(resume, accept_changes, caller)
-    else:
-        settings = training.settings_from(given, set or [])
-        started = training.start({"target": target, "settings": settings}, caller)
-    training.follow(started, caller, as_json=as_json)
+    request = {"target": target, "settings": starting.settings_from(given, set or [])}
+    starting.train(request, runs, detach=detach, as_json=as_json)
 
 
 @rollouts.command("list")
 def list_rollouts(
-    run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],
+    run: RunName,
     start: Annotated[int, typer.Option(help="First rollout to show.")] = 0,
     count: Annotated[int, typer.Option(help="How many to show.")] = 20,
     runs: RunsFolder = None,
@@ -239,7 +209,7 @@ def list_rollouts(
 
 @rollouts.command("show")
 def show_rollout(
-    run: Annotated[str, typer.Argument(help="The run's id, or the beginning of it.")],
+    run: RunName,
     rollout: Annotated[str, typer.Argument(help="The rollout's id, from `rollout list`.")],
     full: Annotated[bool, typer.Option("--full", help="Long messages whole.")] = False,
     runs: RunsFolder = None,

@@ -19,7 +19,6 @@ from sparring.operations.environments import (
     ConfigQuery,
     EnvironmentQuery,
     NewEnvironment,
-    Nothing,
     ShownSetting,
     TryEnvironment,
     list_environments,
@@ -28,9 +27,9 @@ from sparring.operations.environments import (
     try_environment,
 )
 from sparring.operations.environments import show_config as show_settings
-from sparring.operations.operation import Caller, Role
+from sparring.operations.operation import Caller, Nothing, Role
 from sparring.settings.assignments import assigned
-from sparring.surfaces.cli.evaluating import owner
+from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import printable
 
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "yellow"),
@@ -91,7 +90,10 @@ def show(name: str, *, as_json: bool) -> None:
     if told.error:
         console.print(Text(printable(told.error), style="red"))
         return
-    facts = [("measures", ", ".join(told.measures)), ("services", ", ".join(told.services))]
+    facts = [
+        ("measures", ", ".join(told.measures)),
+        ("services", ", ".join(each.name for each in told.services)),
+    ]
     facts += [("sandbox", "needed" if told.needs_sandbox else "")]
     facts += [("own settings", ", ".join(f"{k}={v}" for k, v in told.settings.items()))]
     for what, value in facts:

@@ -17,7 +17,7 @@ from sparring.operations.rollouts import (
     list_rollouts,
     show_rollout,
 )
-from sparring.surfaces.cli.evaluating import owner
+from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import printable
 
 _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"}

@@ -1,4 +1,8 @@
-"""Running an environment's services: in order, each ready before the next, ended in reverse."""
+"""Running an environment's services: in order, each ready before the next, ended in reverse.
+
+A leaf: a run's supervisor starts them for its gang, and whoever plays an environment without one
+starts them itself.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,9 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.errors import ServiceFailed
@@ -26,60 +31,87 @@ _LOOK_SECONDS = 0.05
 LogOf = Callable[[str], Path]
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A service that was started, ready or not."""
+
+    service: Service
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def address(self) -> str:
+        return f"{_HOST}:{self.port}"
+
+    @property
+    def is_ready(self) -> bool:
+        return is_ready(self.service, self.port, self.log)
+
+
 @contextmanager
 def running(services: Sequence[Service], log_of: LogOf, folder: Path) -> Iterator[dict[str, str]]:
-    """Addresses of all services, by name, once every one of them is ready."""
+    """Addresses of all services, by name, once every one of them is ready. They end with this
+    process, however it ends."""
+    setpriv = shutil.which("setpriv")
+    before = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
     with contextlib.ExitStack() as stack:
         addresses: dict[str, str] = {}
         for service in services:
-            port = _free_port()
-            log = log_of(f"service-{service.name}")
-            process = _start(service, port, log, folder)
-            stack.callback(_stop, process)
-            _wait_until_ready(service, process, port, log)
-            addresses[service.name] = f"{_HOST}:{port}"
+            started = start(service, log_of(f"service-{service.name}"), folder, before=before)
+            stack.callback(_stop, started.process)
+            wait_until_ready(started)
+            addresses[service.name] = started.address
         yield addresses
 
 
-def _start(service: Service, port: int, log: Path, folder: Path) -> subprocess.Popen[bytes]:
+def start(
+    service: Service,
+    log: Path,
+    folder: Path,
+    *,
+    before: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Started:
+    """Start one in a session of its own, on a free port."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = service.command_at(port)
-    # A worker that is killed takes its services along.
-    if setpriv := shutil.which("setpriv"):
-        command = [setpriv, "--pdeathsig", "KILL", "--", *command]
+    port = free_port()
     try:
         with log.open("ab") as output:
-            return subprocess.Popen(
-                command,
+            process = subprocess.Popen(
+                [*before, *service.command_at(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
+                env=environment,
                 start_new_session=True,
             )
     except OSError as error:
         raise ServiceFailed(f"service {service.name} cannot be started: {error}") from error
+    return Started(service, process, port, log)
 
 
-def _wait_until_ready(
-    service: Service, process: subprocess.Popen[bytes], port: int, log: Path
-) -> None:
+def wait_until_ready(started: Started, give_up: Callable[[], bool] = lambda: False) -> None:
+    """Returns when it is ready, or when nobody wants it any more."""
+    service = started.service
     deadline = time.monotonic() + service.seconds
-    while not _is_ready(service, port, log):
-        if process.poll() is not None:
+    while not started.is_ready and not give_up():
+        if started.process.poll() is not None:
             raise ServiceFailed(
-                f"service {service.name} ended with exit code {process.returncode} before it was "
-                f"ready; {_told_by(log)}"
+                f"service {service.name} ended with exit code {started.process.returncode} before "
+                f"it was ready; {_told_by(started.log)}"
             )
         if time.monotonic() > deadline:
             raise ServiceFailed(
                 f"service {service.name} was not ready within {service.seconds:g} s "
-                f"({_awaited(service, port)}); {_told_by(log)}"
+                f"({_awaited(service, started.port)}); {_told_by(started.log)}"
             )
         time.sleep(_LOOK_SECONDS)
 
 
-def _is_ready(service: Service, port: int, log: Path) -> bool:
+def is_ready(service: Service, port: int, log: Path) -> bool:
+    """What has printed that it is ready is asked no further."""
     if service.ready_line is not None:
         return service.ready_line.replace("{port}", str(port)) in _text(log)
     if service.ready_http is not None:
@@ -125,7 +157,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(_GRACE_SECONDS)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind((_HOST, 0))
         return int(free.getsockname()[1])

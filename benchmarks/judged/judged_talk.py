@@ -1,0 +1,57 @@
+"""A talker whose words are judged by a service: what the kill matrix trains.
+
+Small enough that a random model shows differences within the group, and with a process beside it
+whose loss would show in the weights.
+"""
+
+import socket
+import string
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agents import Agent
+
+from sparring import Environment, Service, Suite, failed, measure, passed
+from sparring.policies.families import family_named
+
+
+@dataclass
+class Desk:
+    judge: str
+
+
+@measure
+def even(rollout):
+    """The service says whether the answer has an even number of letters."""
+    host, _, port = rollout.world.judge.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(f"{len(rollout.answer)}\n".encode())
+        verdict = connection.makefile().readline().strip()
+    return passed("even") if verdict == "even" else failed("odd")
+
+
+class JudgedTalk(Environment):
+    """Talks, and is judged by a service."""
+
+    name = "judged_talk"
+    measures = (even,)
+    # A random model ends its turns only if many tokens end a turn.
+    family = replace(family_named("qwen3"), also_stops=tuple(string.ascii_lowercase[:6]))
+    services = (
+        Service("judge", [sys.executable, str(Path(__file__).with_name("judge.py")), "{port}"]),
+    )
+
+    def agent(self):
+        return Agent(name="talker", instructions="Talk.")
+
+    def world(self, case):
+        return Desk(self.address("judge"))
+
+    def suite(self):
+        return Suite.from_records(
+            [
+                {"input": f"question {n}", "split": "validation" if n % 4 == 3 else "training"}
+                for n in range(96)
+            ]
+        )

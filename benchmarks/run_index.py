@@ -1,0 +1,170 @@
+"""What listing runs costs with 1,000, 10,000 and 100,000 of them, and under load.
+
+    python benchmarks/run_index.py [--quick]
+
+Bars: a listing (newest 50, by state, by environment) takes at most 50 ms at the 95th percentile
+at each size; seeing to 200 active runs whose supervisors beat takes at most 1 s; 50 processes
+that write and read at once lose nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sparring.operations.operation import Caller, Role
+from sparring.operations.runs import ListRuns, list_runs
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import tell_state
+from sparring.run_folder.files import write_json
+from sparring.runs.claims import claim
+from sparring.runs.index import Index, Query
+from sparring.runs.lifecycle import RunState
+from sparring.runs.processes import identity_of, since_boot
+from sparring.runs.queue import reconcile
+
+LIST_BAR, RECONCILE_BAR = 0.050, 1.0
+ENVIRONMENTS = [f"environment-{number}" for number in range(20)]
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def make_ended(runs: Path, first: int, last: int) -> None:
+    """Runs as their folders look when they have ended, written in one go each."""
+    for number in range(first, last):
+        folder = runs / f"run-{number:06d}"
+        folder.mkdir()
+        environment = ENVIRONMENTS[number % len(ENVIRONMENTS)]
+        spec = {"format": 1, "kind": "train", "environment": environment, "policy": {}}
+        (folder / "spec.json").write_text(json.dumps(spec))
+        ended = "failed" if number % 10 == 0 else "completed"
+        moves = [("queued", {}), ("starting", {"epoch": 1}), ("running", {"epoch": 1})]
+        moves += [(ended, {"epoch": 1, "exit_code": 0})]
+        lines = [
+            json.dumps({"event": "state", "time": 1e9 + number, "state": state, **besides})
+            for state, besides in moves
+        ]
+        (folder / "events.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def p95(work: Callable[[], object], times: int) -> float:
+    took = []
+    for _ in range(times):
+        started = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - started)
+    return sorted(took)[int(0.95 * len(took))]
+
+
+def listings(caller: Caller, times: int) -> dict[str, float]:
+    queries = {
+        "newest": ListRuns(count=50),
+        "by_state": ListRuns(count=50, states=(RunState.FAILED,)),
+        "by_environment": ListRuns(count=50, environment=ENVIRONMENTS[3]),
+    }
+    return {
+        name: round(p95(lambda query=query: list_runs(query, caller), times), 4)
+        for name, query in queries.items()
+    }
+
+
+def beat(runs: Path, count: int, ready: object, done: object) -> None:
+    """One process that is the supervisor of many runs."""
+    folders = []
+    for number in range(count):
+        folder = RunFolder(runs / f"active-{number:03d}")
+        folder.create({"format": 1, "kind": "train", "environment": "live", "policy": {}})
+        tell_state(folder, RunState.QUEUED, author="benchmark")
+        claim(folder, 1)
+        me = identity_of(os.getpid()).to_dict()
+        write_json(folder.launch, {"format": 1, "since_boot": since_boot(), **me}, durable=False)
+        for state in (RunState.STARTING, RunState.RUNNING):
+            tell_state(folder, state, author="benchmark", epoch=1)
+        folders.append(folder)
+    while not done.is_set():
+        me = identity_of(os.getpid()).to_dict()
+        for folder in folders:
+            told = {"format": 1, "since_boot": since_boot(), "seconds": 1.0, **me}
+            write_json(folder.supervisor, told, durable=False)
+            progress = {"format": 1, "step": 1, "steps": 9, "metrics": {"reward": 0.5}}
+            write_json(folder.heartbeat, progress, durable=False)
+        ready.set()
+        time.sleep(0.5)
+
+
+def write(runs: Path, writer: int, count: int) -> None:
+    """One of many at once: makes runs, moves them, looks at the list in between."""
+    for number in range(count):
+        folder = RunFolder(runs / f"writer{writer:02d}-{number:03d}")
+        folder.create({"format": 1, "kind": "eval", "environment": "busy", "policy": {}})
+        tell_state(folder, RunState.QUEUED, author="benchmark")
+        tell_state(folder, RunState.STARTING, author="benchmark", epoch=1)
+        if number % 4 == 0:
+            Index(runs).page(Query(count=10))
+        tell_state(folder, RunState.FAILED, author="benchmark", epoch=1)
+
+
+def under_load(runs: Path, writers: int, each: int) -> int:
+    """How many runs, or moves of theirs, the index has not got."""
+    processes = [
+        SPAWN.Process(target=write, args=(runs, number, each)) for number in range(writers)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    index = Index(runs)
+    index.refresh()
+    found = [row for row in index.all() if row.id.startswith("writer")]
+    whole = [row for row in found if row.state is RunState.FAILED]
+    return writers * each - len(whole) + sum(process.exitcode != 0 for process in processes)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--quick", action="store_true")
+    is_quick = arguments.parse_args().quick
+    sizes = (1_000, 10_000) if is_quick else (1_000, 10_000, 100_000)
+    shown: dict[str, object] = {"benchmark": "run_index", "lists_p95": {}, "reindex_seconds": {}}
+    is_ok = True
+    with tempfile.TemporaryDirectory() as place:
+        runs = Path(place) / "runs"
+        runs.mkdir()
+        caller = Caller(Role.OWNER, runs, folder=Path(place))
+        made = 0
+        for size in sizes:
+            make_ended(runs, made, size)
+            made = size
+            started = time.perf_counter()
+            Index(runs).reindex()
+            shown["reindex_seconds"][str(size)] = round(time.perf_counter() - started, 1)
+            times = listings(caller, 40 if is_quick else 100)
+            shown["lists_p95"][str(size)] = times
+            is_ok = is_ok and max(times.values()) <= LIST_BAR
+            print(size, times, file=sys.stderr, flush=True)
+        ready, done = SPAWN.Event(), SPAWN.Event()
+        beating = SPAWN.Process(target=beat, args=(runs, 200, ready, done))
+        beating.start()
+        ready.wait()
+        index = Index(runs)
+        index.refresh()
+        shown["reconcile_200_p95"] = round(p95(lambda: reconcile(index), 10), 3)
+        shown["list_with_200_active_p95"] = listings(caller, 20)["newest"]
+        done.set()
+        beating.join()
+        writers = 12 if is_quick else 50
+        shown |= {"writers": writers, "lost": under_load(runs, writers, 8)}
+    shown["bars"] = {"list": LIST_BAR, "reconcile": RECONCILE_BAR, "lost": 0}
+    shown["ok"] = is_ok and shown["reconcile_200_p95"] <= RECONCILE_BAR and not shown["lost"]
+    print(json.dumps(shown))
+    return 0 if shown["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

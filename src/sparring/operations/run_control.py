@@ -1,0 +1,200 @@
+"""Steering runs: stop, go on, start another like it, take away, bring in a host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from pydantic import Field
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted
+from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
+from sparring.contracts.training import TrainSpec
+from sparring.operations.evaluating import StartEval, start_eval
+from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.runs import RunQuery, ShownRun, show_run
+from sparring.operations.source_files import refuse_changed_code
+from sparring.operations.starting import Started, begin
+from sparring.operations.training import StartTrain, start_train
+from sparring.projects import find_project
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import note_news, tell, tell_state
+from sparring.run_folder.files import write_json
+from sparring.runs.finding import find_run
+from sparring.runs.hosts import free_number
+from sparring.runs.launching import handle_of, launcher_of
+from sparring.runs.lifecycle import RunState, may_become
+from sparring.runs.status import attended_status
+from sparring.settings.names import flatten, nested
+
+_SPECS: dict[str, type[RunSpec]] = {"eval": EvalSpec, "train": TrainSpec}
+
+
+class ResumeRun(RunQuery):
+    accept_changes: bool = Field(default=False, description="although code or cases have changed")
+
+
+class CloneRun(RunQuery):
+    settings: dict[str, Any] = Field(default_factory=dict, description="what is to be different")
+
+
+class Deleted(Frozen):
+    run: str
+    bytes: int
+
+
+class Joined(Frozen):
+    run: str
+    host: int
+    pid: int
+
+
+@operation("run.stop", role=Role.OPERATOR, changes_state=True)
+def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
+    """Ask a run to stop: it makes a checkpoint, and then its processes are ended."""
+    folder = find_run(caller.runs, request.run)
+    status = attended_status(folder)
+    if not status.state.has_ended:
+        tell(folder, "stop_requested", author=caller.name)
+        if not status.history.is_supervised:
+            write_json(folder.stop_request, {"format": 1})  # nobody else will pass it on
+        elif status.state is RunState.QUEUED:
+            _take_back(folder, caller)
+        note_news(folder)
+    return show_run(RunQuery(run=folder.id), caller)
+
+
+@operation("run.resume", role=Role.OPERATOR, changes_state=True)
+def resume_run(request: ResumeRun, caller: Caller) -> Started:
+    """Go on with a run where it stopped; one that runs or is done is left alone."""
+    folder = find_run(caller.runs, request.run)
+    spec = read_run_spec(folder)
+    _refuse_to_operators(spec, request, caller)
+    state = attended_status(folder).state
+    if state is RunState.STOPPING:
+        raise IllegalMove(
+            f"run {folder.id} is still stopping; `sparring run wait {folder.id}`, then resume it"
+        )
+    if not may_become(state, RunState.QUEUED):
+        return Started(run=folder.id, folder=str(folder.path), state=state, is_new=False)
+    if spec.target.startswith("(python) "):
+        raise InvalidInput(
+            f"run {folder.id} was started from Python, with objects that only Python has; call "
+            f"train(…, run={folder.id!r}) or evaluate(…, run={folder.id!r}) again"
+        )
+    if not request.accept_changes:
+        refuse_changed_code(folder, spec.target, spec.code_digest)
+    most = find_project(caller.folder).file.budget.runs_at_once
+    tell_state(
+        folder,
+        RunState.QUEUED,
+        author=caller.name,
+        runs_at_once=most,
+        accept_changes=request.accept_changes,
+    )
+    begin(folder, is_limited=most is not None)
+    return Started(run=folder.id, folder=str(folder.path))
+
+
+@operation("run.clone", role=Role.OPERATOR, changes_state=True)
+def clone_run(request: CloneRun, caller: Caller) -> Started:
+    """Start another run like this one, with some settings changed."""
+    folder = find_run(caller.runs, request.run)
+    spec = read_run_spec(folder)
+    settings = nested({**_settings_of(spec), **dict(flatten(request.settings))})
+    # An operator names an environment; the owner may mean the very file.
+    target = spec.target if caller.role >= Role.OWNER else spec.environment
+    if isinstance(spec, TrainSpec):
+        return start_train(StartTrain(target=target, settings=settings), caller)
+    if not isinstance(spec, EvalSpec):
+        raise InvalidInput(f"a run of kind {spec.kind} cannot be cloned")
+    request_again = StartEval(
+        target=target,
+        split=spec.split,
+        cases=spec.cases,
+        settings=settings,
+        servers=spec.policy if spec.policy.endpoints else None,
+    )
+    return start_eval(request_again, caller)
+
+
+@operation("run.delete", role=Role.OWNER, changes_state=True)
+def delete_run(request: RunQuery, caller: Caller) -> Deleted:
+    """Take a run that has ended away, with its rollouts and weights."""
+    folder = find_run(caller.runs, request.run)
+    if folder.id != request.run:
+        raise InvalidInput(f"deleting takes the whole id, so that it hits no other: {folder.id}")
+    state = attended_status(folder).state
+    if not state.has_ended:
+        raise IllegalMove(
+            f"run {folder.id} is {state.value}; stop it first: sparring run stop {folder.id}"
+        )
+    size = sum(
+        os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - as walked
+        for place, _, names in os.walk(folder.path)
+        for name in names
+    )
+    gone = folder.path.parent / ".sparring" / f"deleted-{folder.id}"
+    folder.path.rename(gone)  # at once: half a run must never look like one
+    note_news(folder)
+    shutil.rmtree(gone, ignore_errors=True)
+    return Deleted(run=folder.id, bytes=size)
+
+
+@operation("run.join", role=Role.OWNER, changes_state=True)
+def join_run(request: RunQuery, caller: Caller) -> Joined:
+    """Bring this host's processes into a training that was started on another host."""
+    folder = find_run(caller.runs, request.run)
+    spec = read_run_spec(folder)
+    nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
+    if nodes < 2:
+        raise InvalidInput(f"run {folder.id} is for one host; start it with --nodes 2 or more")
+    number = free_number(folder, nodes)
+    log = folder.path / "logs" / f"host-{number}.log"
+    log.parent.mkdir(exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sparring.runs.hosts", str(folder.path.resolve()), str(number)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Joined(run=folder.id, host=number, pid=process.pid)
+
+
+def read_run_spec(folder: RunFolder) -> RunSpec:
+    spec = folder.read_spec()
+    if (model := _SPECS.get(str(spec.get("kind")))) is None:
+        raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
+    return model.model_validate(spec)
+
+
+def _take_back(folder: RunFolder, caller: Caller) -> None:
+    """A run that waits has no process yet that could stop it; a supervisor that starts at this
+    very moment finds the wish, whichever of the two comes first."""
+    launcher_of(folder).stop(folder, handle_of(folder))
+    told = {"message": f"stopped by {caller.name}", "exit_code": 103}
+    tell_state(folder, RunState.STOPPED, author=caller.name, **told)
+
+
+def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:
+    if caller.role >= Role.OWNER:
+        return
+    is_delicate = spec.policy.endpoints or getattr(spec, "split", None) is Split.HELD_OUT
+    if request.accept_changes or is_delicate:
+        raise NotPermitted("changed code, servers and held-out cases are the owner's to go on with")
+
+
+def _settings_of(spec: RunSpec) -> dict[str, Any]:
+    """What was set for a run, by dotted name; defaults are left to be what they are now."""
+    told = spec.model_dump(mode="json")
+    values = {**told.get("settings", {}), **told.get("play", {}), **told["supervision"]}
+    values |= {name: told.get(name) for name in ("config", "processes", "nodes", "rendezvous")}
+    values |= {"model": spec.policy.model, "family": spec.policy.family}
+    every = dict(flatten(values))
+    return {name: every[name] for name in spec.sources if every.get(name) is not None}

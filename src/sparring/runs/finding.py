@@ -1,0 +1,45 @@
+"""A run by what people call it: its id, the beginning or the last letters of it, or the name of
+its environment, which means the newest run of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparring.contracts.errors import RunNotFound
+from sparring.run_folder import RunFolder
+from sparring.run_folder.ids import is_plain_name, is_run_of, slug
+
+
+def find_run(runs: Path, name: str) -> RunFolder:
+    """The run that a name means; where it could mean several, they are listed."""
+    if not is_plain_name(name):
+        raise _not_found(runs, name)
+    if (runs / name / "spec.json").is_file():
+        return RunFolder(runs / name)
+    if not runs.is_dir():
+        raise _not_found(runs, name)
+    from sparring.runs.index import Index
+
+    index = Index(runs)
+    found = index.named(slug(name)) or index.named(name)
+    names = [row.id for row in found]
+    if len(names) == 1 or (names and all(is_run_of(each, name) for each in names)):
+        return RunFolder(runs / names[0])
+    if names:
+        listed = ", ".join(names[:5])
+        raise RunNotFound(
+            f"{name!r} fits {'several' if len(names) > 5 else len(names)} runs in {runs}, the "
+            f"newest first: {listed}; write more of it"
+        )
+    raise _not_found(runs, name)
+
+
+def _not_found(runs: Path, name: str) -> RunNotFound:
+    listed = "none yet"
+    if runs.is_dir():
+        from sparring.runs.index import Index, Query
+
+        listed = ", ".join(row.id for row in Index(runs).page(Query(count=3))) or listed
+    return RunNotFound(
+        f"there is no run {name[:80]!r} in {runs.absolute()}; the newest are: {listed}"
+    )

@@ -1,0 +1,266 @@
+"""What a run's events amount to: a fold, line by line, that can stop and go on anywhere.
+
+The file's order decides, never its times. A move that the table does not allow is passed over,
+and so is whatever a supervisor says after another has taken its place: that is how a late waker
+is refused, on any file system.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_from
+from sparring.runs.lifecycle import RunState, may_become
+
+_FACTS = ("completed", "stopped", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A run, as far as its events tell."""
+
+    state: RunState = RunState.QUEUED
+    is_supervised: bool = False
+    epoch: int = 0
+    attempt: int = 0
+    life: int = 0
+    author: str = ""
+    ended_attempt: int = 0
+    stop_author: str = ""
+    stop_reason: str = ""
+    cause: str = ""
+    message: str = ""
+    error: str = ""
+    exit_code: int = 0
+    created: float = 0.0
+    queued: float = 0.0
+    started: float = 0.0
+    ended: float = 0.0
+    updated: float = 0.0
+    runs_at_once: int | None = None
+    accept_changes: bool = False
+    restarts: int = 0
+    checkpoint: int = 0
+    fact: str = ""
+    fact_message: str = ""
+    fact_error: str = ""
+    fact_code: int = 0
+    pid: int = 0
+    host: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+    warning: str = ""
+
+    @property
+    def is_to_stop(self) -> bool:
+        return bool(self.stop_author)
+
+    def after(self, event: Mapping[str, Any]) -> History:
+        """This history, one event later."""
+        time = float(event.get("time") or self.updated)
+        if (fold := _FOLDS.get(str(event.get("event")))) is None:
+            return self
+        changed = fold(self, event)
+        if changed is None:
+            return self
+        dated = {"updated": time, "created": self.created or time}
+        return dataclasses.replace(self, **(dated | changed))
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> History:
+        links = tuple((name, link) for name, link in values["links"])
+        return cls(**{**values, "state": RunState(values["state"]), "links": links})
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A history, and how far into the file it goes."""
+
+    history: History = History()
+    cursor: int = 0
+
+
+def read_history(folder: RunFolder, known: Read | None = None) -> Read:
+    """The history of a run; with what is `known` of it, only what came since is read."""
+    known = known or Read()
+    lines = read_from(folder.events, known.cursor)
+    return Read(folded(lines.values, known.history), lines.cursor)
+
+
+def folded(events: Iterable[Mapping[str, Any]], history: History | None = None) -> History:
+    history = history or History()
+    for event in events:
+        history = history.after(event)
+    return history
+
+
+# ---------------------------------------------------------------------- one function per event
+
+
+def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        state = RunState(str(event.get("state")))
+    except ValueError:  # of a newer Sparring
+        return None
+    epoch = int(event.get("epoch", history.epoch))
+    if epoch < history.epoch:
+        return None
+    if state is RunState.QUEUED:
+        return _queued(history, event)
+    if state is history.state:  # a successor says it again
+        return {"epoch": epoch}
+    if not may_become(history.state, state):
+        return None
+    changed: dict[str, Any] = {"state": state, "epoch": epoch, "is_supervised": True}
+    time = float(event.get("time") or history.updated)
+    if state is RunState.RUNNING and not history.started:
+        changed["started"] = time
+    if state.has_ended:
+        changed |= {"ended": time, "ended_attempt": history.attempt}
+    for name in ("cause", "message", "error", "exit_code"):
+        if name in event:
+            changed[name] = event[name]
+    return changed
+
+
+def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A new run, or a new life of one that had ended."""
+    is_new = history.life == 0 and history.state is RunState.QUEUED
+    if not is_new and not may_become(history.state, RunState.QUEUED):
+        return None
+    return {
+        "state": RunState.QUEUED,
+        "is_supervised": True,
+        "life": history.life + 1,
+        "author": str(event.get("author", "")) if is_new else history.author,
+        "stop_author": "",
+        "cause": "",
+        "message": "",
+        "error": "",
+        "exit_code": 0,
+        "ended": 0.0,
+        "restarts": 0,
+        "fact": "",
+        "queued": float(event.get("time") or history.updated),
+        "runs_at_once": event.get("runs_at_once"),
+        "accept_changes": bool(event.get("accept_changes")),
+    }
+
+
+def _claimed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    epoch = int(event.get("epoch", 0))
+    return {"epoch": epoch} if epoch > history.epoch else None
+
+
+def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Processes are started: what earlier ones still say no longer counts."""
+    if int(event.get("epoch", 0)) < history.epoch:
+        return None
+    number = int(event.get("attempt", 0))
+    return {"attempt": number, "fact": ""} if number > history.attempt else None
+
+
+def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    if int(event.get("epoch", 0)) < history.epoch:
+        return None
+    told = {"cause": event.get("cause", ""), "message": event.get("message", "")}
+    over = {"ended_attempt": int(event.get("attempt", 0)), "fact": ""}
+    return {"restarts": history.restarts + 1, **over, **told}
+
+
+def _stop_requested(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    if history.state.has_ended:
+        return None
+    return {
+        "stop_author": str(event.get("author") or "somebody"),
+        "stop_reason": str(event.get("reason") or ""),
+    }
+
+
+def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    told = {"pid": int(event.get("pid", 0)), "host": str(event.get("host", ""))}
+    if "attempt" in event:
+        return told if event["attempt"] == history.attempt else None
+    # Nobody supervises it: it runs in the process that called for it.
+    now = float(event.get("time") or history.updated)
+    started = history.started or now
+    return {
+        **told,
+        "state": RunState.RUNNING,
+        "is_supervised": False,
+        "started": started,
+        "ended": 0.0,
+        "queued": history.queued or now,
+        "stop_author": "",
+        "cause": "",
+        "message": "",
+        "fact": "",
+        "life": history.life + 1,
+    }
+
+
+def _fact(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the work ended, as the worker tells it. Of a gang, the first rank to fail has the
+    cause; the others are only ended."""
+    name = str(event["event"])
+    told = {
+        "fact": name,
+        "fact_message": str(event.get("message", "")),
+        "fact_error": str(event.get("kind", "")),
+        "fact_code": int(event.get("exit_code", 0)),
+    }
+    if "attempt" in event:
+        is_late = event["attempt"] != history.attempt or history.fact == "failed"
+        return None if is_late else told
+    if history.is_supervised or history.state.has_ended:
+        return None
+    told["state"] = RunState(name)
+    told["ended"] = float(event.get("time") or history.updated)
+    if name == "failed":
+        told |= {
+            "message": told["fact_message"],
+            "error": told["fact_error"],
+            "exit_code": told["fact_code"] or 100,
+            "cause": str(event.get("cause", "exception")),
+        }
+    if name == "stopped":
+        told |= {"message": "stopped before its end", "exit_code": 103}
+    return told
+
+
+def _checkpoint(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Whoever comes further has earned new restarts."""
+    step = int(event.get("step", 0))
+    return {"checkpoint": step, "restarts": 0} if step > history.checkpoint else None
+
+
+def _links(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    known = ("format", "event", "time", "author", "attempt")
+    links = {name: str(link) for name, link in event.items() if name not in known}
+    return {"links": tuple(sorted((dict(history.links) | links).items()))}
+
+
+def _warning(_: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    return {"warning": str(event.get("message", ""))}
+
+
+_FOLDS = {
+    "state": _state,
+    "claimed": _claimed,
+    "attempt": _attempt,
+    "restart": _restart,
+    "stop_requested": _stop_requested,
+    "started": _started,
+    "completed": _fact,
+    "stopped": _fact,
+    "failed": _fact,
+    "checkpoint": _checkpoint,
+    "links": _links,
+    "warning": _warning,
+}

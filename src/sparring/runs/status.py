@@ -1,0 +1,115 @@
+"""How a run is right now: its history, its figures, its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+from sparring.runs.history import History, read_history
+from sparring.runs.index import read_row
+from sparring.runs.launching import Watched, is_watched
+from sparring.runs.lifecycle import HELD, RunState
+from sparring.runs.queue import see_to
+
+_TAIL = 1 << 18
+_RECENT_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """What the folder tells of a run right now."""
+
+    history: History
+    progress: Mapping[str, Any] | None = None
+    supervisor: Mapping[str, Any] = field(default_factory=dict)
+    is_elsewhere: bool = False
+
+    @property
+    def state(self) -> RunState:
+        return self.history.state
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run, all attempts together."""
+        if self.supervisor:
+            return float(self.supervisor.get("seconds", 0.0))
+        history = self.history
+        return max(0.0, (history.ended or history.updated) - history.started)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How long a run will go on, and what makes us think so."""
+
+    seconds: float
+    basis: str
+
+
+def attended_status(folder: RunFolder) -> RunStatus:
+    """The status of a run, whose supervisor is replaced first where it has died."""
+    row = read_row(folder)
+    if row is not None and row.state in HELD:
+        see_to(folder, row)
+    return status_of(folder)
+
+
+def status_of(folder: RunFolder) -> RunStatus:
+    history = read_history(folder).history
+    is_elsewhere = False
+    if history.is_supervised and history.state in HELD:
+        is_elsewhere = is_watched(folder) is Watched.ELSEWHERE
+    return RunStatus(history, _read(folder.heartbeat), _read(folder.supervisor) or {}, is_elsewhere)
+
+
+def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
+    """The last rows of the metrics, without reading all of them."""
+    try:
+        with folder.metrics.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            lines = file.read().splitlines()[1 if size > _TAIL else 0 :]
+    except OSError:
+        return []
+    rows = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
+    """From the steps just done, or the rollouts played so far; None where there are none yet."""
+    beat = status.progress or {}
+    if status.state.has_ended or not beat:
+        return None
+    if "steps" in beat:
+        took = [float(row["seconds"]) for row in rows if "loss" in row and "seconds" in row]
+        recent = took[-_RECENT_STEPS:]
+        if not recent:
+            return None
+        left = int(beat["steps"]) - int(beat["step"])
+        mean = sum(recent) / len(recent)
+        basis = (
+            f"{left} steps left, at the mean of the last {len(recent)}: {mean:.1f} s "
+            f"({min(recent):.1f} to {max(recent):.1f}); validation and checkpoints not counted"
+        )
+        return Estimate(round(mean * left, 1), basis)
+    done, total = int(beat.get("rollouts", 0)), int(beat.get("total", 0))
+    if not done or not total:
+        return None
+    each = status.seconds / done
+    basis = f"{total - done} rollouts left, at {each:.2f} s each so far, loading included"
+    return Estimate(round(each * (total - done), 1), basis)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    with contextlib.suppress(OSError, ValueError):
+        return read_json(path)
+    return None

@@ -1,0 +1,306 @@
+"""`sparring run …`: what each command shows."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.progress import in_words
+from sparring.operations.operation import Nothing
+from sparring.operations.run_control import (
+    CloneRun,
+    ResumeRun,
+    clone_run,
+    delete_run,
+    join_run,
+    resume_run,
+    stop_run,
+)
+from sparring.operations.runs import (
+    ListRuns,
+    LogQuery,
+    News,
+    ResultsQuery,
+    RunLine,
+    RunQuery,
+    ShownRun,
+    WaitFor,
+    list_runs,
+    reindex_runs,
+    run_logs,
+    run_results,
+    show_run,
+    wait_for_run,
+)
+from sparring.runs.lifecycle import RunState
+from sparring.settings.assignments import assigned
+from sparring.surfaces.cli.following import KINDS, begin, follow
+from sparring.surfaces.cli.starting import owner
+from sparring.surfaces.cli.tables import printable
+
+_STYLES = {
+    RunState.QUEUED: "dim",
+    RunState.STARTING: "cyan",
+    RunState.RUNNING: "bold cyan",
+    RunState.STOPPING: "yellow",
+    RunState.STOPPED: "yellow",
+    RunState.COMPLETED: "green",
+    RunState.FAILED: "red",
+}
+_SHORTLY = 5.0
+_A_LONG_TIME = 3600.0
+
+
+def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+    page = list_runs(ListRuns.model_validate(query), owner(runs))
+    if as_json:
+        print(page.model_dump_json())
+        return
+    console = Console()
+    if not page.runs:
+        console.print("no runs; `sparring train NAME` starts one")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("run", "kind", "state", "progress", "reward", "time", "started"):
+        table.add_column(column, no_wrap=column != "run", overflow="fold")
+    for line in page.runs:
+        table.add_row(*_cells(line))
+    console.print(table)
+    if page.next:
+        console.print(Text(f"more: --after {page.next}", style="dim"), soft_wrap=True)
+
+
+def _cells(line: RunLine) -> list[str | Text]:
+    progress = "" if line.steps is None else f"{line.step}/{line.steps}"
+    reward = "" if line.reward is None else f"{line.reward:.2f}"
+    state = Text(line.state.value, style=_STYLES[line.state])
+    started = datetime.fromtimestamp(line.created).strftime("%d %b %H:%M")
+    took = in_words(60 * line.minutes)
+    return [Text(line.run, style="bold"), line.kind, state, progress, reward, took, started]
+
+
+def show(run: str, runs: str | None, *, as_json: bool) -> None:
+    shown = show_run(RunQuery(run=run), owner(runs))
+    if as_json:
+        print(shown.model_dump_json())
+    else:
+        _show(shown, Console())
+
+
+def _show(shown: ShownRun, console: Console) -> None:
+    state = Text(shown.state.value, style=_STYLES[shown.state])
+    head = Text.assemble((shown.run, "bold"), "  ", state)
+    if shown.is_stopping_for:
+        head.append(f"  (asked to stop by {printable(shown.is_stopping_for)})", style="yellow")
+    console.print(head, soft_wrap=True)
+    if shown.message:
+        cause = f"{shown.cause.replace('_', ' ')}: " if shown.cause else ""
+        style = "red" if shown.state is RunState.FAILED else "yellow"
+        console.print(Text(f"{cause}{printable(shown.message)}", style=style), soft_wrap=True)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for what, value in _facts(shown):
+        table.add_row(what, Text(printable(value)))
+    console.print(table)
+    if shown.processes:
+        _show_processes(shown, console)
+
+
+def _facts(shown: ShownRun) -> list[tuple[str, str]]:
+    facts = [("environment", f"{shown.environment} ({shown.kind})"), ("model", shown.model)]
+    again = f", attempt {shown.attempts}" if shown.attempts > 1 else ""
+    facts.append(("time", f"{in_words(60 * shown.minutes)}{again}"))
+    if shown.steps:
+        facts.append(("progress", f"{shown.step} of {shown.steps}"))
+    if shown.seconds_left is not None:
+        facts.append(("time left", f"{in_words(shown.seconds_left)}: {shown.estimate_basis}"))
+    if shown.loss is not None:
+        facts.append(("loss", f"{shown.loss:+.3f}"))
+    if shown.reward is not None:
+        facts.append(("reward", f"{shown.reward:.3f}"))
+    facts += [(f"{name} passed", f"{rate:.1%}") for name, rate in shown.pass_rates.items()]
+    if shown.validation_reward is not None:
+        rates = [f"{name} {rate:.1%}" for name, rate in shown.validation_pass_rates.items()]
+        told = ", ".join([f"reward {shown.validation_reward:.3f}", *rates])
+        facts.append(("validation", told))
+    facts += list(shown.links.items())
+    if shown.warning:
+        facts.append(("last warning", shown.warning))
+    facts.append(("folder", shown.folder))
+    return [(what, value) for what, value in facts if value]
+
+
+def _show_processes(shown: ShownRun, console: Console) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("process", "state", "pid", "host", "log"):
+        table.add_column(column, overflow="fold")
+    for each in shown.processes:
+        log = Path(each.log)
+        place = str(log.relative_to(shown.folder)) if log.is_relative_to(shown.folder) else each.log
+        table.add_row(each.name, each.state, str(each.pid), each.host, Text(place, style="dim"))
+    console.print(table)
+
+
+def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
+    found = run_results(ResultsQuery(run=run, rows=rows), owner(runs))
+    if as_json:
+        print(found.model_dump_json())
+        return
+    console = Console()
+    if found.summary:
+        KINDS[found.kind].show(found.summary, console)
+    else:
+        told = f"{found.run} is {found.state.value} and left no summary: `sparring run show`"
+        console.print(Text(told, style="yellow"), soft_wrap=True)
+    if found.history:
+        _show_history(list(found.history), console)
+    for what, place in (("best", found.best_checkpoint), ("last", found.last_checkpoint)):
+        if place:
+            console.print(Text(f"{what} checkpoint: {place}", style="dim"), soft_wrap=True)
+
+
+def _show_history(rows: list[dict[str, Any]], console: Console) -> None:
+    rates = [name for name in rows[-1] if name.startswith("pass_rate/")]
+    columns = ["step", "loss", "reward", *rates, "live_groups", "validation/reward"]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column.removeprefix("pass_rate/"), justify="right")
+    for row in rows:
+        values = (row.get(column) for column in columns)
+        table.add_row(
+            *(
+                "" if each is None else f"{each:.3f}" if isinstance(each, float) else str(each)
+                for each in values
+            )
+        )
+    console.print(table)
+
+
+def watch(run: str, runs: str | None, *, as_json: bool) -> None:
+    caller = owner(runs)
+    follow(show_run(RunQuery(run=run), caller).run, caller, as_json=as_json)
+
+
+def wait(
+    run: str,
+    seconds: float | None,
+    runs: str | None,
+    *,
+    is_for_news: bool,
+    cursor: int | None,
+    as_json: bool,
+) -> int:
+    """The exit code says how the run stands: 0, 100, 103, or 101 if it has not ended."""
+    caller = owner(runs)
+    until = None if seconds is None else time.monotonic() + seconds
+    while True:
+        left = _A_LONG_TIME if until is None else max(0.0, until - time.monotonic())
+        query = WaitFor(run=run, cursor=cursor, seconds=min(left, _A_LONG_TIME))
+        news = wait_for_run(query, caller)
+        is_over = until is not None and time.monotonic() >= until
+        if news.has_ended or is_over or (is_for_news and news.news):
+            if as_json:
+                print(news.model_dump_json())
+            else:
+                _show_news(news)
+            return news.exit_code
+        if not as_json:
+            _show_news(news)
+        cursor = news.cursor
+
+
+def _show_news(news: News) -> None:
+    for event in news.news:
+        details = [
+            str(event[name]) for name in ("state", "step", "cause", "message") if event.get(name)
+        ]
+        print(printable(" ".join([str(event["event"]), *details])), flush=True)
+    if news.has_ended and not news.news:
+        print(printable(f"{news.state.value} {news.message}".strip()))
+
+
+def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool) -> None:
+    found = run_logs(LogQuery.model_validate(query), owner(runs))
+    if as_json:
+        print(found.model_dump_json())
+        return
+    others = ", ".join(name for name in found.there_are if name != found.process)
+    told = f"{found.path}" + (f" (also: {others})" if others else "")
+    Console(stderr=True).print(Text(told, style="dim"), soft_wrap=True)
+    print(printable(found.text), flush=True)
+    if follow:
+        _follow_file(Path(found.path))
+
+
+def _follow_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            while True:
+                if block := file.read():
+                    sys.stdout.write(printable(block.decode("utf-8", "replace")))
+                    sys.stdout.flush()
+                time.sleep(0.2)
+    except KeyboardInterrupt:
+        return
+
+
+def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
+    caller = owner(runs)
+    shown = stop_run(RunQuery(run=run), caller)
+    while waits and not shown.state.has_ended:
+        wait_for_run(WaitFor(run=shown.run, seconds=_SHORTLY), caller)
+        shown = show_run(RunQuery(run=shown.run), caller)
+    if as_json:
+        print(shown.model_dump_json())
+    elif shown.state.has_ended:
+        print(f"{shown.run} is {shown.state.value}")
+    else:
+        print(f"{shown.run} is asked to stop; `sparring run wait {shown.run}` waits for it")
+
+
+def resume(
+    run: str, runs: str | None, *, accept_changes: bool, detach: bool, as_json: bool
+) -> None:
+    caller = owner(runs)
+    started = resume_run(ResumeRun(run=run, accept_changes=accept_changes), caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+
+
+def clone(run: str, given: list[str], runs: str | None, *, detach: bool, as_json: bool) -> None:
+    caller = owner(runs)
+    started = clone_run(CloneRun(run=run, settings=assigned(given, {})), caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+
+
+def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
+    caller = owner(runs)
+    if not is_sure:
+        if as_json or not sys.stdin.isatty():
+            raise InvalidInput(f"say that you mean it: sparring run delete {run} --yes")
+        typer.confirm(f"delete {run} with its rollouts and weights?", abort=True)
+    gone = delete_run(RunQuery(run=run), caller)
+    told = f"deleted {gone.run} ({gone.bytes / 1e6:.1f} MB)"
+    print(gone.model_dump_json() if as_json else told)
+
+
+def join(run: str, runs: str | None, *, as_json: bool) -> None:
+    joined = join_run(RunQuery(run=run), owner(runs))
+    told = f"this is host {joined.host} of {joined.run}; `sparring run watch {joined.run}`"
+    print(joined.model_dump_json() if as_json else told)
+
+
+def reindex(runs: str | None, *, as_json: bool) -> None:
+    found = reindex_runs(Nothing(), owner(runs))
+    print(found.model_dump_json() if as_json else json.dumps(found.runs) + " runs")

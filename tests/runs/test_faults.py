@@ -1,0 +1,287 @@
+"""Faults by hand: each ends in a state that is documented, with the cause in `run show`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.contracts.errors import SparringError
+from sparring.contracts.specs import PolicySpec, Supervision
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.operations.operation import Caller, Role
+from sparring.operations.run_control import ResumeRun, resume_run, stop_run
+from sparring.operations.runs import RunQuery, show_run
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.files import read_lines
+from sparring.runs.history import read_history
+from sparring.runs.lifecycle import RunState
+from tests.supervised import completed, ended, history, ranks_of, start, wait_for
+from tests.training import weights_digest
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTY = f"{ROOT}/tests/runs/faulty.py:Faulty"
+slow = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def create(runs: Path, name: str, tiny: Path, **given: Any) -> RunFolder:
+    folder = RunFolder(runs / name)
+    settings = {
+        "max_steps": 6,
+        "checkpoint_steps": 1,
+        "max_completion_length": 24,
+        "learning_rate": 1e-3,
+        "validation_cases": 0,
+        "cases_per_batch": 1,
+        **given.pop("settings", {}),
+    }
+    spec = TrainSpec(
+        target=given.pop("target", FAULTY),
+        environment="faulty",
+        policy=PolicySpec(model=str(tiny)),
+        settings=TrainSettings(**settings),
+        supervision=Supervision(**given.pop("supervision", {})),
+        **given,
+    )
+    folder.create(spec.model_dump(mode="json"))
+    return folder
+
+
+def owner_of(folder: RunFolder, name: str = "owner") -> Caller:
+    return Caller(Role.OWNER, folder.path.parent, name, folder=folder.path.parent)
+
+
+def shown(folder: RunFolder) -> Any:
+    return show_run(RunQuery(run=folder.id), owner_of(folder))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_folder, tmp_path_factory):
+    return completed(start(create(tmp_path_factory.mktemp("whole"), "whole", tiny_folder)))
+
+
+class TestFaults:
+    pytestmark = slow
+
+    def test_a_hung_trainer_is_noticed_named_and_started_again(
+        self, undisturbed, tiny_folder, tmp_path
+    ):
+        config = {"fault": "stopped", "once": str(tmp_path / "happened")}
+        limits = {"hung_seconds": 6.0}
+        folder = create(tmp_path, "hung", tiny_folder, config=config, supervision=limits)
+        completed(start(folder))
+        told = next(event for event in read_lines(folder.events) if event["event"] == "restart")
+        assert told["cause"] == "hung"
+        assert "hung at step" in told["message"]
+        assert "shows no sign of life" in told["message"]
+        assert weights_digest(folder) == weights_digest(undisturbed)
+
+    def test_one_that_hangs_again_and_again_fails_and_says_where(self, tiny_folder, tmp_path):
+        limits = {"hung_seconds": 4.0, "restarts": 1}
+        config = {"fault": "sleeping"}
+        settings = {"rollout_seconds": 500.0, "checkpoint_steps": 6}
+        folder = create(
+            tmp_path,
+            "sleeps",
+            tiny_folder,
+            config=config,
+            supervision=limits,
+            settings=settings,
+            sources={"hung_seconds": "the test"},
+        )
+        found = ended(start(folder))
+        assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "hung", 2)
+        seen = shown(folder)
+        assert "lives and does nothing" in seen.message
+        assert "faulty.py" in seen.message  # the stack says who sleeps
+        assert not ranks_of(folder)
+
+    def test_a_process_that_ends_without_a_word_is_told_by_its_code(self, tiny_folder, tmp_path):
+        folder = create(tmp_path, "exits", tiny_folder, config={"fault": "exit"})
+        found = ended(start(folder))
+        assert (found.state, found.cause) == (RunState.FAILED, "exception")
+        assert "ended with exit code 7 at step" in shown(folder).message
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+    def test_a_disk_that_is_full_at_a_checkpoint_is_named(self, tiny_folder, tmp_path):
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=7m", "none", disk], check=True)
+        try:
+            folder = create(disk, "full", tiny_folder, settings={"checkpoints_kept": 50})
+            found = ended(start(folder))
+            assert (found.state, found.cause) == (RunState.FAILED, "disk_full")
+            assert "the disk is full" in shown(folder).message
+            assert not list(folder.checkpoints.glob(".step-*.partial"))
+            spoilt = [each.path for each in list_checkpoints(folder.checkpoints)]
+            assert spoilt  # what was whole stays, and is gone on from when there is room
+            subprocess.run(["mount", "-o", "remount,size=200m", disk], check=True)
+            resume_run(ResumeRun(run="full"), owner_of(folder))
+            completed(folder)
+        finally:
+            subprocess.run(["umount", "-l", disk], check=False)
+
+    @pytest.mark.skipif(
+        not os.access("/sys/fs/cgroup/memory", os.W_OK), reason="takes a memory group of our own"
+    )
+    def test_a_kill_for_memory_is_told_from_other_kills(self, tiny_folder, tmp_path):
+        group = Path("/sys/fs/cgroup/memory") / f"sparring-test-{os.getpid()}"
+        group.mkdir()
+        try:
+            (group / "memory.limit_in_bytes").write_text(str(1500 << 20))
+            config = {"fault": "memory"}
+            limits = {"restarts": 0}
+            folder = create(tmp_path, "eats", tiny_folder, config=config, supervision=limits)
+            start(folder)
+            (worker,) = wait_for(lambda: ranks_of(folder))
+            (group / "cgroup.procs").write_text(str(worker.pid))
+            found = ended(folder)
+            assert (found.state, found.cause) == (RunState.FAILED, "out_of_memory")
+            assert "ran out of memory" in shown(folder).message
+        finally:
+            time.sleep(0.5)
+            group.rmdir()
+
+    def test_a_clock_that_is_stepped_back_changes_nothing(self, undisturbed, tiny_folder, tmp_path):
+        """Commands live in another hour than the run, before and after its supervisor is lost."""
+        faketime = shutil.which("faketime")
+        if faketime is None:
+            pytest.skip("takes the package faketime")
+        folder = start(create(tmp_path, "clock", tiny_folder))
+        wait_for(lambda: list_checkpoints(folder.checkpoints))
+        environment = {**os.environ, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        command = [faketime, "-f", "-1h", sys.executable, "-c"]
+        code = "from sparring.surfaces.cli.main import run; run()"
+
+        def earlier(*words: str) -> str:
+            done = subprocess.run(
+                [*command, code, "run", *words, "--runs", str(tmp_path), "--json"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            return done.stdout
+
+        assert '"state":"running"' in earlier("show", "clock")
+        assert history(folder).epoch == 1  # it was not taken for silent
+        _supervisor_of(folder).kill()
+        wait_for(lambda: not _supervisor_of(folder).is_running(), 10)
+        earlier("list")
+        completed(folder)
+        assert history(folder).epoch == 2
+        assert weights_digest(folder) == weights_digest(undisturbed)
+
+    def test_operators_that_stop_and_resume_at_once_leave_it_in_one_state(
+        self, undisturbed, tiny_folder, tmp_path
+    ):
+        folder = start(create(tmp_path, "torn", tiny_folder, settings={"max_steps": 6}))
+        wait_for(lambda: list_checkpoints(folder.checkpoints))
+        refused: list[str] = []
+
+        def operate(name: str) -> None:
+            caller = owner_of(folder, name)
+            for _ in range(6):
+                for act in (
+                    lambda: stop_run(RunQuery(run=folder.id), caller),
+                    lambda: resume_run(ResumeRun(run=folder.id), caller),
+                ):
+                    try:
+                        act()
+                    except SparringError as error:
+                        refused.append(str(error))
+                    time.sleep(0.7)
+
+        operators = [threading.Thread(target=operate, args=(name,)) for name in ("ada", "ben")]
+        for each in operators:
+            each.start()
+        for each in operators:
+            each.join()
+        assert all("still stopping" in told for told in refused), refused
+        wait_for(lambda: history(folder).state.has_ended or not history(folder).is_to_stop)
+        if history(folder).state is RunState.STOPPED:
+            resume_run(ResumeRun(run=folder.id), owner_of(folder))
+        completed(folder)
+        assert weights_digest(folder) == weights_digest(undisturbed)
+
+    def test_stopped_while_it_starts_it_never_begins(self, tiny_folder, tmp_path):
+        folder = start(create(tmp_path, "early", tiny_folder))
+        wait_for(lambda: history(folder).state is RunState.STARTING)
+        stop_run(RunQuery(run="early"), owner_of(folder))
+        found = ended(folder, 60)
+        assert (found.state, found.message) == (RunState.STOPPED, "stopped by owner")
+        assert not list_checkpoints(folder.checkpoints)
+        assert not ranks_of(folder)
+
+    def test_one_that_does_not_stop_is_ended_after_its_grace(self, tiny_folder, tmp_path):
+        config = {"fault": "sleeping"}
+        limits = {"stop_seconds": 3.0, "hung_seconds": 500.0}
+        settings = {"rollout_seconds": 500.0}
+        given = {"config": config, "supervision": limits, "settings": settings}
+        folder = start(create(tmp_path, "deaf", tiny_folder, **given))
+        wait_for(lambda: len(list_checkpoints(folder.checkpoints)) >= 1)
+        time.sleep(2)
+        stop_run(RunQuery(run="deaf"), owner_of(folder))
+        found = ended(folder, 60)
+        assert found.state is RunState.STOPPED
+        assert "did not stop within 3 s" in found.message
+        assert not ranks_of(folder)
+
+    def test_hours_are_a_budget(self, tiny_folder, tmp_path):
+        folder = create(
+            tmp_path, "long", tiny_folder, settings={"max_steps": 5000}, hours=20 / 3600
+        )
+        found = ended(start(folder))
+        assert found.state is RunState.STOPPED
+        assert "its budget of 0.00555556 hours is used up" in found.message
+
+
+def _supervisor_of(folder: RunFolder) -> Any:
+    import psutil
+
+    from sparring.runs.claims import claimant, newest_epoch
+
+    holder = claimant(folder, newest_epoch(folder))
+    assert holder is not None
+    try:
+        return psutil.Process(holder.pid)
+    except psutil.NoSuchProcess:
+
+        class Gone:
+            def is_running(self) -> bool:
+                return False
+
+        return Gone()
+
+
+# ---------------------------------------------------------------------- quick
+
+
+def test_what_cannot_be_run_is_refused_once_with_the_reason(tmp_path):
+    """A real supervisor, and a worker that has nothing heavy to import."""
+    folder = RunFolder(tmp_path / "odd")
+    folder.create({"format": 1, "kind": "odd", "target": "x.py:X"})
+    found = ended(start(folder), 60)
+    assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "refused", 1)
+    assert "describes a run of kind 'odd'" in found.message
+    assert found.exit_code == 2
+    seen = shown(folder)
+    assert [each.name for each in seen.processes] == ["supervisor", "worker"]
+    assert seen.processes[1].state == "ended with exit code 2"
+    assert read_history(folder).history.epoch == 1

@@ -1,0 +1,159 @@
+"""The index holds what the folders hold, whoever wrote and in whichever order it was read."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.errors import RunNotFound
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import tell, tell_state
+from sparring.runs.finding import find_run
+from sparring.runs.index import Index, Query, place_of
+from sparring.runs.lifecycle import RunState
+
+
+def make(runs: Path, name: str, *states: RunState, environment: str = "bell") -> RunFolder:
+    folder = RunFolder(runs / name)
+    folder.create({"format": 1, "kind": "train", "environment": environment})
+    for state in states or (RunState.QUEUED,):
+        tell_state(folder, state, author="test")
+    return folder
+
+
+def fresh(runs: Path, tmp_path: Path) -> list[object]:
+    """What an index that knows nothing makes of the folders."""
+    index = Index(runs, tmp_path / "fresh" / os.urandom(4).hex() / "index.sqlite")
+    index.reindex()
+    return list(index.all())
+
+
+@pytest.fixture
+def runs(tmp_path):
+    place = tmp_path / "runs"
+    place.mkdir()
+    return place
+
+
+def test_what_is_written_into_folders_is_found_without_being_told(runs, tmp_path):
+    index = Index(runs)
+    folder = make(runs, "a-1")
+    assert [row.id for row in index.page(Query())] == ["a-1"]
+    tell(folder, "state", author="test", state="starting")  # not even the journal knows
+    assert index.page(Query())[0].state is RunState.STARTING
+    assert list(index.all()) == fresh(runs, tmp_path)
+
+
+def test_folders_that_come_and_go_by_hand_are_noticed(runs, tmp_path):
+    index = Index(runs)
+    make(runs, "a-1", RunState.QUEUED, RunState.STOPPED)
+    assert len(index.page(Query())) == 1
+    shutil.copytree(runs / "a-1", runs / "b-1")
+    assert {row.id for row in index.page(Query())} == {"a-1", "b-1"}
+    shutil.rmtree(runs / "a-1")
+    assert [row.id for row in index.page(Query())] == ["b-1"]
+    assert list(index.all()) == fresh(runs, tmp_path)
+
+
+def test_a_run_that_had_ended_is_seen_to_begin_again(runs):
+    index = Index(runs)
+    folder = make(runs, "a-1", RunState.QUEUED, RunState.STOPPED)
+    assert index.page(Query())[0].state is RunState.STOPPED
+    tell_state(folder, RunState.QUEUED, author="somebody, on another host")
+    assert index.page(Query())[0].state is RunState.QUEUED
+
+
+def test_pages_follow_one_another_and_filters_hold(runs):
+    for number in range(7):
+        made = [RunState.QUEUED, RunState.STOPPED] if number % 2 else [RunState.QUEUED]
+        make(runs, f"r-{number}", *made, environment="odd" if number % 2 else "even")
+    index = Index(runs)
+    first = index.page(Query(count=3))
+    second = index.page(Query(count=9, after=first[-1].id))
+    assert [row.id for row in [*first, *second]] == [f"r-{number}" for number in range(6, -1, -1)]
+    stopped = index.page(Query(states=(RunState.STOPPED,)))
+    assert {row.id for row in stopped} == {"r-1", "r-3", "r-5"}
+    assert {row.id for row in index.page(Query(environment="odd"))} == {"r-1", "r-3", "r-5"}
+
+
+@pytest.mark.parametrize("damage", ["nonsense", "another version", "gone"])
+def test_a_damaged_index_is_built_anew(runs, damage):
+    make(runs, "a-1")
+    assert len(Index(runs).page(Query())) == 1
+    place = place_of(runs)
+    for end in ("-wal", "-shm"):
+        Path(f"{place}{end}").unlink(missing_ok=True)
+    if damage == "nonsense":
+        place.write_bytes(b"this is no database, and it is long enough to show it" * 100)
+    elif damage == "another version":
+        import sqlite3
+
+        with sqlite3.connect(place) as database:
+            database.execute("PRAGMA user_version = 99")
+        database.close()
+    else:
+        place.unlink()
+    (runs / ".sparring" / "journal.jsonl").unlink()
+    assert [row.id for row in Index(runs).page(Query())] == ["a-1"]
+
+
+def test_a_folder_that_is_no_run_does_no_harm(runs):
+    (runs / "notes").mkdir()
+    (runs / "broken").mkdir()
+    (runs / "broken" / "spec.json").write_text("{")
+    (runs / "file").write_text("")
+    make(runs, "a-1")
+    assert [row.id for row in Index(runs).page(Query())] == ["a-1"]
+
+
+def _write_many(runs: Path, writer: int, count: int) -> None:
+    for number in range(count):
+        folder = make(runs, f"w{writer}-{number}")
+        tell_state(folder, RunState.STARTING, author="test", epoch=1)
+        if number % 3 == 0:
+            Index(runs).page(Query(count=5))
+        tell_state(folder, RunState.FAILED, author="test", epoch=1)
+
+
+def test_many_writers_and_readers_lose_nothing(runs, tmp_path):
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_write_many, args=(runs, n, 12)) for n in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    index = Index(runs)
+    index.refresh()
+    rows = list(index.all())
+    assert len(rows) == 48
+    assert {row.state for row in rows} == {RunState.FAILED}
+    assert rows == fresh(runs, tmp_path)
+
+
+# ---------------------------------------------------------------------- finding
+
+
+def test_a_run_is_found_by_a_part_of_its_name(runs):
+    for name in ("library-1", "library-2", "other-1"):
+        make(runs, name)
+    assert find_run(runs, "other").id == "other-1"
+    for name in ("my-lab-20260101-000000-aa01", "my-lab-20260102-000000-bb02"):
+        make(runs, name)
+    assert find_run(runs, "my_lab").id == "my-lab-20260102-000000-bb02"  # the newest of that name
+    assert find_run(runs, "aa01").id == "my-lab-20260101-000000-aa01"
+    with pytest.raises(RunNotFound, match="fits 2 runs"):
+        find_run(runs, "library")
+    with pytest.raises(RunNotFound, match="the newest are"):
+        find_run(runs, "nobody")
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc", "*", "..", "runs/../../x", "", "%", "_"])
+def test_no_name_leads_out_of_the_runs_folder(runs, name):
+    RunFolder(runs.parent / "secret").create({"format": 1})
+    with pytest.raises(RunNotFound):
+        find_run(runs, name)

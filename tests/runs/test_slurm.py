@@ -1,0 +1,171 @@
+"""Runs as jobs of a real Slurm with two nodes, whose parts are killed."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.specs import PolicySpec, Supervision
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.operations.operation import Caller, Role
+from sparring.operations.run_control import stop_run
+from sparring.operations.runs import ListRuns, RunQuery, list_runs, show_run
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.runs.launching import handle_of
+from sparring.runs.lifecycle import RunState
+from sparring.runs.slurm import _as_options, _given, _state_of
+from tests.slurm_cluster import Cluster, is_installed
+from tests.supervised import completed, ended, history, ranks_of, start, wait_for
+from tests.training import weights_digest
+
+ROOT = Path(__file__).resolve().parents[2]
+TALK = ROOT / "tests" / "worker" / "train_file.py"
+needs_slurm = pytest.mark.skipif(not is_installed(), reason="needs root, slurm-wlm and munge")
+slow = [pytest.mark.slow, pytest.mark.timeout(600), needs_slurm]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    place = tmp_path_factory.mktemp("slurm") / "cluster"
+    with Cluster(place) as started, pytest.MonkeyPatch.context() as patch:
+        for name, value in started.environment.items():
+            patch.setenv(name, value)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield started
+
+
+def create(runs: Path, name: str, tiny: Path, steps: int = 30, **spec: object) -> RunFolder:
+    folder = RunFolder(runs / name)
+    made = TrainSpec(
+        target=f"{TALK}:Talk",
+        environment="talk",
+        policy=PolicySpec(model=str(tiny)),
+        settings=TrainSettings(
+            max_steps=steps,
+            checkpoint_steps=3,
+            max_completion_length=24,
+            learning_rate=1e-3,
+            validation_cases=0,
+            cases_per_batch=1,
+        ),
+        supervision=Supervision(launcher="slurm"),
+        **spec,
+    )
+    folder.create(made.model_dump(mode="json"))
+    return folder
+
+
+def job_of(folder: RunFolder) -> str:
+    return str(handle_of(folder)["job"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster, tiny_folder, tmp_path_factory):
+    folder = create(tmp_path_factory.mktemp("whole"), "whole", tiny_folder)
+    return completed(start(folder))
+
+
+class TestOnACluster:
+    pytestmark = slow
+
+    def test_a_killed_trainer_is_requeued_and_ends_alike(
+        self, cluster, undisturbed, tiny_folder, tmp_path
+    ):
+        folder = start(create(tmp_path, "killed", tiny_folder))
+        wait_for(lambda: list_checkpoints(folder.checkpoints))
+        ranks_of(folder)[0].send_signal(signal.SIGKILL)
+        completed(folder)
+        assert cluster.restarts_of(job_of(folder)) == 1
+        assert history(folder).attempt == 2
+        assert weights_digest(folder) == weights_digest(undisturbed)
+
+    def test_without_its_controller_a_run_goes_on_and_is_listed(
+        self, cluster, undisturbed, tiny_folder, tmp_path
+    ):
+        folder = start(create(tmp_path, "alone", tiny_folder))
+        owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
+        wait_for(lambda: history(folder).state is RunState.RUNNING)
+        cluster.kill("slurmctld")
+        try:
+            (line,) = list_runs(ListRuns(), owner).runs
+            assert (line.run, line.environment) == ("alone", "talk")
+            assert not line.state.has_ended
+            completed(folder)
+            assert history(folder).epoch == 1  # nobody has taken it for lost
+        finally:
+            cluster.start_controller()
+        assert weights_digest(folder) == weights_digest(undisturbed)
+
+    def test_a_stopped_run_is_cancelled_and_leaves_no_process(self, cluster, tiny_folder, tmp_path):
+        folder = start(create(tmp_path, "stopped", tiny_folder, steps=500))
+        owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
+        wait_for(lambda: list_checkpoints(folder.checkpoints))
+        stop_run(RunQuery(run="stopped"), owner)
+        assert ended(folder).state is RunState.STOPPED
+        wait_for(lambda: cluster.state_of(job_of(folder)) == "CANCELLED", 30)
+        assert not ranks_of(folder)
+        assert show_run(RunQuery(run="stopped"), owner).message == "stopped by owner"
+
+    def test_a_run_that_waits_for_nodes_is_cancelled_before_it_begins(
+        self, cluster, tiny_folder, tmp_path
+    ):
+        spec = Supervision(launcher="slurm", slurm={"begin": "now+1hour"})
+        folder = create(tmp_path, "waiting", tiny_folder)
+        told = folder.read_spec()
+        folder.spec.write_text(
+            TrainSpec.model_validate({**told, "supervision": spec}).model_dump_json()
+        )
+        start(folder)
+        owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
+        assert show_run(RunQuery(run="waiting"), owner).state is RunState.QUEUED
+        assert stop_run(RunQuery(run="waiting"), owner).state is RunState.STOPPED
+        wait_for(lambda: cluster.state_of(job_of(folder)) == "CANCELLED", 30)
+
+    def test_two_nodes_train_together_and_a_lost_one_is_requeued(
+        self, cluster, tiny_folder, tmp_path
+    ):
+        whole = completed(start(create(tmp_path, "both", tiny_folder, nodes=2)))
+        folder = start(create(tmp_path, "lost", tiny_folder, nodes=2))
+        wait_for(lambda: list_checkpoints(folder.checkpoints))
+        _lose_a_node(cluster, folder, "n1")
+        try:
+            wait_for(lambda: cluster.restarts_of(job_of(folder)) >= 1, 60)
+        finally:
+            cluster.start_node("n1")
+        completed(folder)
+        assert weights_digest(folder) == weights_digest(whole)
+
+
+def _lose_a_node(cluster: Cluster, folder: RunFolder, node: str) -> None:
+    """Its daemon, and all that the daemon has started, at once."""
+    import psutil
+
+    cluster.kill(f"slurmd.{node}")
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except psutil.Error:
+            continue
+        is_there = environment.get("SLURMD_NODENAME") == node
+        if is_there and str(folder.path) in " ".join([*process.cmdline(), *environment.values()]):
+            process.kill()
+
+
+# ---------------------------------------------------------------------- without a cluster
+
+
+def test_options_are_words_of_their_own_and_none_of_ours():
+    given = {"partition": "gpu; rm -rf /", "exclusive": True, "comment": None}
+    assert _as_options(given) == ["--partition=gpu; rm -rf /", "--exclusive"]
+    for name in ("output", "wrap", "-x", "a b", "a=b"):
+        with pytest.raises(InvalidInput, match="set by Sparring"):
+            _given({"supervision": {"slurm": {name: "x"}}})
+
+
+def test_states_are_read_as_old_and_new_slurms_write_them():
+    assert _state_of("RUNNING") == _state_of(["RUNNING"]) == "RUNNING"
