@@ -48,7 +48,8 @@ def create(runs: Path, name: str, tiny: Path, **given: Any) -> RunFolder:
         environment="faulty",
         policy=PolicySpec(model=str(tiny)),
         settings=TrainSettings(**settings),
-        supervision=Supervision(**given.pop("supervision", {})),
+        supervision=Supervision(**given.get("supervision", {})),
+        sources=dict.fromkeys(given.pop("supervision", {}), "the test"),
         **given,
     )
     folder.create(spec.model_dump(mode="json"))
@@ -103,7 +104,6 @@ class TestFaults:
             config=config,
             supervision=limits,
             settings=settings,
-            sources={"hung_seconds": "the test"},
         )
         found = ended(start(folder))
         assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "hung", 2)

@@ -85,9 +85,9 @@ class TestOnACluster:
         assert weights_digest(folder) == weights_digest(undisturbed)
 
     def test_without_its_controller_a_run_goes_on_and_is_listed(
-        self, cluster, undisturbed, tiny_folder, tmp_path
+        self, cluster, tiny_folder, tmp_path
     ):
-        folder = start(create(tmp_path, "alone", tiny_folder))
+        folder = start(create(tmp_path, "alone", tiny_folder, steps=150))
         owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
         wait_for(lambda: history(folder).state is RunState.RUNNING)
         cluster.kill("slurmctld")
@@ -99,7 +99,6 @@ class TestOnACluster:
             assert history(folder).epoch == 1  # nobody has taken it for lost
         finally:
             cluster.start_controller()
-        assert weights_digest(folder) == weights_digest(undisturbed)
 
     def test_a_stopped_run_is_cancelled_and_leaves_no_process(self, cluster, tiny_folder, tmp_path):
         folder = start(create(tmp_path, "stopped", tiny_folder, steps=500))
@@ -125,6 +124,20 @@ class TestOnACluster:
         assert show_run(RunQuery(run="waiting"), owner).state is RunState.QUEUED
         assert stop_run(RunQuery(run="waiting"), owner).state is RunState.STOPPED
         wait_for(lambda: cluster.state_of(job_of(folder)) == "CANCELLED", 30)
+
+    def test_a_run_whose_node_fails_is_requeued_on_another(
+        self, cluster, undisturbed, tiny_folder, tmp_path
+    ):
+        folder = start(create(tmp_path, "moved", tiny_folder))
+        wait_for(lambda: list_checkpoints(folder.checkpoints))
+        node = ranks_of(folder)[0].environ()["SLURMD_NODENAME"]
+        _lose_a_node(cluster, folder, node)
+        try:
+            completed(folder)
+        finally:
+            cluster.start_node(node)
+        assert cluster.restarts_of(job_of(folder)) == 1
+        assert weights_digest(folder) == weights_digest(undisturbed)
 
     def test_two_nodes_train_together_and_a_lost_one_is_requeued(
         self, cluster, tiny_folder, tmp_path

@@ -140,13 +140,17 @@ def _as_options(options: dict[str, Any]) -> list[str]:
 
 
 def _script(folder: RunFolder, nodes: int) -> str:
-    """The environment is the submitter's, as with sbatch it is; nothing of it is written here."""
-    path = str(folder.path.resolve())
-    command = [sys.executable, "-m", "sparring.runs.slurm", path]
-    # A step that loses a node, or is killed, must end the others' waiting, not wait for them.
-    step = ["srun", "--kill-on-bad-exit=1", f"--nodes={nodes}", f"--ntasks={nodes}"]
-    words = [*(step if nodes > 1 else []), *command]
-    return f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))}\nexec {shlex.join(words)}\n"
+    """The supervisor is the job itself, so that its exit code is the job's; hosts are a step
+    beside it, which ends with it. The environment is the submitter's, as with sbatch it is;
+    nothing of it is written here."""
+    command = [sys.executable, "-m", "sparring.runs.slurm", str(folder.path.resolve())]
+    further = nodes - 1
+    step = ["srun", f"--nodes={further}", f"--ntasks={further}", "--relative=1", "--overlap"]
+    hosts = f"{shlex.join([*step, *command, 'host'])} &\n" if further else ""
+    return (
+        f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\n{hosts}"
+        f"exec {shlex.join(command)}\n"
+    )
 
 
 def _run(command: list[str], stdin: str | None = None, seconds: float = _SECONDS) -> str:
@@ -166,7 +170,7 @@ def _run(command: list[str], stdin: str | None = None, seconds: float = _SECONDS
 # ---------------------------------------------------------------------- inside of the job
 
 
-def main(path: str) -> int:
+def main(path: str, role: str = "supervisor") -> int:
     """On the first node the supervisor, on each further one a host."""
     from sparring.runs.claims import newest_epoch
     from sparring.runs.history import read_history
@@ -175,9 +179,8 @@ def main(path: str) -> int:
     from sparring.runs.supervisor import supervise
 
     folder = RunFolder(Path(path))
-    node = int(os.environ.get("SLURM_NODEID", 0))
-    if node > 0:
-        return JoinedHost(folder, node).run()
+    if role == "host":
+        return JoinedHost(folder, 1 + int(os.environ["SLURM_PROCID"])).run()
     code = supervise(path, newest_epoch(folder) + 1, relaunches_here=False)
     if read_history(folder).history.state is RunState.STOPPED:
         cancel(os.environ["SLURM_JOB_ID"])  # so that it is listed as what it is
@@ -186,4 +189,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -349,7 +349,8 @@ def _fields(error: Any) -> str:
     """A validation error as `field: what is wrong`, one line per field."""
     if not hasattr(error, "errors"):  # what could not be written down
         return str(error)
-    return "\n".join(
-        f"--{'.'.join(map(str, problem['loc'][-1:])).replace('_', '-')}: {problem['msg']}"
-        for problem in error.errors()
-    )
+    lines = []
+    for problem in error.errors():
+        names = [str(part) for part in problem["loc"] if not isinstance(part, int)]
+        lines.append(f"--{(names or [''])[-1].replace('_', '-')}: {problem['msg']}")
+    return "\n".join(lines)
