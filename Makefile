@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: venv sandbox check lint types contracts docs test check-slow bench vllm-venv clean
+.PHONY: venv sandbox slurm check lint types contracts docs test check-slow bench vllm-venv clean
 
 venv: .venv/.ready
 
@@ -18,6 +18,12 @@ venv: .venv/.ready
 sandbox:
 	command -v bwrap >/dev/null || test "$$(id -u)" != 0 || \
 		(apt-get update -qq && apt-get install -y -qq bubblewrap)
+
+# A Slurm of our own for its launcher's tests, and a clock that can be stepped. Not everywhere.
+slurm:
+	command -v slurmctld >/dev/null || test "$$(id -u)" != 0 || \
+		(apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+			slurm-wlm munge faketime)
 
 check: lint types contracts docs test
 
@@ -37,7 +43,7 @@ docs: venv
 test: venv sandbox
 	$(BIN)/pytest
 
-check-slow: venv sandbox
+check-slow: venv sandbox slurm
 	$(BIN)/pytest -m slow
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py --quick
@@ -45,6 +51,9 @@ check-slow: venv sandbox
 	$(BIN)/python benchmarks/tool_step.py
 	$(BIN)/python benchmarks/discovery.py
 	$(BIN)/python benchmarks/sandbox.py --quick
+	$(BIN)/python benchmarks/run_index.py --quick
+	$(BIN)/python benchmarks/starting.py --quick
+	$(BIN)/python benchmarks/kill_matrix.py --quick
 	$(BIN)/python benchmarks/shared_prefix.py --quick
 	$(BIN)/python benchmarks/live_groups.py --quick
 	$(BIN)/python benchmarks/echo.py --quick
@@ -58,6 +67,9 @@ bench: venv
 	$(BIN)/python benchmarks/discovery.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/sandbox_attacks.py
+	$(BIN)/python benchmarks/run_index.py
+	$(BIN)/python benchmarks/starting.py
+	$(BIN)/python benchmarks/kill_matrix.py
 	$(BIN)/python benchmarks/shared_prefix.py
 	$(BIN)/python benchmarks/live_groups.py
 	$(BIN)/python benchmarks/echo.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -19,11 +20,14 @@ from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
 from sparring.operations.runs import RunQuery, show_run
+from sparring.operations.source_files import code_digest
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.files import read_lines
+from sparring.runs.claims import claimant, newest_epoch
 from sparring.runs.history import read_history
 from sparring.runs.lifecycle import RunState
+from sparring.runs.processes import Identity
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
 
@@ -44,7 +48,8 @@ def create(runs: Path, name: str, tiny: Path, **given: Any) -> RunFolder:
         **given.pop("settings", {}),
     }
     spec = TrainSpec(
-        target=given.pop("target", FAULTY),
+        target=FAULTY,
+        code_digest=code_digest(FAULTY),
         environment="faulty",
         policy=PolicySpec(model=str(tiny)),
         settings=TrainSettings(**settings),
@@ -109,12 +114,13 @@ class TestFaults:
         assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "hung", 2)
         seen = shown(folder)
         assert "lives and does nothing" in seen.message
-        assert "faulty.py" in seen.message  # the stack says who sleeps
+        assert "it is in " in seen.message
+        assert "/tests/runs/faulty.py:" in seen.message  # the stack says who sleeps
         assert not ranks_of(folder)
 
     def test_a_process_that_ends_without_a_word_is_told_by_its_code(self, tiny_folder, tmp_path):
-        folder = create(tmp_path, "exits", tiny_folder, config={"fault": "exit"})
-        found = ended(start(folder))
+        given = {"config": {"fault": "exit"}, "supervision": {"restarts": 0}}
+        found = ended(start(folder := create(tmp_path, "exits", tiny_folder, **given)))
         assert (found.state, found.cause) == (RunState.FAILED, "exception")
         assert "ended with exit code 7 at step" in shown(folder).message
 
@@ -181,8 +187,8 @@ class TestFaults:
 
         assert '"state":"running"' in earlier("show", "clock")
         assert history(folder).epoch == 1  # it was not taken for silent
-        _supervisor_of(folder).kill()
-        wait_for(lambda: not _supervisor_of(folder).is_running(), 10)
+        supervisor_of(folder).signal(signal.SIGKILL)
+        wait_for(lambda: not supervisor_of(folder).is_alive, 10)
         earlier("list")
         completed(folder)
         assert history(folder).epoch == 2
@@ -252,22 +258,10 @@ class TestFaults:
         assert "its budget of 0.00555556 hours is used up" in found.message
 
 
-def _supervisor_of(folder: RunFolder) -> Any:
-    import psutil
-
-    from sparring.runs.claims import claimant, newest_epoch
-
+def supervisor_of(folder: RunFolder) -> Identity:
     holder = claimant(folder, newest_epoch(folder))
     assert holder is not None
-    try:
-        return psutil.Process(holder.pid)
-    except psutil.NoSuchProcess:
-
-        class Gone:
-            def is_running(self) -> bool:
-                return False
-
-        return Gone()
+    return holder
 
 
 # ---------------------------------------------------------------------- quick

@@ -22,7 +22,14 @@ from sparring.runs.finding import find_run
 from sparring.runs.index import Index, Query, Row
 from sparring.runs.lifecycle import RunState
 from sparring.runs.queue import reconcile
-from sparring.runs.status import RunStatus, attended_status, recent_rows, status_of, time_left
+from sparring.runs.status import (
+    RunStatus,
+    attended_status,
+    recent_rows,
+    status_of,
+    time_left,
+    with_figures,
+)
 
 _NEWS = ("state", "warning", "checkpoint", "restart", "links", "parity", "stop_requested")
 _LOOK_SECONDS = 0.2
@@ -311,7 +318,7 @@ def reindex_runs(_: Nothing, caller: Caller) -> Reindexed:
 
 
 def _line(row: Row, folder: RunFolder) -> RunLine:
-    status = status_of(folder) if not row.state.has_ended else RunStatus(row.history)
+    status = with_figures(folder, row.history)
     beat = status.progress or {}
     metrics = beat.get("metrics") or {}
     return RunLine(
@@ -322,7 +329,7 @@ def _line(row: Row, folder: RunFolder) -> RunLine:
         state=status.state,
         author=row.history.author,
         created=row.history.created,
-        minutes=round(status.seconds / 60, 1),
+        minutes=round(status.seconds / 60, 2),
         step=beat.get("step", beat.get("rollouts")),
         steps=beat.get("steps", beat.get("total")),
         reward=metrics.get("reward"),

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,16 @@ def attended_status(folder: RunFolder) -> RunStatus:
 
 
 def status_of(folder: RunFolder) -> RunStatus:
-    history = read_history(folder).history
-    is_elsewhere = False
-    if history.is_supervised and history.state in HELD:
+    found = with_figures(folder, read_history(folder).history)
+    if found.history.is_supervised and found.state in HELD:
         is_elsewhere = is_watched(folder) is Watched.ELSEWHERE
-    return RunStatus(history, _read(folder.heartbeat), _read(folder.supervisor) or {}, is_elsewhere)
+        return replace(found, is_elsewhere=is_elsewhere)
+    return found
+
+
+def with_figures(folder: RunFolder, history: History) -> RunStatus:
+    """A history that is known already, with what the folder tells beside it."""
+    return RunStatus(history, _read(folder.heartbeat), _read(folder.supervisor) or {})
 
 
 def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from sparring.runs.history import History, Read, read_history
 from sparring.runs.hosts import Hosts
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import end_all, identity_of, since_boot
+from sparring.runs.stacks import where_it_is
 from sparring.runs.vigil import Vigil
 from sparring.services import free_port
 
@@ -41,6 +42,7 @@ _SILENT_SERVICE_SECONDS = 30.0
 _UNKNOWN_END_SECONDS = 30.0
 _RESERVED = 256 * 1024
 _MOST_BACKOFF = 60.0
+_FORCED = "ended"
 
 
 class Superseded(Exception):
@@ -67,6 +69,7 @@ class Supervisor:
         self._lived = time.monotonic()
         self._kills_before = memory_kills()
         self._first_step: int | None = None
+        self._first_checkpoint = 0
 
     @property
     def _history(self) -> History:
@@ -125,7 +128,7 @@ class Supervisor:
         if cause is None and not history.is_to_stop and not self._relaunches_here:
             cause = Cause("killed", "asked to end by the scheduler")
         if cause is None or (history.is_to_stop and cause.is_retried):
-            told = cause.message if cause else _stopped(history)
+            told = cause.message if cause and cause.kind == _FORCED else _stopped(history)
             return self._finish(RunState.STOPPED, message=told)
         if not self._may_try_again(cause):
             return self._finish(
@@ -151,7 +154,8 @@ class Supervisor:
 
     def _has_worked(self) -> bool:
         now = self._vigil.step if self._vigil else None
-        return self._first_step is not None and now is not None and now > self._first_step
+        has_stepped = None not in (now, self._first_step) and now != self._first_step
+        return has_stepped or self._history.checkpoint > self._first_checkpoint
 
     # ------------------------------------------------------------------ starting
 
@@ -241,6 +245,7 @@ class Supervisor:
         )
         self._hosts = Hosts(self._folder, attempt, nodes) if nodes > 1 else None
         self._first_step = None
+        self._first_checkpoint = self._history.checkpoint
         self._stop_by = self._odd_since = None
         self._answered_at = time.monotonic()
 
@@ -265,7 +270,7 @@ class Supervisor:
                 return self._judged(gang)
             if self._stop_by is not None and time.monotonic() > self._stop_by:
                 seconds = float(self._limits.get("stop_seconds", 600.0))
-                return Cause("killed", f"it did not stop within {seconds:g} s, and was ended")
+                return Cause(_FORCED, f"it did not stop within {seconds:g} s, and was ended")
             gang.wait(_LOOK_SECONDS)
 
     def _wrong(self, gang: Gang) -> Cause | None:
@@ -287,14 +292,15 @@ class Supervisor:
                 self._move(RunState.RUNNING)
         if (cause := vigil.hung()) is not None:
             gang.dump_stacks()
-            log = gang.ranks[0].log
-            told = f"{cause.message}; where it was:\n{last_lines(log, 25)}"
+            told = f"{cause.message}; {where_it_is(gang.ranks[0].log)}"
             return Cause(cause.kind, told, cause.is_retried)
         return self._silent_service(gang)
 
     def _of_the_lost(self, gone: Gone) -> Cause:
         """The words of whoever failed, which come before its end, or how it ended."""
         self._look()
+        if self._vigil is not None:
+            self._vigil.look()
         place = self._vigil.place if self._vigil else ""
         if self._history.fact == "failed" and not gone.name.startswith("service-"):
             return of_failure(self._history, place, self._folder.path)

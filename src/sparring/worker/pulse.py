@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from sparring.run_folder.files import read_json, write_json
 
 SUPERSEDED = 75
 _BEAT_SECONDS = 0.5
+_LEAST_SECONDS = 0.05
 
 
 class Pulse:
@@ -30,6 +32,7 @@ class Pulse:
         self._doing = "starting"
         self._notes = 0
         self._beats = 0
+        self._told_at = 0.0
         self._step: int | None = None
         self._counters: list[Callable[[], int]] = []
         self._done = threading.Event()
@@ -43,10 +46,13 @@ class Pulse:
         self._done.set()
 
     def note(self, doing: str, step: int | None = None) -> None:
-        """Something has been done, and this comes next."""
+        """Something has been done, and this comes next. Told at once, or nearly: whoever finds this
+        process dead in the next instant should know what it was doing."""
         self._doing = doing
         self._notes += 1
         self._step = self._step if step is None else step
+        if time.monotonic() - self._told_at > _LEAST_SECONDS:
+            self._beat()
 
     def watch(self, counter: Callable[[], int]) -> None:
         """A number that grows while work is done: tokens, rollouts."""
@@ -60,6 +66,7 @@ class Pulse:
 
     def _beat(self) -> None:
         self._beats += 1
+        self._told_at = time.monotonic()
         told: dict[str, Any] = {
             "format": 1,
             "pid": os.getpid(),

@@ -59,6 +59,7 @@ _STYLES = {
 }
 _SHORTLY = 5.0
 _A_LONG_TIME = 3600.0
+_WIDE = 160
 
 
 def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
@@ -66,13 +67,14 @@ def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
     if as_json:
         print(page.model_dump_json())
         return
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)  # nothing is cut in a pipe
     if not page.runs:
         console.print("no runs; `sparring train NAME` starts one")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("run", "kind", "state", "progress", "reward", "time", "started"):
-        table.add_column(column, no_wrap=column != "run", overflow="fold")
+        longest = max(len(line.run) for line in page.runs) if column == "run" else None
+        table.add_column(column, no_wrap=True, min_width=longest)
     for line in page.runs:
         table.add_row(*_cells(line))
     console.print(table)

@@ -1,0 +1,154 @@
+"""Two hosts, each in a network of its own: one is killed, the link between them is cut.
+
+Opt in with `pytest -m hosts`, as root: it makes two network namespaces and takes them away again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sparring.contracts.specs import PolicySpec, Supervision
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.events import tell_state
+from sparring.run_folder.files import read_lines
+from sparring.runs.lifecycle import RunState
+from tests.supervised import completed, history, wait_for
+from tests.training import weights_digest
+
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces take root"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+TALK = f"{ROOT}/tests/worker/train_file.py:Talk"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+class Network:
+    """Two namespaces joined by one cable."""
+
+    def __init__(self) -> None:
+        self.names = [f"sparring-{os.getpid()}-{number}" for number in range(2)]
+        self.cables = [f"sp{os.getpid() % 10000}{side}" for side in "ab"]
+
+    def __enter__(self) -> Network:
+        for name in self.names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        ip("link", "add", self.cables[0], "type", "veth", "peer", "name", self.cables[1])
+        for number, (name, cable) in enumerate(zip(self.names, self.cables, strict=True)):
+            ip("link", "set", cable, "netns", name)
+            ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", cable)
+            ip("-n", name, "link", "set", cable, "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+    def start(self, number: int, *words: str) -> subprocess.Popen[bytes]:
+        """On one of the hosts."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": self.cables[number],
+        }
+        command = ["ip", "netns", "exec", self.names[number], sys.executable, "-m", *words]
+        return subprocess.Popen(command, env=environment, start_new_session=True)
+
+    def cut(self) -> None:
+        ip("-n", self.names[0], "link", "set", self.cables[0], "down")
+
+    def mend(self) -> None:
+        ip("-n", self.names[0], "link", "set", self.cables[0], "up")
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    with Network() as made:
+        yield made
+
+
+def trained(network: Network, runs: Path, name: str, tiny: Path) -> RunFolder:
+    folder = RunFolder(runs / name)
+    spec = TrainSpec(
+        target=TALK,
+        environment="talk",
+        policy=PolicySpec(model=str(tiny)),
+        settings=TrainSettings(
+            max_steps=40,
+            checkpoint_steps=4,
+            max_completion_length=24,
+            learning_rate=1e-3,
+            validation_cases=0,
+            cases_per_batch=1,
+        ),
+        supervision=Supervision(hung_seconds=8, start_seconds=120),
+        sources={"hung_seconds": "the test"},
+        nodes=2,
+        rendezvous="10.77.0.1:29511",
+    )
+    folder.create(spec.model_dump(mode="json"))
+    tell_state(folder, RunState.QUEUED, author="test")
+    network.start(0, "sparring.runs.supervisor", str(folder.path), "1")
+    network.start(1, "sparring.runs.hosts", str(folder.path), "1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(network, tiny_folder, tmp_path_factory):
+    return completed(trained(network, tmp_path_factory.mktemp("whole"), "whole", tiny_folder))
+
+
+def restarts(folder: RunFolder) -> list[str]:
+    return [event["cause"] for event in read_lines(folder.events) if event["event"] == "restart"]
+
+
+def test_a_host_that_is_killed_and_comes_back_is_part_of_the_next_gang(
+    network, undisturbed, tiny_folder, tmp_path
+):
+    folder = trained(network, tmp_path, "killed", tiny_folder)
+    wait_for(lambda: list_checkpoints(folder.checkpoints))
+    for process in psutil.process_iter():
+        line = " ".join(process.cmdline()) if process.status() != "zombie" else ""
+        is_host = "sparring.runs.hosts" in line and str(folder.path) in line
+        if is_host:
+            for each in [*process.children(recursive=True), process]:
+                each.kill()
+    wait_for(lambda: restarts(folder), 60)
+    network.start(1, "sparring.runs.hosts", str(folder.path), "1")
+    completed(folder)
+    assert history(folder).attempt == 2
+    assert weights_digest(folder) == weights_digest(undisturbed)
+
+
+def test_a_link_that_is_cut_is_noticed_within_the_limit_and_the_gang_started_again(
+    network, undisturbed, tiny_folder, tmp_path
+):
+    folder = trained(network, tmp_path, "cut", tiny_folder)
+    wait_for(lambda: list_checkpoints(folder.checkpoints))
+    network.cut()
+    try:
+        cut_at = time.monotonic()
+        wait_for(lambda: restarts(folder), 60)
+        assert time.monotonic() - cut_at < 8 + 5
+        assert restarts(folder) == ["hung"]
+    finally:
+        network.mend()
+    completed(folder)
+    assert weights_digest(folder) == weights_digest(undisturbed)
