@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from sparring.contracts.errors import InvalidInput
@@ -155,17 +157,22 @@ class TestOnACluster:
 
 
 def _lose_a_node(cluster: Cluster, folder: RunFolder, node: str) -> None:
-    """Its daemon, and all that the daemon has started, at once."""
-    import psutil
-
+    """All of it at once, so that nobody is left there to tell: its daemon, the daemons of its
+    jobs, and then what those have started."""
     cluster.kill(f"slurmd.{node}")
+    started, daemons = [], []
     for process in psutil.process_iter():
         try:
             environment = process.environ()
+            words = " ".join([*process.cmdline(), *environment.values()])
+            if environment.get("SLURMD_NODENAME") == node and str(folder.path) in words:
+                started.append(process)
+                above = process.parents()
+                daemons += [each for each in above if "slurmstepd" in " ".join(each.cmdline())]
         except psutil.Error:
             continue
-        is_there = environment.get("SLURMD_NODENAME") == node
-        if is_there and str(folder.path) in " ".join([*process.cmdline(), *environment.values()]):
+    for process in [*daemons, *started]:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
 
