@@ -63,7 +63,6 @@ def project(tmp_path, monkeypatch):
         started.append(folder.id)
         return {}
 
-    monkeypatch.setattr(starting, "launch", launch)
     monkeypatch.setattr(queue, "launch", launch)
     for module in (queue, status):
         monkeypatch.setattr(module, "is_watched", lambda _: Watched.YES)

@@ -13,8 +13,8 @@ from sparring.operations.operation import Caller
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import note_news, tell
 from sparring.run_folder.ids import new_run_id
-from sparring.runs.launching import launch
 from sparring.runs.lifecycle import RunState
+from sparring.runs.queue import launch_or_fail, start_waiting
 
 
 class Started(Frozen):
@@ -36,11 +36,9 @@ def start(spec: RunSpec, caller: Caller, *, runs_at_once: int | None) -> Started
 def begin(folder: RunFolder, *, is_limited: bool) -> None:
     """Where nothing limits how many run at once, no queue need be asked."""
     if is_limited:
-        from sparring.runs.queue import start_waiting
-
         start_waiting(folder.path.parent)
     else:
-        launch(folder)
+        launch_or_fail(folder)
 
 
 def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None) -> RunFolder:

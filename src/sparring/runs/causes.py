@@ -72,6 +72,8 @@ def of_an_end(gone: Gone, place: str, folder: Path, *, was_out_of_memory: bool) 
     if gone.code is None or gone.code < 0:
         return Cause("killed", told)
     lines = last_lines(gone.log)
+    if any(word in lines for word in _NO_SPACE):
+        return Cause("disk_full", f"{told}: the disk was full", is_retried=False)
     return Cause("exception", f"{told}; the last lines of {gone.log}:\n{lines}")
 
 

@@ -26,6 +26,7 @@ from sparring.runs.processes import MARK, Identity, end_all, identity_of
 from sparring.services import is_ready, start, wait_until_ready
 
 _LOOPBACK = "127.0.0.1"
+_GRACE_SECONDS = 3.0
 _WELL = (0, 103, None)  # done, stopped, or not known
 
 
@@ -247,8 +248,15 @@ class Gang:
         time.sleep(0.5)
 
     def end(self) -> list[str]:
-        """The ranks, then the services in reverse, then whatever they left behind."""
-        for each in reversed(self.members):
+        """The ranks, then the services in reverse, which are asked first, then whatever they left
+        behind."""
+        for each in self.ranks:
+            each.identity.signal(signal.SIGKILL)
+        for each in reversed(self.services):
+            each.identity.signal(signal.SIGTERM)
+            deadline = time.monotonic() + _GRACE_SECONDS
+            while each.gone is None and time.monotonic() < deadline:
+                time.sleep(0.02)
             each.identity.signal(signal.SIGKILL)
         stubborn = end_all(self.mark, [each.identity.pid for each in self.members if not each.gone])
         if not stubborn:

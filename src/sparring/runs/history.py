@@ -44,6 +44,7 @@ class History:
     runs_at_once: int | None = None
     accept_changes: bool = False
     restarts: int = 0
+    takeovers: int = 0
     checkpoint: int = 0
     fact: str = ""
     fact_message: str = ""
@@ -146,6 +147,7 @@ def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
         "exit_code": 0,
         "ended": 0.0,
         "restarts": 0,
+        "takeovers": 0,
         "fact": "",
         "queued": float(event.get("time") or history.updated),
         "runs_at_once": event.get("runs_at_once"),
@@ -155,7 +157,8 @@ def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
 
 def _claimed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     epoch = int(event.get("epoch", 0))
-    return {"epoch": epoch} if epoch > history.epoch else None
+    later = {"epoch": epoch, "takeovers": history.takeovers + 1}
+    return later if epoch > history.epoch else None
 
 
 def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -237,7 +240,8 @@ def _fact(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
 def _checkpoint(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     """Whoever comes further has earned new restarts."""
     step = int(event.get("step", 0))
-    return {"checkpoint": step, "restarts": 0} if step > history.checkpoint else None
+    further = {"checkpoint": step, "restarts": 0, "takeovers": 0}
+    return further if step > history.checkpoint else None
 
 
 def _links(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -11,15 +11,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sparring.contracts.errors import SparringError
+from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell_state
 from sparring.runs.history import read_history
-from sparring.runs.index import Index, Row
 from sparring.runs.launching import Watched, is_watched, launch
 from sparring.runs.lifecycle import RunState
 from sparring.runs.local import is_held
+
+if TYPE_CHECKING:
+    from sparring.runs.index import Index, Row
 
 _TURN_SECONDS = 5.0
 
@@ -45,12 +48,15 @@ def see_to(folder: RunFolder, row: Row) -> None:
             told = {"cause": "killed", "message": note, "error": "RunFailed", "exit_code": 100}
             tell_state(folder, RunState.FAILED, author="sparring", **told)
     elif is_watched(folder) is Watched.NO:
-        with contextlib.suppress(OSError):
-            launch(folder)
+        with _in_turn(folder.path.parent) as is_our_turn, contextlib.suppress(OSError):
+            if is_our_turn and is_watched(folder) is Watched.NO:  # nobody was faster
+                launch(folder)
 
 
 def start_waiting(runs: Path) -> None:
     """For a supervisor at its end, which has made room."""
+    from sparring.runs.index import Index  # SQLAlchemy takes a while
+
     index = Index(runs)
     index.refresh()
     _start_waiting(index)
@@ -64,8 +70,8 @@ def _start_waiting(index: Index) -> None:
             return
         index.refresh()
         active = index.active()
-        waiting = [row for row in active if row.state is RunState.QUEUED]
-        begun = len(active) - len(waiting)
+        waiting = [row for row in active if row.state is RunState.QUEUED and row.history.life]
+        begun = sum(row.state is not RunState.QUEUED for row in active)
         for row in waiting:
             most = row.history.runs_at_once
             folder = RunFolder(index.runs / row.id)
@@ -75,16 +81,19 @@ def _start_waiting(index: Index) -> None:
             if is_watched(folder) is Watched.NO:
                 if most is not None and begun >= most:
                     return
-                _launch_or_fail(folder)
+                with contextlib.suppress(LauncherFailed):
+                    launch_or_fail(folder)
             begun += 1
 
 
-def _launch_or_fail(folder: RunFolder) -> None:
+def launch_or_fail(folder: RunFolder) -> None:
+    """Start the first supervisor of a run; where that does not work, the run has failed."""
     try:
         launch(folder)
     except (SparringError, OSError) as error:
         told = {"cause": "launcher", "error": type(error).__name__, "exit_code": 100}
         tell_state(folder, RunState.FAILED, author="sparring", message=str(error), **told)
+        raise LauncherFailed(f"run {folder.id} could not be started: {error}") from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -125,7 +126,7 @@ def _state_of(told: Any) -> str:
 def _given(spec: dict[str, Any]) -> dict[str, Any]:
     given = dict((spec.get("supervision") or {}).get("slurm") or {})
     for name in given:
-        if name in _OURS or not name.replace("-", "").isalnum():
+        if name in _OURS or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise InvalidInput(f"slurm.{name}: is set by Sparring, or is no option of sbatch")
     return given
 

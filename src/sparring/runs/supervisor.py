@@ -42,6 +42,7 @@ _SILENT_SERVICE_SECONDS = 30.0
 _UNKNOWN_END_SECONDS = 30.0
 _RESERVED = 256 * 1024
 _MOST_BACKOFF = 60.0
+_MOST_TAKEOVERS = 20
 _FORCED = "ended"
 
 
@@ -96,6 +97,8 @@ class Supervisor:
         self._seconds = self._seconds_before()
         self._set_room_aside()
         self._end_predecessor()
+        if self._history.takeovers > _MOST_TAKEOVERS:
+            return self._give_up()
         if not self._adopt() and (code := self._conclude_for_predecessor()) is not None:
             return code
         while True:
@@ -108,6 +111,15 @@ class Supervisor:
             self._end_gang()
             if (code := self._conclude(cause)) is not None:
                 return code
+
+    def _give_up(self) -> int:
+        """Something kills whoever looks after this run; it would go on for ever."""
+        end_all(mark_of(self._folder))
+        message = (
+            f"its supervisor died {_MOST_TAKEOVERS} times without a new checkpoint; see "
+            f"{self._folder.path / 'logs' / 'supervisor.log'}"
+        )
+        return self._finish(RunState.FAILED, cause="launcher", message=message, error="RunFailed")
 
     def _conclude_for_predecessor(self) -> int | None:
         """What became of an attempt whose supervisor did not live to tell."""
