@@ -37,7 +37,8 @@ import psutil
 from sparring.models.cache import development_model
 from sparring.operations.operation import Caller, Nothing, Role
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
-from sparring.operations.runs import RunQuery, reindex_runs, show_run
+from sparring.operations.run_views import RunQuery
+from sparring.operations.runs import reindex_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.files import read_lines

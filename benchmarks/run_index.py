@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparring.operations.operation import Caller, Role
-from sparring.operations.runs import ListRuns, list_runs
+from sparring.operations.run_views import ListRuns
+from sparring.operations.runs import list_runs
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell_state
 from sparring.run_folder.files import write_json

@@ -26,7 +26,8 @@ from typing import Any
 from sparring.models.cache import development_model
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import stop_run
-from sparring.operations.runs import RunQuery, show_run
+from sparring.operations.run_views import RunQuery
+from sparring.operations.runs import show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines
 

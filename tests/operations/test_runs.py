@@ -23,18 +23,8 @@ from sparring.operations.run_control import (
     resume_run,
     stop_run,
 )
-from sparring.operations.runs import (
-    ListRuns,
-    LogQuery,
-    ResultsQuery,
-    RunQuery,
-    WaitFor,
-    list_runs,
-    run_logs,
-    run_results,
-    show_run,
-    wait_for_run,
-)
+from sparring.operations.run_views import ListRuns, LogQuery, ResultsQuery, RunQuery, WaitFor
+from sparring.operations.runs import list_runs, run_logs, run_results, show_run, wait_for_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell, tell_state
 from sparring.run_folder.files import append_line, write_json

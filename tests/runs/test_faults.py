@@ -19,7 +19,8 @@ from sparring.contracts.specs import PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
-from sparring.operations.runs import RunQuery, show_run
+from sparring.operations.run_views import RunQuery
+from sparring.operations.runs import show_run
 from sparring.operations.source_files import code_digest
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints

@@ -14,7 +14,8 @@ from sparring.contracts.specs import PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import stop_run
-from sparring.operations.runs import ListRuns, RunQuery, list_runs, show_run
+from sparring.operations.run_views import ListRuns, RunQuery
+from sparring.operations.runs import list_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.runs.launching import handle_of

@@ -16,7 +16,8 @@ from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.runs import RunQuery, ShownRun, show_run
+from sparring.operations.run_views import RunQuery, ShownRun
+from sparring.operations.runs import show_run
 from sparring.operations.source_files import refuse_changed_code
 from sparring.operations.starting import Started, begin
 from sparring.operations.training import StartTrain, start_train

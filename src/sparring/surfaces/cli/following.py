@@ -26,7 +26,8 @@ from sparring.contracts.errors import GuardStop, RunFailed
 from sparring.contracts.progress import NewLines, in_words
 from sparring.operations.operation import Caller
 from sparring.operations.run_control import stop_run
-from sparring.operations.runs import ResultsQuery, RunQuery, Status, run_results, run_status
+from sparring.operations.run_views import ResultsQuery, RunQuery, Status
+from sparring.operations.runs import run_results, run_status
 from sparring.operations.starting import Started
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.tables import printable, show_summary, show_training

@@ -26,7 +26,7 @@ from sparring.operations.run_control import (
     resume_run,
     stop_run,
 )
-from sparring.operations.runs import (
+from sparring.operations.run_views import (
     ListRuns,
     LogQuery,
     News,
@@ -35,6 +35,8 @@ from sparring.operations.runs import (
     RunQuery,
     ShownRun,
     WaitFor,
+)
+from sparring.operations.runs import (
     list_runs,
     reindex_runs,
     run_logs,
