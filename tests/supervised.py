@@ -10,6 +10,7 @@ import psutil
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell_state
+from sparring.runs.claims import newest_epoch
 from sparring.runs.gang import mark_of
 from sparring.runs.history import History, read_history
 from sparring.runs.launching import launch
@@ -20,7 +21,7 @@ from sparring.runs.processes import marked
 def start(folder: RunFolder, **queued: Any) -> RunFolder:
     """Into the queue, and a supervisor for it."""
     tell_state(folder, RunState.QUEUED, author="test", **queued)
-    launch(folder)
+    launch(folder, newest_epoch(folder) + 1)
     return folder
 
 

@@ -7,13 +7,13 @@ starts them itself.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,7 +119,7 @@ def is_ready(service: Service, port: int, log: Path) -> bool:
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:
                 return bool(200 <= answer.status < 300)
-        except (OSError, urllib.error.URLError, ValueError):
+        except (OSError, http.client.HTTPException, ValueError):
             return False
     with contextlib.suppress(OSError), socket.create_connection((_HOST, port), timeout=1):
         return True

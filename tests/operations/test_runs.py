@@ -24,7 +24,14 @@ from sparring.operations.run_control import (
     stop_run,
 )
 from sparring.operations.run_views import ListRuns, LogQuery, ResultsQuery, RunQuery, WaitFor
-from sparring.operations.runs import list_runs, run_logs, run_results, show_run, wait_for_run
+from sparring.operations.runs import (
+    list_runs,
+    run_logs,
+    run_results,
+    run_status,
+    show_run,
+    wait_for_run,
+)
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell, tell_state
 from sparring.run_folder.files import append_line, write_json
@@ -49,13 +56,13 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "shop.py").write_text(SHOP)
     started: list[str] = []
 
-    def launch(folder: RunFolder) -> dict[str, Any]:
+    def launch(folder: RunFolder, _: int) -> dict[str, Any]:
         started.append(folder.id)
         return {}
 
     monkeypatch.setattr(queue, "launch", launch)
     for module in (queue, status):
-        monkeypatch.setattr(module, "is_watched", lambda _: Watched.YES)
+        monkeypatch.setattr(module, "is_watched", lambda *_: Watched.YES)
     return started
 
 
@@ -239,6 +246,17 @@ def test_what_was_printed_over_held_out_cases_is_for_the_owner(owner, operator):
     assert run_logs(LogQuery(run="secret"), owner).text == "case 7"
     with pytest.raises(NotPermitted, match="held-out"):
         run_logs(LogQuery(run="secret"), operator)
+    told = {"cause": "exception", "message": "KeyError: case 7"}
+    tell_state(folder, RunState.QUEUED, author="ada")
+    tell_state(folder, RunState.FAILED, author="supervisor", epoch=1, **told)
+    for caller, is_shown in ((owner, True), (operator, False)):
+        words = [
+            show_run(RunQuery(run="secret"), caller).model_dump_json(),
+            run_status(RunQuery(run="secret"), caller).model_dump_json(),
+            list_runs(ListRuns(), caller).model_dump_json(),
+            wait_for_run(WaitFor(run="secret", cursor=0, seconds=0), caller).model_dump_json(),
+        ]
+        assert all(("case 7" in each) == is_shown for each in words), words
 
 
 def test_runs_wait_for_their_turn_where_the_project_says_so(owner, project):

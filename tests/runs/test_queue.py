@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from sparring.operations.operation import Caller, Role
+from sparring.operations.run_views import ListRuns
+from sparring.operations.runs import list_runs
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell, tell_state
+from sparring.run_folder.files import write_json
 from sparring.runs import queue
+from sparring.runs.claims import claim
 from sparring.runs.history import read_history
 from sparring.runs.index import Index
-from sparring.runs.launching import Watched
+from sparring.runs.launching import Watched, handle_of, is_watched
 from sparring.runs.lifecycle import RunState
+from sparring.runs.local import Local
+from sparring.runs.processes import identity_of, since_boot
+from sparring.runs.status import attended_status
 
 
 @pytest.fixture
@@ -20,11 +29,11 @@ def launched(monkeypatch):
     """Which runs were started, instead of starting them."""
     started: list[str] = []
 
-    def launch(folder: RunFolder) -> dict[str, object]:
+    def launch(folder: RunFolder, _: int) -> dict[str, object]:
         started.append(folder.id)
         return {}
 
-    def is_watched(folder: RunFolder) -> Watched:
+    def is_watched(folder: RunFolder, _: int = 0) -> Watched:
         return Watched.YES if folder.id in started else Watched.NO
 
     monkeypatch.setattr(queue, "launch", launch)
@@ -93,8 +102,111 @@ def test_a_process_of_python_that_vanished_without_a_word_has_failed(tmp_path, l
     assert launched == []
 
 
+def test_a_run_that_python_is_still_making_is_left_alone(tmp_path, launched):
+    RunFolder(tmp_path / "loading").create({"format": 1, "kind": "train"})
+    queue.reconcile(Index(tmp_path))
+    attended_status(RunFolder(tmp_path / "loading"))
+    assert launched == []
+
+
+def test_whoever_looks_at_a_run_that_waits_sees_to_the_queue(tmp_path, launched):
+    folder = wait_in(tmp_path, "run", 1)
+    attended_status(folder)
+    assert launched == ["run"]
+
+
+def test_another_hosts_process_is_not_judged_from_here(tmp_path, launched):
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1, "kind": "train"})
+    tell(folder, "started", author="worker", pid=1, host="elsewhere")
+    queue.reconcile(Index(tmp_path))
+    assert read_history(folder).history.state is RunState.RUNNING
+
+
+def test_a_supervisor_that_never_gets_as_far_as_claiming_is_given_up(tmp_path, monkeypatch):
+    folder = wait_in(tmp_path, "run", None)
+    monkeypatch.setattr(queue, "_was_just_tried", lambda *_: False)
+    monkeypatch.setattr(Local, "start", lambda *_: {"pid": 1, "start": "gone"})
+    for _ in range(20):
+        queue.reconcile(Index(tmp_path))
+    history = read_history(folder).history
+    assert (history.state, history.cause) == (RunState.FAILED, "launcher")
+    assert "ends before it begins" in history.message
+    assert handle_of(folder)["tries"] == 10
+
+
+def test_a_supervisor_of_the_last_life_does_not_count_in_the_next(tmp_path):
+    """It is still there, with nothing but its end before it, when the run is resumed."""
+    folder = wait_in(tmp_path, "run", None)
+    assert claim(folder, 1)  # by this very process, which lives
+    write_json(
+        folder.supervisor, {"since_boot": since_boot(), **identity_of(os.getpid()).to_dict()}
+    )
+    move(folder, RunState.STARTING, RunState.FAILED)
+    tell_state(folder, RunState.QUEUED, author="test", after=1)
+    history = read_history(folder).history
+    assert is_watched(folder) is Watched.YES
+    assert is_watched(folder, history.queued_epoch) is Watched.NO
+
+
+def test_who_decided_to_launch_before_somebody_else_did_comes_for_an_epoch_that_is_taken(tmp_path):
+    folder = wait_in(tmp_path, "run", None)
+    assert claim(folder, 1)
+    assert not claim(folder, 1)
+    assert claim(folder, 2)
+    assert not claim(folder, 1)
+
+
+HARM = {
+    "events.jsonl": [
+        '{"event":"state","state":"starting","time":"soon"}',
+        '{"event":"attempt","epoch":null}',
+        '{"event":"checkpoint","step":1e999}',
+        "[" * 5000,
+        "\x00",
+    ],
+    "heartbeat.json": [
+        '{"step":"a","steps":[],"metrics":[1]}',
+        "[]",
+        "{",
+        '{"metrics":{"reward":{}}}',
+    ],
+    "supervisor.json": ['{"seconds":null,"attempt":"x","processes":7}', "7"],
+    "launch.json": ['{"since_boot":"x"}', "[]"],
+    "spec.json": ["{", '{"format":99}', "[]", '{"policy":[]}'],
+    "epochs/²": [""],
+    "metrics.jsonl": ["{", "7", '{"attempt":1}'],
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [(file, text) for file, texts in HARM.items() for text in texts]
+)
+@pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING, RunState.FAILED])
+def test_one_spoilt_folder_keeps_nobody_from_the_others(tmp_path, launched, file, text, state):
+    owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
+    spoilt, whole = wait_in(tmp_path, "spoilt", None), wait_in(tmp_path, "whole", None)
+    if state is not RunState.QUEUED:
+        move(spoilt, RunState.STARTING, RunState.RUNNING)
+    if state is RunState.FAILED:
+        move(spoilt, RunState.FAILED)
+    index = Index(tmp_path)
+    for is_indexed in (False, True):
+        if is_indexed:
+            index.refresh()
+        place = spoilt.path / file
+        place.parent.mkdir(exist_ok=True)
+        with place.open("a" if file.endswith("jsonl") else "w") as out:
+            out.write(f"{text}\n")
+        assert "whole" in [line.run for line in list_runs(ListRuns(), owner).runs]
+    queue.reconcile(index)
+    assert "whole" in launched
+    assert index.reindex() >= 1
+    assert whole.spec.is_file()
+
+
 def test_what_cannot_be_launched_fails_with_the_reason(tmp_path, monkeypatch):
-    def launch(_: RunFolder) -> None:
+    def launch(*_: object) -> None:
         raise OSError("no such program: sbatch")
 
     monkeypatch.setattr(queue, "launch", launch)

@@ -20,7 +20,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.runs.launching import handle_of
 from sparring.runs.lifecycle import RunState
-from sparring.runs.slurm import _as_options, _given, _state_of
+from sparring.runs.slurm import _as_options, _given, _words_of
 from tests.slurm_cluster import Cluster, is_installed
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
@@ -183,10 +183,10 @@ def _lose_a_node(cluster: Cluster, folder: RunFolder, node: str) -> None:
 def test_options_are_words_of_their_own_and_none_of_ours():
     given = {"partition": "gpu; rm -rf /", "exclusive": True, "comment": None}
     assert _as_options(given) == ["--partition=gpu; rm -rf /", "--exclusive"]
-    for name in ("output", "wrap", "-x", "a b", "a=b"):
+    for name in ("output", "outpu", "wrap", "array", "clusters", "-x", "a b", "a=b"):
         with pytest.raises(InvalidInput, match="set by Sparring"):
             _given({"supervision": {"slurm": {name: "x"}}})
 
 
 def test_states_are_read_as_old_and_new_slurms_write_them():
-    assert _state_of("RUNNING") == _state_of(["RUNNING"]) == "RUNNING"
+    assert _words_of("RUNNING") == _words_of(["RUNNING"]) == {"RUNNING"}

@@ -110,6 +110,10 @@ class PolicyTrainer(GRPOTrainer):
                 f"{self.accelerator.num_processes}"
             )
 
+    def doing(self, what: str) -> None:
+        """Something has been done, and this comes next."""
+        self._hooks.on_doing(what, self.state.global_step)
+
     # ------------------------------------------------------------------ a step
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -122,7 +126,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def play(self, case_ids: list[str]) -> dict[str, list[Any]]:
         """TRL's seam: this rank's rows, each case named once per rollout, in order."""
-        self._hooks.on_doing("playing", self.state.global_step)
+        self.doing("playing")
         rng = torch.get_rng_state()
         was_training = self.model.training
         self.model.eval()
@@ -174,7 +178,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's, with ECHO's from the same forward pass."""
-        self._hooks.on_doing("updating", self.state.global_step)
+        self.doing("updating")
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         logps, self._logps = self._logps, None
         if logps is None:
@@ -275,7 +279,7 @@ class PolicyTrainer(GRPOTrainer):
         """The mean reward over the validation cases, played by all ranks together."""
         if not self.practice.has_validation:
             return None
-        self._hooks.on_doing("validating", self.state.global_step)
+        self.doing("validating")
         was_training = self.model.training
         self.model.eval()
         rng = torch.get_rng_state()
@@ -325,7 +329,7 @@ class PolicyTrainer(GRPOTrainer):
         step = self.state.global_step
         self._staging = self._checkpoints.staging(step)
         score = self.validate()
-        self._hooks.on_doing("saving", step)
+        self.doing("saving")
         try:
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()

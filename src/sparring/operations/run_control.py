@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted
+from sparring.contracts.errors import (
+    IllegalMove,
+    InvalidInput,
+    NotPermitted,
+    SparringError,
+)
 from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
@@ -25,18 +33,24 @@ from sparring.projects import find_project
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import note_news, tell, tell_state
 from sparring.run_folder.files import write_json
+from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
+from sparring.runs.history import read_history
 from sparring.runs.hosts import free_number
-from sparring.runs.launching import handle_of, launcher_of
+from sparring.runs.launching import handle_of, launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
-from sparring.runs.status import attended_status
+from sparring.runs.status import attended_status, status_of
 from sparring.settings.names import flatten, nested
 
+_SILENT_SECONDS = 5.0
 _SPECS: dict[str, type[RunSpec]] = {"eval": EvalSpec, "train": TrainSpec}
 
 
 class ResumeRun(RunQuery):
     accept_changes: bool = Field(default=False, description="although code or cases have changed")
+    take_over: bool = Field(
+        default=False, description="go on here with a run whose host is gone, or has another name"
+    )
 
 
 class CloneRun(RunQuery):
@@ -58,14 +72,16 @@ class Joined(Frozen):
 def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     """Ask a run to stop: it makes a checkpoint, and then its processes are ended."""
     folder = find_run(caller.runs, request.run)
-    status = attended_status(folder)
-    if not status.state.has_ended:
+    history = read_history(folder).history
+    if (
+        not history.state.has_ended
+    ):  # the wish comes first: whatever else does not work, it is there
         tell(folder, "stop_requested", author=caller.name)
-        if not status.history.is_supervised:
-            write_json(folder.stop_request, {"format": 1})  # nobody else will pass it on
-        elif status.state is RunState.QUEUED:
-            _take_back(folder, caller)
         note_news(folder)
+        if not history.is_supervised:
+            write_json(folder.stop_request, {"format": 1})  # nobody else will pass it on
+        else:
+            _take_back(folder, history.state, caller)
     return show_run(RunQuery(run=folder.id), caller)
 
 
@@ -75,7 +91,10 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_to_operators(spec, request, caller)
-    state = attended_status(folder).state
+    status = attended_status(folder)
+    state = status.state
+    if request.take_over and status.is_elsewhere:
+        return _take_over(folder, status.supervisor)
     if state is RunState.STOPPING:
         raise IllegalMove(
             f"run {folder.id} is still stopping; `sparring run wait {folder.id}`, then resume it"
@@ -94,6 +113,7 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         folder,
         RunState.QUEUED,
         author=caller.name,
+        after=newest_epoch(folder),
         runs_at_once=most,
         accept_changes=request.accept_changes,
     )
@@ -175,19 +195,35 @@ def read_run_spec(folder: RunFolder) -> RunSpec:
     return model.model_validate(spec)
 
 
-def _take_back(folder: RunFolder, caller: Caller) -> None:
-    """A run that waits has no process yet that could stop it; a supervisor that starts at this
-    very moment finds the wish, whichever of the two comes first."""
-    launcher_of(folder).stop(folder, handle_of(folder))
+def _take_back(folder: RunFolder, state: RunState, caller: Caller) -> None:
+    """A run that waits, in our queue or in a scheduler's, has no process that could stop it; a
+    supervisor that starts at this very moment finds the wish, whichever of the two comes first."""
+    is_taken_back = False
+    with contextlib.suppress(SparringError, OSError):
+        is_taken_back = launcher_of(folder).stop(folder, handle_of(folder))
+    if not is_taken_back and state is not RunState.QUEUED:
+        return
+    if state is not RunState.QUEUED:
+        tell_state(folder, RunState.STOPPING, author=caller.name)
     told = {"message": f"stopped by {caller.name}", "exit_code": 103}
     tell_state(folder, RunState.STOPPED, author=caller.name, **told)
+
+
+def _take_over(folder: RunFolder, told: Mapping[str, Any]) -> Started:
+    """Only from a supervisor that says nothing any more: two must not work on one run."""
+    time.sleep(_SILENT_SECONDS)
+    now = status_of(folder).supervisor
+    if now != told:
+        raise IllegalMove(f"run {folder.id} is alive on {now.get('host')}; stop it from there")
+    launch(folder, newest_epoch(folder) + 1)
+    return Started(run=folder.id, folder=str(folder.path))
 
 
 def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:
     if caller.role >= Role.OWNER:
         return
     is_delicate = spec.policy.endpoints or getattr(spec, "split", None) is Split.HELD_OUT
-    if request.accept_changes or is_delicate:
+    if request.accept_changes or request.take_over or is_delicate:
         raise NotPermitted("changed code, servers and held-out cases are the owner's to go on with")
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
+from sparring.contracts.cases import Split
 from sparring.contracts.specs import Frozen
+from sparring.operations.operation import Caller, Role
 from sparring.operations.patience import seconds_between
 from sparring.run_folder import RunFolder
 from sparring.runs.index import Row
@@ -154,7 +156,35 @@ class Reindexed(Frozen):
 # ---------------------------------------------------------------------- from folders to words
 
 
-def line_of(row: Row, folder: RunFolder) -> RunLine:
+def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
+    """A line for each run, also for one whose files somebody has spoilt."""
+    try:
+        return _line(row, folder, caller)
+    except (ValueError, TypeError, AttributeError) as error:
+        told = f"its figures cannot be read: {type(error).__name__}"
+        return RunLine(
+            run=row.id,
+            kind=row.kind,
+            environment=row.environment,
+            model=row.model,
+            state=row.state,
+            author=row.history.author,
+            created=row.history.created,
+            minutes=0.0,
+            message=told,
+        )
+
+
+def words_for(caller: Caller, folder: RunFolder, words: str) -> str:
+    """What a run says in its own words may quote its cases; of held-out ones, that is for the
+    owner."""
+    if not words or caller.role >= Role.OWNER:
+        return words
+    is_held_out = folder.read_spec().get("split") == Split.HELD_OUT
+    return "(what is said over held-out cases is for the owner)" if is_held_out else words
+
+
+def _line(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
     status = with_figures(folder, row.history)
     beat = status.progress or {}
     metrics = beat.get("metrics") or {}
@@ -170,11 +200,11 @@ def line_of(row: Row, folder: RunFolder) -> RunLine:
         step=beat.get("step", beat.get("rollouts")),
         steps=beat.get("steps", beat.get("total")),
         reward=metrics.get("reward"),
-        message=row.history.message,
+        message=words_for(caller, folder, row.history.message),
     )
 
 
-def shown_run(folder: RunFolder, status: RunStatus) -> ShownRun:
+def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
     spec, history, beat = folder.read_spec(), status.history, status.progress or {}
     rows = recent_rows(folder)
     metrics = beat.get("metrics") or {}
@@ -194,7 +224,7 @@ def shown_run(folder: RunFolder, status: RunStatus) -> ShownRun:
         folder=str(folder.path),
         state=status.state,
         cause=history.cause,
-        message=message,
+        message=words_for(caller, folder, message),
         error=history.error,
         exit_code=history.exit_code,
         author=history.author,
@@ -213,7 +243,7 @@ def shown_run(folder: RunFolder, status: RunStatus) -> ShownRun:
         seconds_left=left.seconds if left else None,
         estimate_basis=left.basis if left else "",
         links=dict(history.links),
-        warning=history.warning,
+        warning=words_for(caller, folder, history.warning),
         progress=dict(status.progress) if status.progress else None,
         next_check_seconds=seconds_between(status),
     )

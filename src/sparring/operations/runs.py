@@ -24,6 +24,7 @@ from sparring.operations.run_views import (
     WaitFor,
     line_of,
     shown_run,
+    words_for,
 )
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
@@ -55,7 +56,7 @@ def list_runs(request: ListRuns, caller: Caller) -> RunPage:
     )
     rows = index.page(query)
     shown = rows[: request.count]
-    lines = tuple(line_of(row, RunFolder(caller.runs / row.id)) for row in shown)
+    lines = tuple(line_of(row, RunFolder(caller.runs / row.id), caller) for row in shown)
     return RunPage(runs=lines, next=shown[-1].id if len(rows) > request.count else "")
 
 
@@ -66,7 +67,7 @@ def show_run(request: RunQuery, caller: Caller) -> ShownRun:
     status = attended_status(folder)
     if (kept := last_answer(folder, status, caller)) is not None:
         return ShownRun.model_validate(kept)
-    shown = shown_run(folder, status)
+    shown = shown_run(folder, status, caller)
     keep_answer(folder, status, caller, shown.model_dump(mode="json"))
     return shown
 
@@ -80,7 +81,7 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
         run=folder.id,
         kind=str(folder.read_spec().get("kind")),
         state=status.state,
-        message=status.history.message,
+        message=words_for(caller, folder, status.history.message),
         exit_code=status.history.exit_code,
         error=status.history.error,
         progress=dict(status.progress) if status.progress else None,
@@ -136,8 +137,8 @@ def wait_for_run(request: WaitFor, caller: Caller) -> News:
                 state=history.state,
                 has_ended=history.state.has_ended,
                 exit_code=history.exit_code if history.state.has_ended else NotFinished.exit_code,
-                message=history.message,
-                news=tuple(news),
+                message=words_for(caller, folder, history.message),
+                news=tuple(_for(caller, folder, event) for event in news),
                 cursor=lines.cursor,
             )
         cursor = lines.cursor
@@ -180,6 +181,11 @@ def reindex_runs(_: Nothing, caller: Caller) -> Reindexed:
     count = index.reindex()
     reconcile(index)
     return Reindexed(runs=count)
+
+
+def _for(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, Any]:
+    words = str(event.get("message") or "")
+    return {**event, "message": words_for(caller, folder, words)} if words else event
 
 
 def _figures_only(summary: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sparring.operations.operation import Caller
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import note_news, tell
 from sparring.run_folder.ids import new_run_id
+from sparring.runs.claims import newest_epoch
 from sparring.runs.lifecycle import RunState
 from sparring.runs.queue import launch_or_fail, start_waiting
 
@@ -38,7 +39,7 @@ def begin(folder: RunFolder, *, is_limited: bool) -> None:
     if is_limited:
         start_waiting(folder.path.parent)
     else:
-        launch_or_fail(folder)
+        launch_or_fail(folder, newest_epoch(folder) + 1)
 
 
 def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None) -> RunFolder:

@@ -104,7 +104,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

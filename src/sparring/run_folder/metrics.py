@@ -13,9 +13,11 @@ def history_of(folder: RunFolder) -> list[dict[str, Any]]:
     """One row per step. Where an attempt went on from a checkpoint, what earlier ones told of
     the steps behind it is left out: it is not the history of the weights that there are."""
     rows: dict[int, dict[str, Any]] = {}
-    attempt = None
+    attempt = 0
     for line in read_lines(folder.metrics):
-        if line["attempt"] != attempt:
+        if line["attempt"] < attempt:
+            continue  # a late word of processes that had been replaced
+        if line["attempt"] > attempt:
             attempt = line["attempt"]
             rows = {step: row for step, row in rows.items() if step < line["step"]}
         rows.setdefault(line["step"], {}).update(line)

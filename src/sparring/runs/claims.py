@@ -19,12 +19,12 @@ from sparring.runs.processes import Identity, identity_of
 def newest_epoch(folder: RunFolder) -> int:
     names = os.listdir(folder.epochs) if folder.epochs.is_dir() else []  # noqa: PTH208 - names only
     numbers = [name.removesuffix(".json") for name in names]
-    return max((int(each) for each in numbers if each.isdigit()), default=0)
+    return max((int(each) for each in numbers if each.isascii() and each.isdigit()), default=0)
 
 
 def claim(folder: RunFolder, epoch: int) -> bool:
     """Whether this process is the supervisor of that epoch, and no other ever was or will be."""
-    folder.epochs.mkdir(parents=True, exist_ok=True)
+    folder.epochs.mkdir(exist_ok=True)  # of a run that is there: none is made here
     if newest_epoch(folder) >= epoch:
         return False
     aside = folder.epochs / f".{secrets.token_hex(8)}"

@@ -38,6 +38,7 @@ class Desk:
         self.folder = folder
         self.epoch = epoch
         self.before = self._told_before()
+        self._seconds_before = _number(self.before.get("seconds"))
         self._read = Read()
         self._began = time.monotonic()
         self._beat_at = float("-inf")
@@ -49,7 +50,7 @@ class Desk:
     @property
     def seconds(self) -> float:
         """How long the run has been worked on, earlier supervisors and lives included."""
-        return float(self.before.get("seconds") or 0.0) + time.monotonic() - self._began
+        return self._seconds_before + time.monotonic() - self._began
 
     # ------------------------------------------------------------------ reading
 
@@ -61,7 +62,8 @@ class Desk:
         return self.history
 
     def check(self) -> None:
-        if newest_epoch(self.folder) != self.epoch:
+        """Whether this is still ours to say; a run that was deleted is nobody's."""
+        if newest_epoch(self.folder) != self.epoch or not self.folder.spec.exists():
             raise Superseded
 
     # ------------------------------------------------------------------ writing
@@ -133,3 +135,8 @@ class Desk:
         with contextlib.suppress(OSError, ValueError):
             return read_json(self.folder.supervisor)
         return {}
+
+
+def _number(told: Any) -> float:
+    """A file that somebody has written into must not keep the run from being looked after."""
+    return float(told) if isinstance(told, int | float) and told >= 0 else 0.0

@@ -78,6 +78,10 @@ class Member:
         self.pidfd = _pidfd_of(identity)
 
     @property
+    def is_ours(self) -> bool:
+        return self._process is not None
+
+    @property
     def gone(self) -> Gone | None:
         """How it ended; None while it lives."""
         if self._process is not None:
@@ -147,7 +151,7 @@ class Gang:
             wait_until_ready(started, give_up)
             if give_up():
                 return
-            self._probes[name] = (service, started.port, log)
+            self._note_probe(service, started.port)
         addresses = {name: f"{_LOOPBACK}:{port}" for name, port in self._ports.items()}
         write_json(self.folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
 
@@ -190,10 +194,15 @@ class Gang:
         self._ports = {name: int(port) for name, port in ports.items()}
         for service in services:
             if (port := self._ports.get(service.name)) is not None:
-                log = self.folder.log(self.placement.attempt, f"service-{service.name}")
-                self._probes[f"service-{service.name}"] = (service, port, log)
+                self._note_probe(service, port)
         is_whole = len(self.ranks) == self.placement.processes
         return is_whole and len(self.services) == len(services)
+
+    def _note_probe(self, service: Service, port: int) -> None:
+        """What is ready when it prints a line has said all it will say."""
+        if service.ready_line is None:
+            log = self.folder.log(self.placement.attempt, f"service-{service.name}")
+            self._probes[f"service-{service.name}"] = (service, port, log)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -247,18 +256,21 @@ class Gang:
             each.identity.signal(signal.SIGUSR1)
         time.sleep(0.5)
 
+    def _roots(self, members: Sequence[Member]) -> list[int]:
+        """Sessions that these lead. Of those that others started, only living ones: the number of
+        a dead one may be somebody else's by now."""
+        return [each.identity.pid for each in members if each.is_ours or not each.gone]
+
     def end(self) -> list[str]:
-        """The ranks, then the services in reverse, which are asked first, then whatever they left
-        behind."""
-        for each in self.ranks:
-            each.identity.signal(signal.SIGKILL)
+        """The ranks with all they started; the services in reverse, which are asked first; then
+        whatever is left of them."""
+        end_all(f"{self.mark} but for services", self._roots(self.ranks))
         for each in reversed(self.services):
             each.identity.signal(signal.SIGTERM)
             deadline = time.monotonic() + _GRACE_SECONDS
             while each.gone is None and time.monotonic() < deadline:
                 time.sleep(0.02)
-            each.identity.signal(signal.SIGKILL)
-        stubborn = end_all(self.mark, [each.identity.pid for each in self.members if not each.gone])
+        stubborn = end_all(self.mark, self._roots(self.members))
         if not stubborn:
             for each in self.members:
                 each.close()

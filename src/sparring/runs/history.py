@@ -38,6 +38,7 @@ class History:
     exit_code: int = 0
     created: float = 0.0
     queued: float = 0.0
+    queued_epoch: int = 0
     started: float = 0.0
     ended: float = 0.0
     updated: float = 0.0
@@ -61,10 +62,13 @@ class History:
 
     def after(self, event: Mapping[str, Any]) -> History:
         """This history, one event later."""
-        time = float(event.get("time") or self.updated)
         if (fold := _FOLDS.get(str(event.get("event")))) is None:
             return self
-        changed = fold(self, event)
+        try:
+            time = float(event.get("time") or self.updated)
+            changed = fold(self, event)
+        except (TypeError, ValueError, OverflowError):  # somebody has written into the file
+            return self
         if changed is None:
             return self
         dated = {"updated": time, "created": self.created or time}
@@ -150,9 +154,14 @@ def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
         "takeovers": 0,
         "fact": "",
         "queued": float(event.get("time") or history.updated),
-        "runs_at_once": event.get("runs_at_once"),
+        "queued_epoch": int(event.get("after", history.epoch)),
+        "runs_at_once": _count(event.get("runs_at_once")),
         "accept_changes": bool(event.get("accept_changes")),
     }
+
+
+def _count(told: Any) -> int | None:
+    return told if isinstance(told, int) and told > 0 else None
 
 
 def _claimed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -244,6 +253,12 @@ def _checkpoint(history: History, event: Mapping[str, Any]) -> dict[str, Any] | 
     return further if step > history.checkpoint else None
 
 
+def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What lay behind that checkpoint is done again, and counts again."""
+    step = int(event.get("step", 0))
+    return {"checkpoint": step} if step < history.checkpoint else None
+
+
 def _links(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     known = ("format", "event", "time", "author", "attempt")
     links = {name: str(link) for name, link in event.items() if name not in known}
@@ -265,6 +280,7 @@ _FOLDS = {
     "stopped": _fact,
     "failed": _fact,
     "checkpoint": _checkpoint,
+    "resumed": _resumed,
     "links": _links,
     "warning": _warning,
 }

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Hosts:
         now = time.monotonic()
         for number in self._numbers:
             told = self._told(number)
-            if not told:
+            if not told and number not in self._beats:
                 if now - self._since > start_seconds:
                     message = f"host {number} has not joined within {start_seconds:g} s"
                     return Cause("host_lost", message, is_retried=False)
@@ -55,17 +55,18 @@ class Hosts:
                 gone = Gone(f"{bad['name']} on host {number}", bad["code"], Path(bad["log"]))
                 return of_an_end(gone, "", self._folder.path, was_out_of_memory=False)
             beat, since = self._beats.get(number, (None, now))
-            if told["beats"] != beat:
-                self._beats[number] = (told["beats"], now)
+            if told and told.get("beats") != beat:
+                self._beats[number] = (told.get("beats"), now)
             elif now - since > SILENT_SECONDS:
                 message = f"host {number} has been silent for {SILENT_SECONDS:g} s"
                 return Cause("host_lost", message)
         return None
 
-    def wait_until_ended(self, seconds: float) -> None:
+    def wait_until_ended(self, seconds: float, tick: Callable[[], object]) -> None:
         """Until they have ended their processes; one that is lost cannot say so."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            tick()
             told = [self._told(number) for number in self._numbers]
             if all(each.get("has_ended") for each in told if each):
                 return

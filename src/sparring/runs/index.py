@@ -10,28 +10,33 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sql
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError, OperationalError
 
+from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from, read_json
+from sparring.run_folder.ids import is_plain_name
 from sparring.runs.history import History, Read, read_history
 from sparring.runs.lifecycle import ACTIVE, RunState
 
 VERSION = 1
 _STATE_FOLDER = ".sparring"
 _BUSY_SECONDS = 30
+_MAKING_SECONDS = 5.0
 _SETTLED_NS = 50_000_000
 _AT_ONCE = 500
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "fuse.sshfs", "9p")
@@ -90,6 +95,28 @@ class Query:
     count: int = 50
 
 
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+def _healing(
+    work: Callable[Concatenate[Index, Asked], Answer],
+) -> Callable[Concatenate[Index, Asked], Answer]:
+    """Where the file turns out to be damaged, it is built anew and asked again."""
+
+    @wraps(work)
+    def healed(index: Index, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+        try:
+            return work(index, *args, **kwargs)
+        except OperationalError:
+            raise
+        except DatabaseError:
+            index._heal()
+            return work(index, *args, **kwargs)
+
+    return healed
+
+
 class Index:
     """The runs of one folder."""
 
@@ -100,6 +127,7 @@ class Index:
 
     # ------------------------------------------------------------------ reading
 
+    @_healing
     def page(self, query: Query) -> list[Row]:
         self.refresh()
         chosen = sql.select(_runs).order_by(_runs.c.created.desc(), _runs.c.id.desc())
@@ -118,13 +146,7 @@ class Index:
                     chosen = chosen.where(before)
             return [_row(each) for each in connection.execute(chosen.limit(query.count))]
 
-    def count(self, states: Iterable[RunState]) -> int:
-        """How many are in one of these states, as of the last refresh."""
-        wanted = [each.value for each in states]
-        chosen = sql.select(sql.func.count()).where(_runs.c.state.in_(wanted))
-        with self._reading() as connection:
-            return int(connection.execute(chosen).scalar_one())
-
+    @_healing
     def active(self) -> list[Row]:
         """All that have not ended, the longest waiting first, as of the last refresh."""
         wanted = [each.value for each in ACTIVE]
@@ -133,6 +155,7 @@ class Index:
         with self._reading() as connection:
             return [_row(each) for each in connection.execute(chosen)]
 
+    @_healing
     def named(self, beginning: str, count: int = 6) -> list[Row]:
         """Runs whose id begins, or ends, with these letters; newest first."""
         self.refresh()
@@ -158,12 +181,16 @@ class Index:
 
     # ------------------------------------------------------------------ bringing up to date
 
+    @_healing
     def refresh(self) -> None:
         """Read what has changed in the folders since the last time."""
         if not self.runs.is_dir():
             return
         seen = _mtime(self.runs)
         marks, known = self._known()
+        if (_size(_journal(self.runs)) or 0) < marks.get("journal", 0):
+            self.reindex()  # the journal was thrown away: who knows what it said
+            return
         journal = read_from(_journal(self.runs), marks.get("journal", 0))
         named = {str(each.get("run", "")) for each in journal.values} - {""}
         stale = {name for name in named if RunFolder(self.runs / name).spec.is_file()}
@@ -174,9 +201,7 @@ class Index:
                 gone.add(row.id)
             elif size != row.cursor:
                 stale.add(row.id)
-        has_news = bool(stale - {row.id for row in known}) or bool(gone)
-        is_explained = has_news and "folder" in marks
-        if marks.get("folder") != seen and not is_explained:
+        if marks.get("folder") != seen:
             there, indexed = set(_names(self.runs)), self._ids()
             stale |= there - indexed
             gone |= indexed - there
@@ -187,6 +212,7 @@ class Index:
         if rows or gone or now != marks:
             self._store(rows, gone, now)
 
+    @_healing
     def reindex(self) -> int:
         """Everything anew, from the folders alone. Returns how many runs there are."""
         journal, seen = _size(_journal(self.runs)) or 0, _mtime(self.runs)
@@ -212,7 +238,10 @@ class Index:
 
     def _read_all(self, names: set[str], known: dict[str, Row]) -> list[Row]:
         def read(name: str) -> Row | None:
-            return read_row(RunFolder(self.runs / name), known.get(name))
+            try:
+                return read_row(RunFolder(self.runs / name), known.get(name))
+            except Exception:  # one folder that cannot be read must not hide all others
+                return known.get(name)
 
         if len(names) < 64:
             return [row for name in sorted(names) if (row := read(name)) is not None]
@@ -246,25 +275,33 @@ class Index:
 
     def _opened(self) -> sql.Engine:
         self._place.parent.mkdir(parents=True, exist_ok=True)
-        for is_last_try in (False, True):
-            engine = _engine(self._place)
-            try:
-                with _one_at_a_time(self._place), engine.begin() as connection:
-                    version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-                    if version != VERSION:
-                        _metadata.drop_all(connection)
-                        _metadata.create_all(connection)
-                        connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-                return engine
-            except OperationalError:
-                raise  # busy, or no room: the file itself is sound
-            except DatabaseError:
-                engine.dispose()
-                if is_last_try:
-                    raise
-                for end in ("", "-wal", "-shm"):
-                    Path(f"{self._place}{end}").unlink(missing_ok=True)
-        raise AssertionError("unreachable")
+        try:
+            return self._made()
+        except OperationalError:
+            raise  # busy, or no room: the file itself is sound
+        except DatabaseError:
+            self._throw_away()
+            return self._made()
+
+    def _made(self) -> sql.Engine:
+        engine = _engine(self._place)
+        with _one_at_a_time(self._place):
+            with engine.connect().execution_options(writes=False) as connection:
+                version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+            if version != VERSION:
+                with engine.begin() as connection:
+                    _metadata.drop_all(connection)
+                    _metadata.create_all(connection)
+                    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+        return engine
+
+    def _throw_away(self) -> None:
+        for end in ("", "-wal", "-shm"):
+            Path(f"{self._place}{end}").unlink(missing_ok=True)
+
+    def _heal(self) -> None:
+        self._throw_away()
+        self._engine = self._made()
 
 
 def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
@@ -296,7 +333,21 @@ def place_of(runs: Path) -> Path:
     if _file_system_of(runs) not in _NETWORK:
         return place
     name = sha256(str(runs.resolve()).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"sparring-{os.getuid()}" / f"index-{name}.sqlite"
+    return _private_folder() / f"index-{name}.sqlite"
+
+
+def _private_folder() -> Path:
+    """On a disk of this host, and nobody else's: what an index says is acted upon."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if _file_system_of(home) in _NETWORK:
+        home = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    folder = home / f"sparring-indexes-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if not is_ours or found.st_mode & 0o077:
+        raise InvalidInput(f"{folder} is open to others; remove it, or set XDG_CACHE_HOME")
+    return folder
 
 
 def _engine(place: Path) -> sql.Engine:
@@ -326,8 +377,12 @@ def _one_at_a_time(place: Path) -> Iterator[None]:
     import fcntl
 
     with (place.parent / "index.lock").open("a") as lock:
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        deadline = time.monotonic() + _MAKING_SECONDS
+        while time.monotonic() < deadline:  # whoever was stopped in it must not stop all others
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.02)
         yield
 
 
@@ -356,7 +411,7 @@ def _row(values: Any) -> Row:
 def _names(runs: Path) -> list[str]:
     if not runs.is_dir():
         return []
-    return [name for name in os.listdir(runs) if not name.startswith(".")]  # noqa: PTH208 - names only
+    return [name for name in os.listdir(runs) if is_plain_name(name)]  # noqa: PTH208 - names only
 
 
 def _journal(runs: Path) -> Path:

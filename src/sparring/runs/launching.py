@@ -1,6 +1,7 @@
 """Starting a run's supervisor, and telling whether it has one that lives.
 
-Starting one too many does no harm: only the first to claim the next epoch goes on.
+Starting one too many does no harm: each is started for one epoch, and only the first to claim it
+goes on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any, Protocol
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
-from sparring.runs.claims import newest_epoch
 from sparring.runs.processes import since_boot
 
 
@@ -29,8 +29,8 @@ class Launcher(Protocol):
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
         """Start the supervisor of this epoch; returns what it takes to find it again."""
 
-    def look(self, folder: RunFolder, handle: dict[str, Any]) -> Watched:
-        """Whether the supervisor that was started lives."""
+    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> Watched:
+        """Whether a supervisor of an epoch after that one lives, or is on its way."""
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
         """Take back a start that has come to nothing yet; whether that was so."""
@@ -47,21 +47,28 @@ def launcher_of(folder: RunFolder) -> Launcher:
     return Local()
 
 
-def launch(folder: RunFolder) -> dict[str, Any]:
-    """Start the next supervisor of a run."""
-    handle = launcher_of(folder).start(folder, newest_epoch(folder) + 1)
-    told = {"format": 1, "since_boot": since_boot(), **handle}
+def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
+    """Start a supervisor to claim that epoch. How often this one was tried is kept: one that
+    never gets as far as claiming it must not be started for ever."""
+    before = handle_of(folder)
+    tries = 1 + (int(before.get("tries", 0)) if before.get("epoch") == epoch else 0)
+    handle = launcher_of(folder).start(folder, epoch)
+    told = {"format": 1, "since_boot": since_boot(), "epoch": epoch, "tries": tries, **handle}
     write_json(folder.launch, told)
     return told
 
 
 def handle_of(folder: RunFolder) -> dict[str, Any]:
-    """How the supervisor was started last; empty where it never was."""
+    """How the supervisor was started last; empty where it never was, or where nobody can tell."""
     with contextlib.suppress(OSError, ValueError):
-        return read_json(folder.launch)
+        told = read_json(folder.launch)
+        numbers = (told.get(name, 0) for name in ("since_boot", "epoch", "tries"))
+        if all(isinstance(each, int | float) for each in numbers):
+            return told
     return {}
 
 
-def is_watched(folder: RunFolder) -> Watched:
-    handle = handle_of(folder)
-    return launcher_of(folder).look(folder, handle) if handle else Watched.NO
+def is_watched(folder: RunFolder, after: int = 0) -> Watched:
+    """Whether a run has a supervisor. One that waits to begin anew wants another than the one
+    that saw it to its last end, which may still be there: `after` is that one's epoch."""
+    return launcher_of(folder).look(folder, handle_of(folder), after)

@@ -34,42 +34,40 @@ class Local:
             )
         return identity_of(process.pid).to_dict()
 
-    def look(self, folder: RunFolder, handle: dict[str, Any]) -> Watched:
+    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> Watched:
         """By who made the newest epoch, or was started to make it, and by its beat: one that is
         stopped, or hangs, is as good as gone."""
-        started = Identity.from_dict(handle)
-        holder = claimant(folder, newest_epoch(folder)) or started
-        if holder is None:
-            return Watched.NO
-        if not holder.is_of_this_host:
-            return Watched.ELSEWHERE
-        if started is not None and started != holder and started.is_alive:
-            beat_at = float(handle.get("since_boot", 0))  # it has not claimed yet
-        elif holder.is_alive:
-            beat_at = max(self._beat_of(folder, holder), float(handle.get("since_boot", 0)))
-        else:
-            return Watched.NO
-        return Watched.YES if since_boot() - beat_at < SILENT_SECONDS else Watched.NO
+        newest = newest_epoch(folder)
+        holder = claimant(folder, newest) if newest > after else None
+        started = Identity.from_dict(handle) if int(handle.get("epoch", 0)) > after else None
+        known = [each for each in (holder, started) if each is not None]
+        alive = [each for each in known if each.is_alive and self._is_awake(folder, each, handle)]
+        if alive:
+            return Watched.YES
+        is_elsewhere = holder is not None and not holder.is_of_this_host
+        return Watched.ELSEWHERE if is_elsewhere else Watched.NO
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:  # noqa: ARG002
         """A supervisor of this machine finds the wish in the folder."""
         return False
 
-    def _beat_of(self, folder: RunFolder, holder: Identity) -> float:
-        with contextlib.suppress(OSError, ValueError, TypeError):
+    def _is_awake(self, folder: RunFolder, who: Identity, handle: dict[str, Any]) -> bool:
+        is_last = Identity.from_dict(handle) == who
+        heard_at = float(handle.get("since_boot", 0.0)) if is_last else 0.0
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             told = read_json(folder.supervisor)
-            if told.get("pid") == holder.pid and told.get("boot") == boot_id():
-                return float(told["since_boot"])
-        return 0.0
+            if told.get("pid") == who.pid and told.get("boot") == boot_id():
+                heard_at = max(heard_at, float(told["since_boot"]))
+        return since_boot() - heard_at < SILENT_SECONDS
 
 
 def is_held(folder: RunFolder) -> bool:
-    """Whether a live process works on this run."""
+    """Whether a live process works on this run; where the file system cannot tell, it may be."""
     if not folder.lock.exists():
         return False
     with folder.lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:
             return True
     return False

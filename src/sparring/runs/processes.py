@@ -51,7 +51,8 @@ class Identity:
     @property
     def is_alive(self) -> bool:
         """On this host, and not a zombie that only waits to be noticed."""
-        return self.is_of_this_host and self.boot == boot_id() and self.start == start_of(self.pid)
+        is_known = self.start != "gone" and self.is_of_this_host and self.boot == boot_id()
+        return is_known and self.start == start_of(self.pid)
 
     def signal(self, number: int) -> None:
         if self.is_alive:
@@ -97,25 +98,29 @@ def since_boot() -> float:
 # ---------------------------------------------------------------------- all of a run's
 
 
-def marked(mark: str) -> Iterator[psutil.Process]:
-    """Living processes of this host that were started with this mark, and all they started."""
+def marked(mark: str, sessions: frozenset[int] = frozenset()) -> Iterator[psutil.Process]:
+    """Living processes of this host that were started with this mark, and all they started; or
+    that belong to one of these sessions, whatever their environment has become."""
     mine = os.getpid()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != mine and process.environ().get(MARK) == mark and _lives(process):
+            if process.pid == mine or not _lives(process):
+                continue
+            if os.getsid(process.pid) in sessions or process.environ().get(MARK) == mark:
                 yield process
 
 
 def end_all(mark: str, roots: Iterable[int] = ()) -> list[str]:
     """End every process of a gang, whoever its parent is by now; returns what would not go.
 
-    By the mark in their environment, and by descent: what a tool has started with another
-    environment goes as well.
+    By the mark in their environment, by the sessions that `roots` lead, and by descent, looked at
+    before anything is ended: what a tool has started with another environment goes as well.
     """
-    below = {process for pid in roots for process in _with_all_below(pid)}
+    sessions = frozenset(roots)
+    below = {process for pid in sessions for process in _with_all_below(pid)}
     deadline = time.monotonic() + _ENDING_SECONDS
     while True:
-        left = [each for each in {*marked(mark), *below} if _lives(each)]
+        left = [each for each in {*marked(mark, sessions), *below} if _lives(each)]
         if not left:
             return []
         if time.monotonic() > deadline:

@@ -22,7 +22,8 @@ from typing import Any, ClassVar
 
 from sparring.contracts.errors import InvalidInput, LauncherFailed
 from sparring.run_folder import RunFolder
-from sparring.runs.launching import Watched
+from sparring.runs.launching import Watched, handle_of
+from sparring.runs.processes import since_boot
 
 _SECONDS = 30.0
 _FRESH_SECONDS = 1.0
@@ -43,7 +44,23 @@ _ON_ITS_WAY = frozenset(
     }
 )
 # What the run itself decides; an operator's or a project's word on it would be ignored.
-_OURS = ("job-name", "output", "nodes", "ntasks", "ntasks-per-node", "requeue", "parsable", "wrap")
+# Nor may it submit several jobs, or jobs elsewhere, which nobody would find again.
+_OURS = (
+    "job-name",
+    "output",
+    "open-mode",
+    "nodes",
+    "ntasks",
+    "ntasks-per-node",
+    "requeue",
+    "no-requeue",
+    "parsable",
+    "wrap",
+    "wait",
+    "array",
+    "clusters",
+    "test-only",
+)
 
 
 @dataclass(slots=True)
@@ -51,7 +68,7 @@ class _Jobs:
     """What squeue said last: many runs are asked about at once."""
 
     asked_at: float = float("-inf")
-    states: dict[str, str] | None = None
+    states: dict[str, frozenset[str]] | None = None
 
 
 class Slurm:
@@ -60,7 +77,6 @@ class Slurm:
     _jobs: ClassVar[_Jobs] = _Jobs()
 
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
-        del epoch  # a job that is requeued takes the next one each time
         spec = folder.read_spec()
         nodes = int(spec.get("nodes", 1))
         (folder.path / "logs").mkdir(exist_ok=True)
@@ -74,41 +90,52 @@ class Slurm:
             **_given(spec),
         }
         command = ["sbatch", "--parsable", *_as_options(options)]
-        done = _run(command, stdin=_script(folder, nodes))
+        done = _run(command, stdin=_script(folder, nodes, epoch))
         self._jobs.asked_at = float("-inf")
         return {"launcher": "slurm", "job": done.strip().partition(";")[0]}
 
-    def look(self, folder: RunFolder, handle: dict[str, Any]) -> Watched:
-        """A controller that does not answer tells nothing: the job goes on without it."""
+    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> Watched:
+        """A controller that does not answer, or not in words that we know, tells nothing: the job
+        goes on without it."""
         del folder
+        job = str(handle.get("job") or "")
+        if not job or int(handle.get("epoch", 0)) <= after:
+            return Watched.NO
         try:
-            state = self._states().get(str(handle.get("job")), "")
-        except (LauncherFailed, OSError):
+            is_coming = self._is_on_its_way(job, float(handle.get("since_boot", 0.0)))
+        except (LauncherFailed, OSError, ValueError, KeyError, TypeError, AttributeError):
             return Watched.ELSEWHERE
-        return Watched.YES if state in _ON_ITS_WAY else Watched.NO
+        return Watched.YES if is_coming else Watched.NO
+
+    def _is_on_its_way(self, job: str, since: float) -> bool:
+        words = self._states().get(job)
+        if words is None and self._jobs.asked_at < since:  # asked before it was submitted
+            self._jobs.asked_at = float("-inf")
+            words = self._states().get(job)
+        return words is not None and bool(words & _ON_ITS_WAY)
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
         """Cancel a job that still waits for its nodes; a running one finds the wish itself."""
         del folder
         job = str(handle.get("job") or "")
-        if not job or self._states().get(job) not in ("PENDING", "CONFIGURING"):
+        if not job or not self._states().get(job, frozenset()) & {"PENDING", "CONFIGURING"}:
             return False
         cancel(job)
         return True
 
-    def _states(self) -> dict[str, str]:
+    def _states(self) -> dict[str, frozenset[str]]:
         """Of all jobs that the controller remembers, those that just ended among them."""
         jobs = self._jobs
         fresh = _FRESH_SECONDS if jobs.states is not None else _SILENT_SECONDS
-        if time.monotonic() - jobs.asked_at > fresh:
+        if since_boot() - jobs.asked_at > fresh:
             jobs.states = None
             try:
                 told = json.loads(_run(["squeue", "--json"], seconds=_SILENT_SECONDS))
                 jobs.states = {
-                    str(job["job_id"]): _state_of(job["job_state"]) for job in told.get("jobs", ())
+                    str(job["job_id"]): _words_of(job["job_state"]) for job in told.get("jobs", ())
                 }
             finally:
-                jobs.asked_at = time.monotonic()
+                jobs.asked_at = since_boot()
         if jobs.states is None:
             raise LauncherFailed("the controller of Slurm did not answer a moment ago")
         return jobs.states
@@ -118,15 +145,16 @@ def cancel(job: str) -> None:
     _run(["scancel", job])
 
 
-def _state_of(told: Any) -> str:
-    """A word, or, since Slurm 23, a list of words."""
-    return str(told[0] if isinstance(told, list) else told).upper()
+def _words_of(told: Any) -> frozenset[str]:
+    """A word, or, since Slurm 23, a list of them: one that failed and is requeued says both."""
+    return frozenset(str(each).upper() for each in (told if isinstance(told, list) else [told]))
 
 
 def _given(spec: dict[str, Any]) -> dict[str, Any]:
     given = dict((spec.get("supervision") or {}).get("slurm") or {})
     for name in given:
-        if name in _OURS or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        is_ours = any(each.startswith(name) for each in _OURS)  # sbatch takes beginnings of names
+        if is_ours or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise InvalidInput(f"slurm.{name}: is set by Sparring, or is no option of sbatch")
     return given
 
@@ -140,11 +168,12 @@ def _as_options(options: dict[str, Any]) -> list[str]:
     ]
 
 
-def _script(folder: RunFolder, nodes: int) -> str:
+def _script(folder: RunFolder, nodes: int, epoch: int) -> str:
     """The supervisor is the job itself, so that its exit code is the job's; hosts are a step
     beside it, which ends with it. The environment is the submitter's, as with sbatch it is;
     nothing of it is written here."""
-    command = [sys.executable, "-m", "sparring.runs.slurm", str(folder.path.resolve())]
+    path = str(folder.path.resolve())
+    command = [sys.executable, "-m", "sparring.runs.slurm", path, str(epoch)]
     further = nodes - 1
     step = ["srun", f"--nodes={further}", f"--ntasks={further}", "--relative=1", "--overlap"]
     hosts = f"{shlex.join([*step, *command, 'host'])} &\n" if further else ""
@@ -171,8 +200,12 @@ def _run(command: list[str], stdin: str | None = None, seconds: float = _SECONDS
 # ---------------------------------------------------------------------- inside of the job
 
 
-def main(path: str, role: str = "supervisor") -> int:
-    """On the first node the supervisor, on each further one a host."""
+def main(path: str, epoch: str, role: str = "supervisor") -> int:
+    """On the first node the supervisor, on each further one a host.
+
+    The first time, a job claims the epoch that it was submitted for. When it is requeued it takes
+    the next one, but only if the run has not been given to another job meanwhile.
+    """
     from sparring.runs.claims import newest_epoch
     from sparring.runs.history import read_history
     from sparring.runs.hosts import JoinedHost
@@ -182,9 +215,14 @@ def main(path: str, role: str = "supervisor") -> int:
     folder = RunFolder(Path(path))
     if role == "host":
         return JoinedHost(folder, 1 + int(os.environ["SLURM_PROCID"])).run()
-    code = supervise(path, newest_epoch(folder) + 1, relaunches_here=False)
+    wanted, job = int(epoch), os.environ["SLURM_JOB_ID"]
+    if int(os.environ.get("SLURM_RESTART_COUNT", 0)):
+        if str(handle_of(folder).get("job")) != job:
+            return 0
+        wanted = newest_epoch(folder) + 1
+    code = supervise(path, wanted, relaunches_here=False)
     if read_history(folder).history.state is RunState.STOPPED:
-        cancel(os.environ["SLURM_JOB_ID"])  # so that it is listed as what it is
+        cancel(job)  # so that it is listed as what it is
         time.sleep(_SECONDS)
     return code
 

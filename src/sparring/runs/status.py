@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.errors import SparringError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.runs.history import History, read_history
-from sparring.runs.index import read_row
 from sparring.runs.launching import Watched, is_watched
 from sparring.runs.lifecycle import HELD, RunState
 from sparring.runs.queue import see_to
@@ -39,7 +39,8 @@ class RunStatus:
     def seconds(self) -> float:
         """How long it has run, all attempts together."""
         if self.supervisor:
-            return float(self.supervisor.get("seconds", 0.0))
+            told = self.supervisor.get("seconds")
+            return float(told) if isinstance(told, int | float) else 0.0
         history = self.history
         return max(0.0, (history.ended or history.updated) - history.started)
 
@@ -53,10 +54,12 @@ class Estimate:
 
 
 def attended_status(folder: RunFolder) -> RunStatus:
-    """The status of a run, whose supervisor is replaced first where it has died."""
-    row = read_row(folder)
-    if row is not None and row.state in HELD:
-        see_to(folder, row)
+    """The status of a run, which is seen to first: given a supervisor where it lacks one. That
+    this does not work must not keep anybody from looking."""
+    history = read_history(folder).history
+    if not history.state.has_ended:
+        with contextlib.suppress(SparringError, OSError):
+            see_to(folder, history)
     return status_of(folder)
 
 

@@ -8,6 +8,7 @@ whatever it knows is in the folder, and the next operation that finds it gone st
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import socket
 import sys
@@ -84,8 +85,9 @@ class Supervisor:
             if (code := self._conclude(cause)) is not None:
                 return code
 
-    def _conclude(self, cause: Cause | None) -> int | None:
-        """The exit code where the run is over; None where it starts again."""
+    def _conclude(self, cause: Cause | None, *, is_own: bool = True) -> int | None:
+        """The exit code where the run is over; None where it starts again. After an attempt that is
+        not its own, this supervisor is the one that was started to try again."""
         history = self._desk.history
         if cause is None and history.fact == "completed":
             return self._finish(RunState.COMPLETED)
@@ -99,9 +101,9 @@ class Supervisor:
         self._desk.tell("restart", cause=cause.kind, message=cause.message, attempt=history.attempt)
         self._desk.move(RunState.STARTING)
         self._gang = None
-        if not self._relaunches_here:
+        if is_own and not self._relaunches_here:
             return REQUEUE
-        self._pause(min(_MOST_BACKOFF, 0.5 * 2**history.restarts))
+        self._pause(min(_MOST_BACKOFF, 0.5 * 2 ** min(history.restarts, 7)))
         return None
 
     def _may_try_again(self, cause: Cause) -> bool:
@@ -117,11 +119,11 @@ class Supervisor:
         history = self._desk.history
         if history.state is RunState.QUEUED or history.attempt <= history.ended_attempt:
             return None
-        if history.fact == "failed":
-            return self._conclude(of_failure(history, "", self._folder.path))
+        cause: Cause | None = Cause("killed", "its processes and their supervisor were gone")
         if history.fact:
-            return self._conclude(None)
-        return self._conclude(Cause("killed", "its processes and their supervisor were gone"))
+            failed = history.fact == "failed"
+            cause = of_failure(history, "", self._folder.path) if failed else None
+        return self._conclude(cause, is_own=False)
 
     def _give_up(self) -> int:
         """Something kills whoever looks after this run; it would go on for ever."""
@@ -153,8 +155,12 @@ class Supervisor:
     def _adopt(self) -> bool:
         """Processes of a predecessor that still live go on under this supervisor."""
         history, told = self._desk.history, self._desk.before
-        attempt = int(told.get("attempt") or 0)
-        if attempt == history.attempt > history.ended_attempt and not history.fact:
+        attempt = told.get("attempt")
+        if (
+            isinstance(attempt, int)
+            and attempt == history.attempt > history.ended_attempt
+            and not history.fact
+        ):
             gang = Gang(self._folder, _placement(attempt, _plan(self._folder)))
             if gang.adopt(told, self._services()):
                 self._take(gang)
@@ -166,22 +172,24 @@ class Supervisor:
         """A new attempt: services, then ranks. Returns what went wrong, if anything did."""
         self._desk.move(RunState.STARTING)
         attempt = max(self._desk.look().attempt, self._folder.attempts()) + 1
-        self._folder.log(attempt).parent.mkdir(parents=True, exist_ok=True)
-        self._folder.stop_request.unlink(missing_ok=True)
         plan = self._new_plan(attempt)
-        write_json(self._folder.gang, plan)
-        self._desk.tell("attempt", attempt=attempt)
         placement = _placement(attempt, plan)
         gang = Gang(self._folder, placement, is_bound=not self._relaunches_here)
         self._take(gang)
         try:
+            self._folder.log(attempt).parent.mkdir(parents=True, exist_ok=True)
+            self._folder.stop_request.unlink(missing_ok=True)
+            write_json(self._folder.gang, plan)
+            self._desk.tell("attempt", attempt=attempt)
             gang.start_services(self._services(), self._is_unwanted, lambda: self._desk.beat(gang))
             if not self._is_unwanted():
                 gang.start_ranks(accept_changes=self._desk.history.accept_changes)
         except ServiceFailed as error:
             return Cause("service", str(error), error="ServiceFailed")
         except OSError as error:
-            return Cause("launcher", f"its processes cannot be started: {error}")
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            told = f"its processes cannot be started: {error}"
+            return Cause("disk_full" if is_full else "launcher", told, is_retried=not is_full)
         self._desk.beat(gang)
         return None
 
@@ -255,12 +263,14 @@ class Supervisor:
         self._desk.check()
         hosts = self._watch.hosts if self._watch else None
         if hosts is not None:
-            write_json(self._folder.gang, {**_plan(self._folder), "is_over": True})
+            with contextlib.suppress(OSError):
+                write_json(self._folder.gang, {**_plan(self._folder), "is_over": True})
+        self._desk.beat(self._gang)
         if stubborn := self._gang.end():
             told = f"processes that would not end: {', '.join(stubborn)}"
             self._desk.tell("warning", message=told)
         if hosts is not None:
-            hosts.wait_until_ended(10.0)
+            hosts.wait_until_ended(10.0, lambda: self._desk.beat_now_and_then(self._gang))
 
     def _spend(self) -> None:
         """Hours are a budget: when they are used up, the run stops."""

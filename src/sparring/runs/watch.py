@@ -83,7 +83,7 @@ class Watch:
         history = self._desk.look()
         if history.fact == "failed":
             return of_failure(history, self._vigil.place, self._desk.folder.path)
-        if history.fact:
+        if history.fact or not self._gang.ranks:  # stopped before any was started
             return None
         first = self._gang.ranks[0]
         return self._of_an_end(first.gone or Gone(first.name, None, first.log))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -115,6 +116,7 @@ def evaluate(
     side = spec.split
     suite.require(side)
     folder = open_run(Path(runs), run, spec, agent.name)
+    folder.stop_request.unlink(missing_ok=True)
     work = EvalWork(
         agent=agent,
         suite=suite,
@@ -129,9 +131,12 @@ def evaluate(
         report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
         try:
             summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             report_event(folder, "stopped")
             print(f"stopped; evaluate(…, run={folder.id!r}) goes on with it", file=sys.stderr)
+            raise KeyboardInterrupt from None
+        except Exception as error:
+            report_event(folder, "failed", kind=type(error).__name__, message=str(error))
             raise
         report_event(folder, "completed")
     return EvalResult(folder, summary)

@@ -104,7 +104,8 @@ class Evaluation:
             temperature=self._work.play.temperature,
             context=self._work.context,
         )
-        beat = asyncio.create_task(self._beat())
+        mine = asyncio.current_task()
+        beat = asyncio.create_task(self._beat(mine))
         started = time.monotonic()
         try:
             with RolloutWriter(self._folder.rollouts()) as writer:
@@ -214,9 +215,11 @@ class Evaluation:
         self._progress.passed += rollout.reward == 1.0
         self._on_progress(self._progress)
 
-    async def _beat(self) -> None:
+    async def _beat(self, work: asyncio.Task[Any] | None) -> None:
         while True:
             self._write_heartbeat()
+            if self._folder.stop_request.exists() and work is not None:
+                work.cancel()  # what was logged stays, and the run can resume
             await asyncio.sleep(0.5)
 
     def _write_heartbeat(self) -> None:

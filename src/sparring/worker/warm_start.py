@@ -58,6 +58,7 @@ def warm_start(
     if told_by_rank_0(is_done, launched):
         start_from(trainer, folder.checkpoints / "step-0", work.settings.seed)
     else:
+        trainer.doing("playing demonstrations")
         rows = _rows(folder, warm, work, launched, say)
         say(f"warm start: learning from {len(rows)} demonstrations")
         losses: list[float] = []
@@ -66,6 +67,10 @@ def warm_start(
             losses.append(loss)
             if step in (1, steps) or step % max(1, steps // 10) == 0:
                 say(f"warm start: step {step} of {steps}, loss {loss:.3f}")
+
+        def wants_to_stop() -> bool:
+            trainer.doing("learning from demonstrations")  # asked after each step
+            return trainer.wants_to_stop()
 
         fine_tune(
             trainer.accelerator.unwrap_model(trainer.model),
@@ -76,7 +81,7 @@ def warm_start(
             output=folder.path / "engine",
             plan=built.plan,
             on_step=note,
-            wants_to_stop=trainer.wants_to_stop,
+            wants_to_stop=wants_to_stop,
         )
         if trainer.wants_to_stop():
             trainer.stopped = True

@@ -124,6 +124,9 @@ def resume(
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="Although code or cases have changed.")
     ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Go on here with a run whose host is gone.")
+    ] = False,
     detach: Detach = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
@@ -131,7 +134,8 @@ def resume(
     """Go on with a run where it stopped; follow one that runs; show one that is done."""
     from sparring.surfaces.cli import runs as shown
 
-    shown.resume(run, runs, accept_changes=accept_changes, detach=detach, as_json=as_json)
+    request = {"run": run, "accept_changes": accept_changes, "take_over": take_over}
+    shown.resume(request, runs, detach=detach, as_json=as_json)
 
 
 @runs.command("clone")

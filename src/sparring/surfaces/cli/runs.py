@@ -274,11 +274,9 @@ def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
         print(f"{shown.run} is asked to stop; `sparring run wait {shown.run}` waits for it")
 
 
-def resume(
-    run: str, runs: str | None, *, accept_changes: bool, detach: bool, as_json: bool
-) -> None:
+def resume(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
     caller = owner(runs)
-    started = resume_run(ResumeRun(run=run, accept_changes=accept_changes), caller)
+    started = resume_run(ResumeRun.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
 
