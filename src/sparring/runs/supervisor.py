@@ -185,7 +185,9 @@ class Supervisor:
             if not self._is_unwanted():
                 gang.start_ranks(accept_changes=self._desk.history.accept_changes)
         except ServiceFailed as error:
-            return Cause("service", str(error), error="ServiceFailed")
+            lost = gang.lost()  # killed, it may well come up the next time
+            was_killed = lost is not None and (lost.code or 0) < 0
+            return Cause("killed" if was_killed else "service", str(error), error="ServiceFailed")
         except OSError as error:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             told = f"its processes cannot be started: {error}"
