@@ -21,7 +21,6 @@ from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
 from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import show_run
-from sparring.operations.source_files import code_digest
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.files import read_lines
@@ -29,6 +28,7 @@ from sparring.runs.claims import claimant, newest_epoch
 from sparring.runs.history import read_history
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import Identity
+from sparring.source_files import code_digest
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
 

@@ -121,7 +121,7 @@ def test_ctrl_c_asks_and_a_run_can_be_left_running(tmp_path, tiny_folder):
     child.send_signal(signal.SIGINT)
     wait_for(lambda: hears(b"leave it running"))
     os.write(ours, b"l\n")
-    assert child.wait(30) == 0
+    assert child.wait(30) == 101
     (folder,) = (RunFolder(path) for path in (tmp_path / "runs").glob("[!.]*"))
     assert not history(folder).state.has_ended
     assert not history(folder).is_to_stop

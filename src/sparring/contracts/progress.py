@@ -21,11 +21,14 @@ def headline(beat: Mapping[str, Any]) -> str:
         parts.append(f"live groups {row['live_groups']:.0%}")
     if row.get("tokens_per_second"):
         parts.append(f"{row['tokens_per_second']:.0f} tok/s")
-    if beat.get("validation") is not None:
-        parts.append(f"validation {beat['validation']:.2f}")
     if beat.get("seconds_left") is not None:
         parts.append(f"{in_words(beat['seconds_left'])} left")
     return " · ".join(parts)
+
+
+def _shown(beat: Mapping[str, Any]) -> str:
+    reward = beat.get("validation")
+    return "unknown: no rollout could be scored" if reward is None else f"{reward:.3f}"
 
 
 def in_words(seconds: float) -> str:
@@ -44,15 +47,18 @@ class NewLines:
         self._said = 0
         self._process: Any = None
         self._step = 0
-        self._validation: float | None = None
+        self._validated_at = -1
 
     def __call__(self, beat: Mapping[str, Any]) -> list[str]:
         if beat.get("pid") != self._process:  # another attempt, which says everything anew
             self._process, self._said = beat.get("pid"), 0
         said = list(beat["said"])
         lines, self._said = said[self._said :], len(said)
-        now = (beat["step"], beat.get("validation"))
-        if now != (self._step, self._validation):
-            self._step, self._validation = now
-            lines.append(f"step {beat['step']}/{beat['steps']} · {headline(beat)}")
+        if beat["step"] != self._step:
+            self._step = beat["step"]
+            if told := headline(beat):  # nothing yet of an attempt that goes on from there
+                lines.append(f"step {beat['step']}/{beat['steps']} · {told}")
+        if beat.get("validated_at", -1) != self._validated_at:
+            self._validated_at = beat["validated_at"]
+            lines.append(f"validation at step {self._validated_at}: reward {_shown(beat)}")
         return lines

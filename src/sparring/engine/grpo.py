@@ -74,6 +74,7 @@ class PolicyTrainer(GRPOTrainer):
         self._parity_is_due = True
         self._staging: Path | None = None
         self._was_scored = False
+        self._has_warned = False
         self.epochs_before = 0
         self.stopped = False
         self._buffered_inputs: list[dict[str, Any]] | None = None
@@ -249,6 +250,7 @@ class PolicyTrainer(GRPOTrainer):
         self.practice.count(**self._echo.take_sums())
         counts = self._summed(self.practice.take_counts())
         self._refuse_a_start_without_rewards(counts)
+        self._warn_of_unscored(counts)
         kept = {name: logs[name] for name in _KEPT_FROM_TRL if logs.get(name) is not None}
         row = {**kept, **counts.metrics()}
         if self.accelerator.is_main_process:
@@ -263,6 +265,14 @@ class PolicyTrainer(GRPOTrainer):
                 f"none of the first {int(counts.sums['rollouts'])} rollouts could be scored: "
                 f"{self.practice.first_cause or 'another rank knows why'}"
             )
+
+    def _warn_of_unscored(self, counts: StepCounts) -> None:
+        """Once: a measure that breaks now and then looks like a smaller batch, and is a fault."""
+        unscored = counts.sums["rollouts"] - counts.sums["scored"]
+        if unscored and self.practice.first_cause and not self._has_warned:
+            self._has_warned = True
+            told = f"{unscored:.0f} of {counts.sums['rollouts']:.0f} rollouts could not be scored"
+            self._hooks.on_warning(f"{told}: {self.practice.first_cause}")
 
     def refuse_broken_gradients(self) -> None:
         """Before they reach the weights, and a checkpoint of them."""

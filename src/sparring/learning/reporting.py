@@ -78,7 +78,7 @@ class Reporter:
 
     def validation(self, step: int, figures: Mapping[str, Any]) -> None:
         self._write(step, {f"validation/{name}": value for name, value in figures.items()})
-        self._beat["validation"] = figures.get("reward")
+        self._beat |= {"validation": figures.get("reward"), "validated_at": step}
         self._on_progress(self._beat)
         self._last = time.monotonic()  # a validation is no step
 

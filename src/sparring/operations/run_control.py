@@ -18,6 +18,7 @@ from sparring.contracts.errors import (
     IllegalMove,
     InvalidInput,
     NotPermitted,
+    OverBudget,
     SparringError,
 )
 from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
@@ -26,7 +27,6 @@ from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
-from sparring.operations.source_files import refuse_changed_code
 from sparring.operations.starting import Started, begin
 from sparring.operations.training import StartTrain, start_train
 from sparring.projects import find_project
@@ -41,6 +41,7 @@ from sparring.runs.launching import handle_of, launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
 from sparring.runs.status import attended_status, status_of
 from sparring.settings.names import flatten, nested
+from sparring.source_files import refuse_changed_code
 
 _SILENT_SECONDS = 5.0
 _SPECS: dict[str, type[RunSpec]] = {"eval": EvalSpec, "train": TrainSpec}
@@ -101,24 +102,25 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         )
     if not may_become(state, RunState.QUEUED):
         return Started(run=folder.id, folder=str(folder.path), state=state, is_new=False)
-    if spec.target.startswith("(python) "):
-        raise InvalidInput(
-            f"run {folder.id} was started from Python, with objects that only Python has; call "
-            f"train(…, run={folder.id!r}) or evaluate(…, run={folder.id!r}) again"
-        )
+    _refuse_of_python(folder, spec)
     if not request.accept_changes:
-        refuse_changed_code(folder, spec.target, spec.code_digest)
-    most = find_project(caller.folder).file.budget.runs_at_once
+        refuse_changed_code(folder.id, spec.target, spec.code_digest)
+    budget = find_project(caller.folder).file.budget
+    most, hours = budget.runs_at_once, budget.hours
+    if hours is not None and status.seconds >= 3600 * hours:
+        raise OverBudget(
+            f"run {folder.id} has used up its {hours:g} hours; raise [budget] hours to go on"
+        )
     tell_state(
         folder,
         RunState.QUEUED,
         author=caller.name,
         after=newest_epoch(folder),
         runs_at_once=most,
+        hours=hours,
         accept_changes=request.accept_changes,
     )
-    begin(folder, is_limited=most is not None)
-    return Started(run=folder.id, folder=str(folder.path))
+    return begin(folder, is_limited=most is not None)
 
 
 @operation("run.clone", role=Role.OPERATOR, changes_state=True)
@@ -126,6 +128,7 @@ def clone_run(request: CloneRun, caller: Caller) -> Started:
     """Start another run like this one, with some settings changed."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
+    _refuse_of_python(folder, spec)
     settings = nested({**_settings_of(spec), **dict(flatten(request.settings))})
     # An operator names an environment; the owner may mean the very file.
     target = spec.target if caller.role >= Role.OWNER else spec.environment
@@ -193,6 +196,14 @@ def read_run_spec(folder: RunFolder) -> RunSpec:
     if (model := _SPECS.get(str(spec.get("kind")))) is None:
         raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
     return model.model_validate(spec)
+
+
+def _refuse_of_python(folder: RunFolder, spec: RunSpec) -> None:
+    if spec.target.startswith("(python) "):
+        raise InvalidInput(
+            f"run {folder.id} was started from Python, with objects that only Python has; call "
+            f"train(…, run={folder.id!r}) or evaluate(…, run={folder.id!r}) again"
+        )
 
 
 def _take_back(folder: RunFolder, state: RunState, caller: Caller) -> None:

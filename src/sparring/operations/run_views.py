@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role
 from sparring.operations.patience import seconds_between
 from sparring.run_folder import RunFolder
-from sparring.runs.index import Row
+from sparring.runs.history import History
+from sparring.runs.index import Index, Row
 from sparring.runs.lifecycle import RunState
+from sparring.runs.processes import Identity
 from sparring.runs.status import RunStatus, recent_rows, time_left, with_figures
 
 
@@ -73,7 +76,8 @@ class ShownRun(Frozen):
     author: str = ""
     minutes: float = 0.0
     attempts: int = 0
-    restarts: int = 0
+    restarts: int = Field(default=0, description="since its last new checkpoint")
+    last_restart: str = ""
     is_stopping_for: str = ""
     processes: tuple[ProcessLine, ...] = ()
     step: int | None = None
@@ -101,6 +105,7 @@ class Status(Frozen):
     message: str = ""
     exit_code: int = 0
     error: str = ""
+    last_restart: str = ""
     progress: dict[str, Any] | None = None
 
 
@@ -112,6 +117,7 @@ class Results(Frozen):
     run: str
     kind: str
     state: RunState
+    message: str = ""
     summary: dict[str, Any]
     final: dict[str, Any] = Field(default_factory=dict, description="the last row of metrics")
     history: tuple[dict[str, Any], ...] = ()
@@ -120,7 +126,9 @@ class Results(Frozen):
 
 
 class WaitFor(RunQuery):
-    cursor: int | None = Field(default=None, description="from an earlier answer; default: now")
+    cursor: int | None = Field(
+        default=None, ge=0, description="from an earlier answer; default: now"
+    )
     seconds: float = Field(default=60.0, ge=0, le=3600, description="at most so long")
 
 
@@ -213,6 +221,8 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
     )
     left = time_left(status, rows)
     message = history.message
+    if status.state is RunState.QUEUED and not message:
+        message = waiting_for(folder, history)
     if status.is_elsewhere:
         host = status.supervisor.get("host", "another host")
         message = message or f"it is supervised on {host}; commands there look after it"
@@ -231,6 +241,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         minutes=round(status.seconds / 60, 2),
         attempts=max(history.attempt, folder.attempts()),
         restarts=history.restarts,
+        last_restart=words_for(caller, folder, history.restart_message),
         is_stopping_for=history.stop_author if not status.state.has_ended else "",
         processes=tuple(_processes(status)),
         step=beat.get("step", beat.get("rollouts")),
@@ -249,6 +260,19 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
     )
 
 
+def waiting_for(folder: RunFolder, history: History) -> str:
+    """What keeps a run waiting."""
+    most = history.runs_at_once
+    active = Index(folder.path.parent).active()
+    begun = sum(row.state is not RunState.QUEUED for row in active)
+    if most is None or begun < most:
+        return "it is about to start"
+    waiting = [row.id for row in active if row.state is RunState.QUEUED]
+    before = waiting.index(folder.id) if folder.id in waiting else 0
+    others = f", and {before} wait before it" if before else ""
+    return f"it waits for its turn: {begun} of at most {most} runs are on{others}"
+
+
 def _processes(status: RunStatus) -> list[ProcessLine]:
     """The supervisor and the gang; of a run that has ended, how each process ended."""
     told = status.supervisor
@@ -256,17 +280,21 @@ def _processes(status: RunStatus) -> list[ProcessLine]:
         return []
     over = status.state.has_ended
     own = {"name": "supervisor", "state": "done" if over else "running", "log": ""}
-    rows = [{**told, **own}, *told.get("processes", ())]
-    return [
-        ProcessLine(
-            name=str(row["name"]),
-            state=str(row["state"]),
-            pid=int(row["pid"]),
-            host=str(row["host"]),
-            log=str(row["log"]),
-        )
-        for row in rows
-    ]
+    return [_process({**told, **own}), *map(_process, told.get("processes", ()))]
+
+
+def _process(row: Mapping[str, Any]) -> ProcessLine:
+    """As its supervisor told last; that it is gone can be newer."""
+    identity = Identity.from_dict(row)
+    state = str(row["state"])
+    is_gone = identity is not None and identity.is_of_this_host and not identity.is_alive
+    return ProcessLine(
+        name=str(row["name"]),
+        state="gone" if state == "running" and is_gone else state,
+        pid=int(row["pid"]),
+        host=str(row["host"]),
+        log=str(row["log"]),
+    )
 
 
 def _rates(row: dict[str, Any], prefix: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import InvalidInput, NotFinished, NotPermitted
+from sparring.contracts.errors import InvalidInput, NotFinished, NotPermitted, RunNotFound
 from sparring.operations.operation import Caller, Nothing, Role, operation
 from sparring.operations.patience import keep_answer, last_answer
 from sparring.operations.run_views import (
@@ -54,6 +54,8 @@ def list_runs(request: ListRuns, caller: Caller) -> RunPage:
         after=request.after,
         count=request.count + 1,
     )
+    if request.after and not (caller.runs / request.after).is_dir():
+        raise RunNotFound(f"after: there is no run {request.after!r}")
     rows = index.page(query)
     shown = rows[: request.count]
     lines = tuple(line_of(row, RunFolder(caller.runs / row.id), caller) for row in shown)
@@ -84,6 +86,7 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
         message=words_for(caller, folder, status.history.message),
         exit_code=status.history.exit_code,
         error=status.history.error,
+        last_restart=words_for(caller, folder, status.history.restart_message),
         progress=dict(status.progress) if status.progress else None,
     )
 
@@ -109,9 +112,10 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
         run=folder.id,
         kind=str(spec.get("kind")),
         state=status.state,
+        message=words_for(caller, folder, status.history.message),
         summary=summary,
         final=history[-1] if history else {},
-        history=tuple(sampled(history, request.rows)),
+        history=tuple(sampled(history, request.rows, best.step if best else None)),
         best_checkpoint=str(best.path) if best else None,
         last_checkpoint=str(there[-1].path) if there else None,
     )
@@ -130,7 +134,7 @@ def wait_for_run(request: WaitFor, caller: Caller) -> News:
         lines = read_from(folder.events, cursor)
         news = [event for event in lines.values if event.get("event") in _NEWS]
         is_over = time.monotonic() >= deadline
-        if news or is_over or (status.state.has_ended and request.cursor is None):
+        if news or is_over or status.state.has_ended:
             history = status_of(folder).history if news else status.history
             return News(
                 run=folder.id,
@@ -152,6 +156,7 @@ def run_logs(request: LogQuery, caller: Caller) -> Log:
     if caller.role < Role.OWNER and folder.read_spec().get("split") == Split.HELD_OUT:
         raise NotPermitted("what was printed over held-out cases is for the owner")
     attempt = request.attempt or folder.attempts()
+    _refuse_missing_log(folder, attempt)
     place = folder.log(attempt).parent
     found = {path.stem: path for path in sorted(place.glob("*.log"))}
     found |= {path.stem: path for path in (folder.path / "logs").glob("*.log")}
@@ -181,6 +186,18 @@ def reindex_runs(_: Nothing, caller: Caller) -> Reindexed:
     count = index.reindex()
     reconcile(index)
     return Reindexed(runs=count)
+
+
+def _refuse_missing_log(folder: RunFolder, attempt: int) -> None:
+    if str(folder.read_spec().get("target", "")).startswith("(python) "):
+        raise InvalidInput(
+            f"run {folder.id} was started from Python: what it printed is where it was started"
+        )
+    there = folder.attempts()
+    if not there:
+        raise InvalidInput(f"run {folder.id} has printed nothing yet: it has not begun")
+    if not 1 <= attempt <= there:
+        raise InvalidInput(f"run {folder.id} has no attempt {attempt}; there are {there}")
 
 
 def _for(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from sparring.contracts.environments import EnvironmentDescription, FoundEnviron
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.specs import PolicySpec, Supervision
 from sparring.operations.operation import Caller, Role
-from sparring.operations.source_files import code_digest
 from sparring.projects import Project, find_project
 from sparring.settings.fields import (
     MODELS,
@@ -31,6 +30,7 @@ from sparring.settings.locks import UNSET, Lock, default_locks
 from sparring.settings.names import touches
 from sparring.settings.plain import refuse_odd
 from sparring.settings.resolving import DEFAULTS, Layer, Resolved, resolve
+from sparring.source_files import code_digest
 
 _COMMAND = "the command"
 _PATHS = ("path", "file-path", "directory-path")

@@ -10,10 +10,12 @@ from pydantic import Field
 
 from sparring.contracts.specs import Frozen, RunSpec
 from sparring.operations.operation import Caller
+from sparring.operations.run_views import waiting_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import note_news, tell
 from sparring.run_folder.ids import new_run_id
 from sparring.runs.claims import newest_epoch
+from sparring.runs.history import read_history
 from sparring.runs.lifecycle import RunState
 from sparring.runs.queue import launch_or_fail, start_waiting
 
@@ -25,21 +27,24 @@ class Started(Frozen):
     folder: str
     state: RunState = RunState.QUEUED
     is_new: bool = Field(default=True, description="false for one that runs or is done already")
+    message: str = Field(default="", description="what it waits for, where it waits")
 
 
 def start(spec: RunSpec, caller: Caller, *, runs_at_once: int | None) -> Started:
     """A new run: in the queue, and started if there is room."""
     folder = _create(caller, spec, runs_at_once)
-    begin(folder, is_limited=runs_at_once is not None)
-    return Started(run=folder.id, folder=str(folder.path))
+    return begin(folder, is_limited=runs_at_once is not None)
 
 
-def begin(folder: RunFolder, *, is_limited: bool) -> None:
+def begin(folder: RunFolder, *, is_limited: bool) -> Started:
     """Where nothing limits how many run at once, no queue need be asked."""
+    message = ""
     if is_limited:
         start_waiting(folder.path.parent)
+        message = waiting_for(folder, read_history(folder).history)
     else:
         launch_or_fail(folder, newest_epoch(folder) + 1)
+    return Started(run=folder.id, folder=str(folder.path), message=message)
 
 
 def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None) -> RunFolder:

@@ -59,7 +59,7 @@ def resolve_model_name(name: str) -> ModelName:
             f"{name!r} is neither a folder nor a model of the hub. Write it as Qwen/Qwen3-0.6B, "
             "as a folder, as hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0, or as one of the development "
             f"models ({', '.join(DEVELOPMENT_MODELS)}); for a model behind a server, "
-            "give --endpoint URL as well"
+            "evaluate it with --endpoint URL"
         )
     return ModelName(bare)
 

@@ -24,8 +24,11 @@ def history_of(folder: RunFolder) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows)]
 
 
-def sampled(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """So many rows, evenly spread, the first and the last among them."""
+def sampled(
+    rows: Sequence[dict[str, Any]], count: int, best: int | None = None
+) -> list[dict[str, Any]]:
+    """So many rows, evenly spread, the first and the last among them; and the best step's, in the
+    place of the one nearest to it."""
     if count <= 0:
         return []
     if len(rows) <= count:
@@ -33,4 +36,8 @@ def sampled(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     if count == 1:
         return [rows[-1]]
     places = [round(number * (len(rows) - 1) / (count - 1)) for number in range(count)]
+    wanted = next((place for place, row in enumerate(rows) if row["step"] == best), None)
+    if wanted is not None and count > 2 and wanted not in places:
+        nearest = min(range(1, count - 1), key=lambda number: abs(places[number] - wanted))
+        places[nearest] = wanted
     return [rows[place] for place in places]

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparring.run_folder import RunFolder
@@ -70,6 +70,7 @@ class Desk:
 
     def tell(self, event: str, **data: Any) -> None:
         self.check()
+        _print(event, data)
         self._surely(
             lambda: tell(self.folder, event, author="supervisor", epoch=self.epoch, **data)
         )
@@ -79,6 +80,7 @@ class Desk:
         self.check()
         if self.look().state is state:
             return
+        _print(state.value, data)
         self._surely(
             lambda: tell_state(self.folder, state, author="supervisor", epoch=self.epoch, **data)
         )
@@ -135,6 +137,13 @@ class Desk:
         with contextlib.suppress(OSError, ValueError):
             return read_json(self.folder.supervisor)
         return {}
+
+
+def _print(what: str, data: Mapping[str, Any]) -> None:
+    """Into the supervisor's own log, for whoever wants to know what it did."""
+    details = " ".join(f"{name}={value}" for name, value in data.items())
+    with contextlib.suppress(OSError):
+        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {what} {details}".rstrip(), flush=True)
 
 
 def _number(told: Any) -> float:

@@ -43,8 +43,10 @@ class History:
     ended: float = 0.0
     updated: float = 0.0
     runs_at_once: int | None = None
+    hours: float | None = None
     accept_changes: bool = False
     restarts: int = 0
+    restart_message: str = ""
     takeovers: int = 0
     checkpoint: int = 0
     fact: str = ""
@@ -156,6 +158,8 @@ def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
         "queued": float(event.get("time") or history.updated),
         "queued_epoch": int(event.get("after", history.epoch)),
         "runs_at_once": _count(event.get("runs_at_once")),
+        "hours": event["hours"] and float(event["hours"]) if "hours" in event else history.hours,
+        "restart_message": "",
         "accept_changes": bool(event.get("accept_changes")),
     }
 
@@ -181,7 +185,7 @@ def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
 def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     if int(event.get("epoch", 0)) < history.epoch:
         return None
-    told = {"cause": event.get("cause", ""), "message": event.get("message", "")}
+    told = {"restart_message": f"{event.get('cause', '')}: {event.get('message', '')}"}
     over = {"ended_attempt": int(event.get("attempt", 0)), "fact": ""}
     return {"restarts": history.restarts + 1, **over, **told}
 

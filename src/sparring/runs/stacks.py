@@ -22,8 +22,9 @@ def where_it_is(log: Path) -> str:
     found = [frame for frame in dict.fromkeys(own) if frame]
     if not found and threads:
         found = [frame for frame in threads[-1] if _OURS in frame][:1]
-    told = "; ".join(found[:_SHOWN]) or "nobody knows"
-    return f"it is in {told} (all stacks are in {log})"
+    if not found:
+        return "it did not say where it is, as one that is stopped by a signal cannot"
+    return f"it is in {'; '.join(found[:_SHOWN])} (all stacks are in {log})"
 
 
 def _frames(part: str) -> list[str]:

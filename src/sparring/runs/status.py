@@ -42,6 +42,8 @@ class RunStatus:
             told = self.supervisor.get("seconds")
             return float(told) if isinstance(told, int | float) else 0.0
         history = self.history
+        if not history.started:
+            return 0.0
         return max(0.0, (history.ended or history.updated) - history.started)
 
 
@@ -95,7 +97,7 @@ def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
 def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
     """From the steps just done, or the rollouts played so far; None where there are none yet."""
     beat = status.progress or {}
-    if status.state.has_ended or not beat:
+    if status.state is not RunState.RUNNING or not beat:
         return None
     if "steps" in beat:
         took = [float(row["seconds"]) for row in rows if "loss" in row and "seconds" in row]

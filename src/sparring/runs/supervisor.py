@@ -276,9 +276,10 @@ class Supervisor:
 
     def _spend(self) -> None:
         """Hours are a budget: when they are used up, the run stops."""
-        hours = float(self._spec.get("hours") or 0.0)
-        if hours and self._desk.seconds > 3600 * hours and not self._desk.history.is_to_stop:
-            message = f"its budget of {hours:g} hours is used up"
+        history = self._desk.history
+        hours = history.hours if history.life > 1 else self._spec.get("hours")
+        if hours and self._desk.seconds > 3600 * float(hours) and not history.is_to_stop:
+            message = f"its budget of {float(hours):g} hours is used up"
             self._desk.tell("warning", message=message)
             self._desk.tell("stop_requested", reason=message)
 

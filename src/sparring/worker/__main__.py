@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
 from sparring.contracts.specs import EvalSpec
 from sparring.run_folder import RunFolder
+from sparring.source_files import refuse_changed_code
 from sparring.worker.holding import alone, report_event, supervised_attempt
 from sparring.worker.pulse import Pulse
 
@@ -82,12 +83,16 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool, pulse: Pulse) -
 # ------------------------------------------------------------------ eval
 
 
-def _evaluate(folder: RunFolder, spec_as_read: dict[str, Any], _: bool, pulse: Pulse) -> str:
+def _evaluate(
+    folder: RunFolder, spec_as_read: dict[str, Any], accept_changes: bool, pulse: Pulse
+) -> str:
     from sparring.worker.evaluation import Evaluation
     from sparring.worker.opening import opened
 
     pulse.note("loading")
     spec = EvalSpec.model_validate(spec_as_read)
+    if not accept_changes:
+        refuse_changed_code(folder.id, spec.target, spec.code_digest)
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:

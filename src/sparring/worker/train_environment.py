@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from sparring.contracts.cases import Split
+from sparring.contracts.progress import NewLines
 from sparring.contracts.training import TrainSpec
 from sparring.engine.building import TrainWork
 from sparring.engine.configuration import check
@@ -20,6 +23,7 @@ from sparring.player.trainability import (
     refuse_without_tools,
 )
 from sparring.run_folder import RunFolder
+from sparring.source_files import refuse_changed_code
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
 from sparring.worker.training import Training
@@ -34,6 +38,8 @@ def train_environment(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     spec = TrainSpec.model_validate(spec_as_read)
+    if not accept_changes:
+        refuse_changed_code(folder.id, spec.target, spec.code_digest)
     launched = Launched.here()
     launched.require(spec.world_size)
     with opened(
@@ -48,12 +54,25 @@ def train_environment(
             folder,
             _load(spec, environment, launched.world_size),
             launched,
+            on_progress=_Printed(),
             should_stop=stop.is_set,
             accept_changes=accept_changes,
             pulse=pulse,
         )
         training.run()
     return "stopped" if training.stopped else "completed"
+
+
+class _Printed:
+    """What a training says, in its log."""
+
+    def __init__(self) -> None:
+        self._new_lines = NewLines()
+
+    def __call__(self, beat: Mapping[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the disk may be full
+            for line in self._new_lines(beat):
+                print(line, flush=True)
 
 
 def _load(spec: TrainSpec, environment: Environment, world_size: int) -> TrainWork:

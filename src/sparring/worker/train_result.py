@@ -59,7 +59,9 @@ class TrainResult:
         return Path(found) if found else None
 
     def __str__(self) -> str:
-        lines = [f"{self.run}: {self.summary['steps']} steps in {self.summary['seconds']:.0f} s"]
+        done, planned = self.summary["steps"], self.summary["planned_steps"]
+        stopped = f", stopped before step {planned}" if done < planned else ""
+        lines = [f"{self.run}: {done} steps in {self.summary['seconds']:.0f} s{stopped}"]
         for row in self.summary["validation"]:
             lines.append(f"  validation reward at step {row['step']}: {row['reward']:.3f}")
         return "\n".join(lines)

@@ -215,7 +215,7 @@ class Training:
             "steps": self.built.trainer.state.global_step,
             "planned_steps": self.built.plan.steps,
             "plan": str(self.built.plan),
-            "seconds": round(seconds, 1),
+            "seconds": round(max(seconds, sum(row.get("seconds", 0.0) for row in steps)), 1),
             "unsandboxed": self._work.settings.unsandboxed,
             "last": steps[-1] if steps else {},
             "validation": [
@@ -231,6 +231,7 @@ class Training:
             ],
             "last_checkpoint": str(there[-1].path) if there else None,
             "best_checkpoint": str(best.path) if best else None,
+            "best_score": best.score if best else None,
             "links": self._trackers.links() if self._trackers else {},
         }
         if self._launched.rank == 0:

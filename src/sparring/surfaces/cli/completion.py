@@ -24,3 +24,9 @@ def environments_there(incomplete: str) -> list[str]:
         return [each.name for each in found if each.name.startswith(incomplete)]
     except Exception:
         return []
+
+
+def states_there(incomplete: str) -> list[str]:
+    from sparring.runs.lifecycle import RunState
+
+    return [state.value for state in RunState if state.value.startswith(incomplete)]

@@ -22,7 +22,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from sparring.contracts.errors import GuardStop, RunFailed
+from sparring.contracts.errors import GuardStop, NotFinished, RunFailed
 from sparring.contracts.progress import NewLines, in_words
 from sparring.operations.operation import Caller
 from sparring.operations.run_control import stop_run
@@ -62,22 +62,24 @@ def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> N
     """Leave a run that was started to itself, or follow it."""
     if not detach:
         follow(started.run, caller, as_json=as_json)
-    elif as_json:
-        print(started.model_dump_json())
-    else:
-        print(started.run)
+        return
+    print(started.model_dump_json() if as_json else started.run)
+    if not started.is_new:
+        print(f"it is {started.state.value} already", file=sys.stderr)
+    elif started.message:
+        print(started.message, file=sys.stderr)
 
 
-def follow(run: str, caller: Caller, *, as_json: bool) -> None:
-    """Wait for a run, with progress on a terminal; then show what came of it."""
+def follow(run: str, caller: Caller, *, as_json: bool, only_looks: bool = False) -> None:
+    """Wait for a run, with progress on a terminal; then show what came of it. Ctrl-C without a
+    terminal to ask ends the run that this command started, and not one that it only looks at."""
     console = Console(stderr=True)
     console.print(Text.assemble("run ", (run, "bold")), soft_wrap=True)
     query = RunQuery(run=run)
-    status = _wait_or_ask(query, caller, console)
+    status = _wait_or_ask(query, caller, console, otherwise="leave" if only_looks else "stop")
     if status is None:
         told = f"it goes on by itself; `sparring run watch {run}` looks at it again"
-        console.print(told, soft_wrap=True, highlight=False)
-        return
+        raise NotFinished(told)
     if status.state is not RunState.COMPLETED:
         _give_up(status)
     results = run_results(ResultsQuery(run=run), caller)
@@ -87,38 +89,41 @@ def follow(run: str, caller: Caller, *, as_json: bool) -> None:
         KINDS[status.kind].show(results.summary, Console())
 
 
-def _wait_or_ask(query: RunQuery, caller: Caller, console: Console) -> Status | None:
+def _wait_or_ask(
+    query: RunQuery, caller: Caller, console: Console, otherwise: str
+) -> Status | None:
     """How the run ended; None where the person leaves it running."""
+    lines = KINDS[run_status(query, caller).kind].lines()
     while True:
         try:
-            return _wait(query, caller, console)
+            return _wait(query, caller, console, lines)
         except KeyboardInterrupt:
-            choice = _choice(console)
+            choice = _choice(console) if sys.stdin.isatty() else otherwise
         if choice == "leave":
             return None
         if choice == "stop":
             kind = KINDS[run_status(query, caller).kind]
             console.print(kind.stopping)
             stop_run(query, caller)
-            return _wait(query, caller, console)
+            return _wait(query, caller, console, lines)
 
 
 def _choice(console: Console) -> str:
-    """What Ctrl-C means. Without a terminal to ask, it means stop, as everywhere."""
-    if not sys.stdin.isatty():
-        return "stop"
+    """What Ctrl-C means."""
     question = "\nstop it (s), leave it running (l), or go on watching (Enter)? "
     try:
         console.print(question, end="")
         answer = input().strip().lower()
     except (KeyboardInterrupt, EOFError):
+        console.print()
         return "leave"  # whoever is in a hurry loses nothing
     return {"s": "stop", "l": "leave"}.get(answer[:1], "watch")
 
 
-def _wait(query: RunQuery, caller: Caller, console: Console) -> Status:
-    kind = KINDS[run_status(query, caller).kind]
-    lines, shown_state = kind.lines(), None
+def _wait(
+    query: RunQuery, caller: Caller, console: Console, lines: Callable[[Beat], list[str]]
+) -> Status:
+    kind, shown_state = KINDS[run_status(query, caller).kind], None
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -135,8 +140,8 @@ def _wait(query: RunQuery, caller: Caller, console: Console) -> Status:
             if status.state is not shown_state:
                 shown_state = status.state
                 bar.update(task, description=status.state.value)
-                if status.state is RunState.STARTING and status.message:
-                    told = f"starting again: {printable(status.message)}"
+                if status.state is RunState.STARTING and status.last_restart:
+                    told = f"starting again: {printable(status.last_restart)}"
                     console.print(told, soft_wrap=True, highlight=False, markup=False)
             if (beat := status.progress) and status.state is not RunState.QUEUED:
                 seen = kind.shown(beat)

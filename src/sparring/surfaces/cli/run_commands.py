@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sparring.surfaces.cli.completion import environments_there, runs_there, states_there
 from sparring.surfaces.cli.options import AsJson, Assignments, Detach, RunName, RunsFolder
 
 runs = typer.Typer(help="Runs: list, follow, stop, resume.", no_args_is_help=True)
@@ -14,9 +15,13 @@ runs = typer.Typer(help="Runs: list, follow, stop, resume.", no_args_is_help=Tru
 @runs.command("list")
 def list_runs(
     state: Annotated[
-        list[str] | None, typer.Option(help="Only in this state; several may be given.")
+        list[str] | None,
+        typer.Option(help="Only in this state; several may be given.", autocompletion=states_there),
     ] = None,
-    environment: Annotated[str, typer.Option("--env", help="Only of this environment.")] = "",
+    environment: Annotated[
+        str,
+        typer.Option("--env", help="Only of this environment.", autocompletion=environments_there),
+    ] = "",
     kind: Annotated[str, typer.Option(help="train or eval.")] = "",
     count: Annotated[int, typer.Option(help="How many to show.")] = 20,
     after: Annotated[str, typer.Option(help="Go on behind this run.")] = "",
@@ -154,7 +159,7 @@ def clone(
 
 @runs.command("delete")
 def delete(
-    run: Annotated[str, typer.Argument(help="The whole id.")],
+    run: Annotated[str, typer.Argument(help="The whole id.", autocompletion=runs_there)],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,

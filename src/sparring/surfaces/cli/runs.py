@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.progress import in_words
-from sparring.operations.operation import Nothing
+from sparring.operations.operation import Caller, Nothing
 from sparring.operations.run_control import (
     CloneRun,
     ResumeRun,
@@ -41,6 +43,7 @@ from sparring.operations.runs import (
     reindex_runs,
     run_logs,
     run_results,
+    run_status,
     show_run,
     wait_for_run,
 )
@@ -71,26 +74,48 @@ def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
         return
     console = Console(width=None if sys.stdout.isatty() else _WIDE)  # nothing is cut in a pipe
     if not page.runs:
-        console.print("no runs; `sparring train NAME` starts one")
+        is_asked = any(query[name] for name in ("states", "environment", "kind", "after"))
+        told = "no runs like that" if is_asked else "no runs; `sparring train NAME` starts one"
+        console.print(told)
         return
+    rows = [_cells(line) for line in page.runs]
+    columns = _columns(rows, console.width)
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("run", "kind", "state", "progress", "reward", "time", "started"):
-        longest = max(len(line.run) for line in page.runs) if column == "run" else None
-        table.add_column(column, no_wrap=True, min_width=longest)
-    for line in page.runs:
-        table.add_row(*_cells(line))
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[column] for column in columns))
     console.print(table)
     if page.next:
         console.print(Text(f"more: --after {page.next}", style="dim"), soft_wrap=True)
 
 
-def _cells(line: RunLine) -> list[str | Text]:
+def _columns(rows: list[dict[str, str | Text]], width: int) -> list[str]:
+    """As many as there is room for. The id and the state are never cut."""
+    chosen = list(rows[0])
+    for dispensable in ("started", "kind", "reward", "time", "progress"):
+        widths = [max(len(name), *(len(row[name]) for row in rows)) + 2 for name in chosen]
+        if sum(widths) <= width + 2:
+            break
+        chosen.remove(dispensable)
+    return chosen
+
+
+def _cells(line: RunLine) -> dict[str, str | Text]:
     progress = "" if line.steps is None else f"{line.step}/{line.steps}"
     reward = "" if line.reward is None else f"{line.reward:.2f}"
     state = Text(line.state.value, style=_STYLES[line.state])
     started = datetime.fromtimestamp(line.created).strftime("%d %b %H:%M")
     took = in_words(60 * line.minutes)
-    return [Text(line.run, style="bold"), line.kind, state, progress, reward, took, started]
+    return {
+        "run": Text(line.run, style="bold"),
+        "kind": line.kind,
+        "state": state,
+        "progress": progress,
+        "reward": reward,
+        "time": took,
+        "started": started,
+    }
 
 
 def show(run: str, runs: str | None, *, as_json: bool) -> None:
@@ -125,6 +150,7 @@ def _facts(shown: ShownRun) -> list[tuple[str, str]]:
     facts = [("environment", f"{shown.environment} ({shown.kind})"), ("model", shown.model)]
     again = f", attempt {shown.attempts}" if shown.attempts > 1 else ""
     facts.append(("time", f"{in_words(60 * shown.minutes)}{again}"))
+    facts.append(("last restart", shown.last_restart))
     if shown.steps:
         facts.append(("progress", f"{shown.step} of {shown.steps}"))
     if shown.seconds_left is not None:
@@ -165,8 +191,8 @@ def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
     if found.summary:
         KINDS[found.kind].show(found.summary, console)
     else:
-        told = f"{found.run} is {found.state.value} and left no summary: `sparring run show`"
-        console.print(Text(told, style="yellow"), soft_wrap=True)
+        told = f"{found.run} is {found.state.value} and left no summary: {found.message}"
+        console.print(Text(printable(told), style="yellow"), soft_wrap=True)
     if found.history:
         _show_history(list(found.history), console)
     for what, place in (("best", found.best_checkpoint), ("last", found.last_checkpoint)):
@@ -193,7 +219,7 @@ def _show_history(rows: list[dict[str, Any]], console: Console) -> None:
 
 def watch(run: str, runs: str | None, *, as_json: bool) -> None:
     caller = owner(runs)
-    follow(show_run(RunQuery(run=run), caller).run, caller, as_json=as_json)
+    follow(show_run(RunQuery(run=run), caller).run, caller, as_json=as_json, only_looks=True)
 
 
 def wait(
@@ -208,14 +234,16 @@ def wait(
     """The exit code says how the run stands: 0, 100, 103, or 101 if it has not ended."""
     caller = owner(runs)
     until = None if seconds is None else time.monotonic() + seconds
+    heard: list[dict[str, Any]] = []
     while True:
         left = _A_LONG_TIME if until is None else max(0.0, until - time.monotonic())
         query = WaitFor(run=run, cursor=cursor, seconds=min(left, _A_LONG_TIME))
         news = wait_for_run(query, caller)
+        heard += news.news
         is_over = until is not None and time.monotonic() >= until
         if news.has_ended or is_over or (is_for_news and news.news):
             if as_json:
-                print(news.model_dump_json())
+                print(news.model_copy(update={"news": tuple(heard)}).model_dump_json())
             else:
                 _show_news(news)
             return news.exit_code
@@ -231,7 +259,7 @@ def _show_news(news: News) -> None:
         ]
         print(printable(" ".join([str(event["event"]), *details])), flush=True)
     if news.has_ended and not news.news:
-        print(printable(f"{news.state.value} {news.message}".strip()))
+        print(printable(": ".join(filter(None, [news.state.value, news.message]))))
 
 
 def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool) -> None:
@@ -244,20 +272,27 @@ def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool
     Console(stderr=True).print(Text(told, style="dim"), soft_wrap=True)
     print(printable(found.text), flush=True)
     if follow:
-        _follow_file(Path(found.path))
+        caller = owner(runs)
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow_file(Path(found.path), lambda: _has_ended(found.run, caller))
 
 
-def _follow_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, 2)
-            while True:
-                if block := file.read():
-                    sys.stdout.write(printable(block.decode("utf-8", "replace")))
-                    sys.stdout.flush()
-                time.sleep(0.2)
-    except KeyboardInterrupt:
-        return
+def _has_ended(run: str, caller: Caller) -> bool:
+    return run_status(RunQuery(run=run), caller).state.has_ended
+
+
+def _follow_file(path: Path, is_over: Callable[[], bool]) -> None:
+    """As it grows; to its end, once the run is over."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        while True:
+            was_over = is_over()
+            while block := file.read(1 << 16):
+                sys.stdout.write(printable(block.decode("utf-8", "replace")))
+                sys.stdout.flush()
+            if was_over:
+                return
+            time.sleep(0.3)
 
 
 def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
@@ -289,9 +324,11 @@ def clone(run: str, given: list[str], runs: str | None, *, detach: bool, as_json
 def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
     caller = owner(runs)
     if not is_sure:
+        whole = show_run(RunQuery(run=run), caller).run
         if as_json or not sys.stdin.isatty():
-            raise InvalidInput(f"say that you mean it: sparring run delete {run} --yes")
-        typer.confirm(f"delete {run} with its rollouts and weights?", abort=True)
+            raise InvalidInput(f"say that you mean it: sparring run delete {whole} --yes")
+        typer.confirm(f"delete {whole} with its rollouts and weights?", abort=True)
+        run = whole
     gone = delete_run(RunQuery(run=run), caller)
     told = f"deleted {gone.run} ({gone.bytes / 1e6:.1f} MB)"
     print(gone.model_dump_json() if as_json else told)

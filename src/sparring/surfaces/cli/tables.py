@@ -54,14 +54,19 @@ def show_training(summary: dict[str, Any], console: Console) -> None:
             if name.startswith("pass_rate/"):
                 table.add_row(printable(name.removeprefix("pass_rate/")), f"{rate:.1%} passed")
     for row in summary["validation"]:
-        rate = f"reward {row['reward']:.3f} on {row['rollouts']:.0f} cases"
+        scored = row["rollouts"] * (1 - row.get("unscored", 0.0))
+        rate = f"reward {row['reward']:.3f} on {scored:.0f} cases"
+        if row.get("unscored"):
+            rate += f"; {row['rollouts'] - scored:.0f} more could not be scored"
         table.add_row(f"validation at step {row['step']}", rate)
     table.add_row("time", f"{in_words(summary['seconds'])} for {summary['steps']} steps")
     for name, link in summary["links"].items():
         table.add_row(name, Text(printable(link)))
     console.print(table)
     weights = summary["best_checkpoint"] or summary["last_checkpoint"]
-    console.print(Text(f"weights: {weights}", style="dim"), soft_wrap=True)
+    is_best = summary.get("best_score") is not None
+    why = f" (the best on validation: {summary['best_score']:.3f})" if is_best else ""
+    console.print(Text(f"weights: {weights}{why}", style="dim"), soft_wrap=True)
     console.print(Text(f"sparring rollout list {summary['run']}", style="dim"), soft_wrap=True)
 
 
