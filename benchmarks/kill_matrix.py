@@ -328,14 +328,14 @@ def plan(rng: random.Random, *, is_quick: bool) -> list[tuple[str, int, list[Blo
     ]  # fmt: skip
     if is_quick:
         return [moves[number] for number in (0, 3, 4, 6, 8)]
-    for number in range(10):
+    for number in range(15):
         ranks = 1 + number % 2
         victims = ["supervisor", "trainer", "service", "rank" if ranks == 2 else "trainer"]
         blows = [
             Blow(
                 rng.choice(victims),
                 rng.choice(("kill", "kill", "kill", "stop short", "stop long")),
-                round(rng.uniform(0.0, 14.0), 2),
+                round(rng.uniform(0.0, 11.0), 2),
             )
             for _ in range(4)
         ]

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.errors import IllegalMove, InvalidInput, NotFinished, NotPermitted
+from sparring.contracts.errors import (
+    IllegalMove,
+    InvalidInput,
+    NotFinished,
+    NotPermitted,
+    OverBudget,
+)
 from sparring.contracts.specs import EvalSpec, PolicySpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations import run_control, starting
@@ -149,6 +155,9 @@ def test_waiting_returns_on_news_and_not_before(owner):
     tell_state(folder, RunState.FAILED, author="supervisor", epoch=1, exit_code=100, message="no")
     end = wait_for_run(WaitFor(run="shop-1", cursor=news.cursor, seconds=20), owner)
     assert (end.has_ended, end.exit_code, end.message) == (True, 100, "no")
+    for cursor in (end.cursor, 10**9):  # nothing more will come
+        again = wait_for_run(WaitFor(run="shop-1", cursor=cursor, seconds=20), owner)
+        assert (again.has_ended, again.news) == (True, ())
 
 
 def test_results_say_what_came_of_it_and_refuse_before_there_are_any(owner):
@@ -172,6 +181,7 @@ def test_a_sample_has_the_first_and_the_last_row():
     assert sampled(rows, 0) == []
     assert sampled(rows, 1) == [{"step": 99}]
     assert sampled(rows[:2], 10) == rows[:2]
+    assert [row["step"] for row in sampled(rows, 4, best=70)] == [0, 33, 70, 99]
 
 
 def test_stop_is_a_wish_in_the_history_and_a_waiting_run_obeys_at_once(owner):
@@ -201,12 +211,48 @@ def test_resuming_puts_a_run_into_the_queue_and_leaves_others_alone(owner, proje
     assert project == ["shop-1"]
 
 
+def test_hours_that_are_used_up_are_not_gone_on_with_until_there_are_more(owner, project):
+    folder = make(owner, "shop-1", RunState.STARTING, RunState.STOPPING, RunState.STOPPED)
+    write_json(folder.supervisor, {"seconds": 7200.0})
+    project_file = owner.folder / "sparring.toml"
+    project_file.write_text("[budget]\nhours = 2\n")
+    with pytest.raises(OverBudget, match=r"raise \[budget\] hours"):
+        resume_run(ResumeRun(run="shop-1", accept_changes=True), owner)
+    project_file.write_text("[budget]\nhours = 3\n")
+    resume_run(ResumeRun(run="shop-1", accept_changes=True), owner)
+    assert read_history(folder).history.hours == 3
+
+
+def test_a_run_that_waits_says_what_for(owner, project):
+    (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
+    make(owner, "shop-1", *RUNNING)
+    request = run_control.StartTrain(target="shop", settings={"max_steps": 1})
+    started = [run_control.start_train(request, owner) for _ in range(2)]
+    assert started[0].message == "it waits for its turn: 1 of at most 1 runs are on"
+    shown = [show_run(RunQuery(run=each.run), owner).message for each in started]
+    assert sorted("and 1 wait before it" in each for each in shown) == [False, True]
+
+
+def test_what_happened_before_a_restart_is_no_message_of_the_run_that_goes_on(owner):
+    folder = make(owner, "shop-1", *RUNNING)
+    told = {"cause": "killed", "message": "rank-1 was killed"}
+    tell(folder, "restart", author="supervisor", epoch=1, attempt=1, **told)
+    shown = show_run(RunQuery(run="shop-1"), owner)
+    assert (shown.message, shown.last_restart) == ("", "killed: rank-1 was killed")
+
+
 def test_a_run_from_python_is_gone_on_with_in_python(owner):
     folder = RunFolder(owner.runs / "mine")
     folder.create(TrainSpec(target="(python) agent").model_dump(mode="json"))
     tell(folder, "started", author="worker", pid=1)
-    with pytest.raises(InvalidInput, match=r"train\(…, run='mine'\)"):
-        resume_run(ResumeRun(run="mine"), owner)
+    for act in (
+        lambda: resume_run(ResumeRun(run="mine"), owner),
+        lambda: clone_run(CloneRun(run="mine"), owner),
+    ):
+        with pytest.raises(InvalidInput, match=r"train\(…, run='mine'\)"):
+            act()
+    with pytest.raises(InvalidInput, match="where it was started"):
+        run_logs(LogQuery(run="mine"), owner)
 
 
 def test_a_clone_has_the_settings_of_the_run_but_for_what_is_changed(owner, project):

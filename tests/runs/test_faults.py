@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -118,6 +119,23 @@ class TestFaults:
         assert "it is in " in seen.message
         assert "/tests/runs/faulty.py:" in seen.message  # the stack says who sleeps
         assert not ranks_of(folder)
+
+    def test_a_file_that_changes_between_two_attempts_is_refused(self, tiny_folder, tmp_path):
+        mine = tmp_path / "mine.py"
+        mine.write_text(
+            "from tests.worker.train_file import Talk\n\n\nclass Mine(Talk):\n    pass\n"
+        )
+        target = f"{mine}:Mine"
+        folder = create(tmp_path, "edited", tiny_folder, settings={"max_steps": 60})
+        spec = {**folder.read_spec(), "target": target, "code_digest": code_digest(target)}
+        folder.spec.write_text(json.dumps(spec))
+        start(folder)
+        wait_for(lambda: list_checkpoints(folder.checkpoints))
+        mine.write_text(mine.read_text() + "# another agent\n")
+        ranks_of(folder)[0].send_signal(signal.SIGKILL)
+        found = ended(folder)
+        assert (found.state, found.cause) == (RunState.FAILED, "refused")
+        assert "has changed since run edited was asked for" in found.message
 
     def test_a_process_that_ends_without_a_word_is_told_by_its_code(self, tiny_folder, tmp_path):
         given = {"config": {"fault": "exit"}, "supervision": {"restarts": 0}}
