@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sparring.run_folder.turns import take_turn
 
 _TURN_SECONDS = 1.0
 
@@ -48,7 +47,9 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
     line = dump_line(value)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        _take_turns(descriptor)
+        take_turn(
+            descriptor, _TURN_SECONDS
+        )  # two could else land on each other
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if end and os.pread(descriptor, 1, end - 1) != b"\n":
             line = b"\n" + line
@@ -56,17 +57,6 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
             line = line[os.write(descriptor, line) :]
     finally:
         os.close(descriptor)
-
-
-def _take_turns(descriptor: int) -> None:
-    """On a shared file system two appends can land on each other. Whoever stopped in the middle
-    of one must not stop all others: after a second, go ahead."""
-    deadline = time.monotonic() + _TURN_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(0.005)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +79,17 @@ def read_from(path: Path, cursor: int) -> Lines:
     return Lines(
         [value for value in map(_parsed, whole.splitlines()) if value], cursor + len(whole)
     )
+
+
+def read_tail(path: Path, size: int) -> str:
+    """The last of a text file, at most so many bytes; nothing where there is none."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

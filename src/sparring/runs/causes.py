@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparring.run_folder.files import read_tail
 from sparring.runs.history import History
 
 LAST_LINES = 12
+_TAIL = 1 << 16
 _NEARLY_FULL = 1 << 20
 _NO_SPACE = ("No space left on device", "Errno 28", "Disk quota exceeded")
 _NO_MEMORY = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory")
@@ -78,13 +79,7 @@ def of_an_end(gone: Gone, place: str, folder: Path, *, was_out_of_memory: bool) 
 
 
 def last_lines(log: Path, count: int = LAST_LINES) -> str:
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 65536))
-            lines = file.read().decode("utf-8", "replace").splitlines()[-count:]
-    except OSError:
-        lines = []
+    lines = read_tail(log, _TAIL).splitlines()[-count:]
     return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
 
 

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from hashlib import sha256
@@ -30,6 +29,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from, read_json
 from sparring.run_folder.ids import is_plain_name
+from sparring.run_folder.turns import in_turn
 from sparring.runs.history import History, Read, read_history
 from sparring.runs.lifecycle import ACTIVE, RunState
 
@@ -285,7 +285,8 @@ class Index:
 
     def _made(self) -> sql.Engine:
         engine = _engine(self._place)
-        with _one_at_a_time(self._place):
+        # Making one is for one process: two cannot even enter WAL mode at once.
+        with in_turn(self._place.parent / "index.lock", _MAKING_SECONDS):
             with engine.connect().execution_options(writes=False) as connection:
                 version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
             if version != VERSION:
@@ -369,21 +370,6 @@ def _engine(place: Path) -> sql.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 
     return engine.execution_options(writes=True)
-
-
-@contextmanager
-def _one_at_a_time(place: Path) -> Iterator[None]:
-    """Making an index is for one process; WAL mode itself cannot be entered by two at once."""
-    import fcntl
-
-    with (place.parent / "index.lock").open("a") as lock:
-        deadline = time.monotonic() + _MAKING_SECONDS
-        while time.monotonic() < deadline:  # whoever was stopped in it must not stop all others
-            with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.02)
-        yield
 
 
 def _values(row: Row) -> dict[str, Any]:

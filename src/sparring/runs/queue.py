@@ -7,19 +7,18 @@ wrong with one run must never keep the others from being looked after.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
-import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell_state
+from sparring.run_folder.turns import in_turn
 from sparring.runs.claims import newest_epoch
 from sparring.runs.history import History, read_history
 from sparring.runs.launching import Watched, handle_of, is_watched, launch
@@ -183,20 +182,6 @@ def _whatever_it_is(run: str) -> Iterator[None]:
         logging.getLogger(__name__).warning("run %s: %s: %s", run, type(error).__name__, error)
 
 
-@contextmanager
-def _in_turn(runs: Path) -> Iterator[None]:
-    """One process at a time starts what waits. One that was stopped in the middle of it must not
-    stop all others: after a while, go ahead. To start something twice does no harm."""
-    place = runs / ".sparring"
-    place.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(place / "queue.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        deadline = time.monotonic() + _TURN_SECONDS
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(descriptor)
+def _in_turn(runs: Path) -> AbstractContextManager[None]:
+    """To start something twice does no harm."""
+    return in_turn(runs / ".sparring" / "queue.lock", _TURN_SECONDS)

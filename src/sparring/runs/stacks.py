@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import sparring
+from sparring.run_folder.files import read_tail
 
 _FRAME = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 _OURS = str(Path(sparring.__file__).resolve().parent)
@@ -16,7 +17,7 @@ _SHOWN = 4
 def where_it_is(log: Path) -> str:
     """The innermost frames that are neither Python's, nor a library's, nor ours: a tool, a world,
     a measure. Where there are none, the innermost of the main thread."""
-    text = _tail(log)
+    text = read_tail(log, _TAIL)
     threads = [_frames(part) for part in re.split(r"(?:Current thread|Thread) 0x", text)[1:]]
     own = [next((frame for frame in frames if _is_a_users(frame)), "") for frames in threads]
     found = [frame for frame in dict.fromkeys(own) if frame]
@@ -33,13 +34,3 @@ def _frames(part: str) -> list[str]:
 
 def _is_a_users(frame: str) -> bool:
     return not any(word in frame for word in (_OURS, "/site-packages/", "/lib/python", "<frozen"))
-
-
-def _tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

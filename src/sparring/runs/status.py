@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from sparring.contracts.errors import SparringError
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json
+from sparring.run_folder.files import read_json, read_tail
 from sparring.runs.history import History, read_history
 from sparring.runs.launching import Watched, is_watched
 from sparring.runs.lifecycle import HELD, RunState
@@ -80,13 +79,7 @@ def with_figures(folder: RunFolder, history: History) -> RunStatus:
 
 def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
     """The last rows of the metrics, without reading all of them."""
-    try:
-        with folder.metrics.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            lines = file.read().splitlines()[1 if size > _TAIL else 0 :]
-    except OSError:
-        return []
+    lines = read_tail(folder.metrics, _TAIL).splitlines()  # the first may be half a line
     rows = []
     for line in lines:
         with contextlib.suppress(ValueError):
