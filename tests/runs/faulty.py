@@ -6,16 +6,30 @@ import time
 from pathlib import Path
 
 from agents import Agent, function_tool
+from examples.bell.bell import Bell, knock
 
 from sparring import Environment
 from tests.training import TALKATIVE, even, questions
 
 
 @function_tool
-def sleep_for_ever() -> str:
-    """Sleeps."""
+def ring() -> str:
+    """Ring the bell."""
     time.sleep(10_000)
     return "never"
+
+
+class DeafDoor(Environment):
+    """The bell's task, with a bell that never stops ringing."""
+
+    name = "deaf_door"
+    measures = ("length",)
+
+    def agent(self):
+        return Agent(name="porter", instructions="Let them in.", tools=[ring, knock])
+
+    def suite(self):
+        return Bell().suite()
 
 
 class Faulty(Environment):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import SparringError
-from sparring.contracts.specs import PolicySpec, Supervision
+from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
@@ -32,6 +33,7 @@ from sparring.runs.processes import Identity
 from sparring.source_files import code_digest
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
+from tests.worker.porter import warm_model
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = f"{ROOT}/tests/runs/faulty.py:Faulty"
@@ -142,6 +144,26 @@ class TestFaults:
         found = ended(start(folder := create(tmp_path, "exits", tiny_folder, **given)))
         assert (found.state, found.cause) == (RunState.FAILED, "exception")
         assert "ended with exit code 7 at step" in shown(folder).message
+
+    def test_a_tool_that_never_comes_back_is_left_at_its_deadline_and_named(
+        self, tiny_folder, tmp_path
+    ):
+        spawned = multiprocessing.get_context("spawn")
+        made = spawned.Process(target=warm_model, args=(tiny_folder, tmp_path / "model"))
+        made.start()
+        made.join()
+        model = tmp_path / "model" / "warm" / "checkpoints" / "step-0"
+        folder = RunFolder(tmp_path / "runs" / "deaf")
+        spec = EvalSpec(
+            target=f"{ROOT}/tests/runs/faulty.py:DeafDoor",
+            policy=PolicySpec(model=str(model)),
+            cases=8,
+            play=PlaySettings(tool_seconds=0.5, tool_rounds=1, max_completion_length=128),
+        )
+        folder.create(spec.model_dump(mode="json"))
+        assert ended(start(folder)).state is RunState.COMPLETED
+        assert "× ring" in shown(folder).warning
+        assert "left at its deadline" in shown(folder).warning
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
     def test_a_disk_that_is_full_at_a_checkpoint_is_named(self, tiny_folder, tmp_path):

@@ -47,9 +47,7 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
     line = dump_line(value)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        take_turn(
-            descriptor, _TURN_SECONDS
-        )  # two could else land on each other
+        take_turn(descriptor, _TURN_SECONDS)  # two could else land on each other
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if end and os.pread(descriptor, 1, end - 1) != b"\n":
             line = b"\n" + line

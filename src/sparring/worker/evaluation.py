@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -249,6 +250,10 @@ class Evaluation:
             hung_tools=hung,
             unsandboxed=self._work.play.unsandboxed,
         )
+        if hung:
+            told = ", ".join(f"{count} × {tool}" for tool, count in Counter(hung).items())
+            message = f"calls of tools that never came back, each left at its deadline: {told}"
+            report_event(self._folder, "warning", message=message)
         attempt = self._folder.attempts()
         append_line(self._folder.metrics, {"attempt": attempt, "step": 0, **summary})
         write_json(self._folder.summary, summary)
