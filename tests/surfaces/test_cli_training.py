@@ -46,7 +46,7 @@ def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=60)
     assert running.returncode == 103, told
-    assert "step 1/60 · loss" in told
+    assert "/60 · loss" in told
     assert "sparring run resume train-file-" in told
 
     (folder,) = (tmp_path / "runs").glob("[!.]*")

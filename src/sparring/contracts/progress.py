@@ -58,7 +58,8 @@ class NewLines:
             self._step = beat["step"]
             if told := headline(beat):  # nothing yet of an attempt that goes on from there
                 lines.append(f"step {beat['step']}/{beat['steps']} · {told}")
-        if beat.get("validated_at", -1) != self._validated_at:
-            self._validated_at = beat["validated_at"]
+        at = beat.get("validated_at", self._validated_at)
+        if at != self._validated_at:
+            self._validated_at = at
             lines.append(f"validation at step {self._validated_at}: reward {_shown(beat)}")
         return lines
