@@ -18,11 +18,8 @@ class FirstStep(TrainerCallback):
 
 def main(model: str, folder: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model)
-    prompts = [
-        [{"role": "system", "content": "You are a helpful assistant. Answer briefly."},
-         {"role": "user", "content": f"Tell me about number {number}."}]
-        for number in range(100, 140)
-    ]  # fmt: skip
+    instructions = "You are a helpful assistant. Answer briefly."
+    prompts = [f"{instructions}\nTell me about number {number}." for number in range(100, 140)]
     config = GRPOConfig(
         output_dir=folder, max_steps=2, num_generations=4, per_device_train_batch_size=8,
         gradient_accumulation_steps=1, max_completion_length=TOKENS, temperature=0.8,
