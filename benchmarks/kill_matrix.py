@@ -379,7 +379,7 @@ def main() -> int:
         and not shown["lost"]
         and not shown["orphans"]
         and is_equal
-        and len(kills) >= (10 if given.quick else 60)
+        and len(kills) >= (8 if given.quick else 60)
     )
     print(json.dumps(shown))
     return 0 if shown["ok"] else 1
