@@ -4,7 +4,8 @@
 
 Bars: a listing (newest 50, by state, by environment) takes at most 50 ms at the 95th percentile
 at each size; seeing to 200 active runs whose supervisors beat takes at most 1 s; 50 processes
-that write and read at once lose nothing.
+that write and read at once lose nothing. `--quick` stops at 10,000 runs, and is a trip-wire at three
+times the bar.
 """
 
 from __future__ import annotations
@@ -132,6 +133,7 @@ def main() -> int:
     arguments.add_argument("--quick", action="store_true")
     is_quick = arguments.parse_args().quick
     sizes = (1_000, 10_000) if is_quick else (1_000, 10_000, 100_000)
+    bar = 3 * LIST_BAR if is_quick else LIST_BAR  # of forty listings on a busy machine, two decide
     shown: dict[str, object] = {"benchmark": "run_index", "lists_p95": {}, "reindex_seconds": {}}
     is_ok = True
     with tempfile.TemporaryDirectory() as place:
@@ -147,7 +149,7 @@ def main() -> int:
             shown["reindex_seconds"][str(size)] = round(time.perf_counter() - started, 1)
             times = listings(caller, 40 if is_quick else 100)
             shown["lists_p95"][str(size)] = times
-            is_ok = is_ok and max(times.values()) <= LIST_BAR
+            is_ok = is_ok and max(times.values()) <= bar
             print(size, times, file=sys.stderr, flush=True)
         ready, done = SPAWN.Event(), SPAWN.Event()
         beating = SPAWN.Process(target=beat, args=(runs, 200, ready, done))
@@ -161,7 +163,7 @@ def main() -> int:
         beating.join()
         writers = 12 if is_quick else 50
         shown |= {"writers": writers, "lost": under_load(runs, writers, 8)}
-    shown["bars"] = {"list": LIST_BAR, "reconcile": RECONCILE_BAR, "lost": 0}
+    shown["bars"] = {"list": bar, "reconcile": RECONCILE_BAR, "lost": 0}
     shown["ok"] = is_ok and shown["reconcile_200_p95"] <= RECONCILE_BAR and not shown["lost"]
     print(json.dumps(shown))
     return 0 if shown["ok"] else 1
