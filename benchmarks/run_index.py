@@ -4,8 +4,8 @@
 
 Bars: a listing (newest 50, by state, by environment) takes at most 50 ms at the 95th percentile
 at each size; seeing to 200 active runs whose supervisors beat takes at most 1 s; 50 processes
-that write and read at once lose nothing. `--quick` stops at 10,000 runs, and is a trip-wire at three
-times the bar.
+that write and read at once lose nothing. `--quick` stops at 10,000 runs, at three times the bar: a
+trip-wire.
 """
 
 from __future__ import annotations
