@@ -13,7 +13,8 @@ from sparring.contracts.errors import RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell, tell_state
 from sparring.runs.finding import find_run
-from sparring.runs.index import Index, Query, place_of
+from sparring.runs.index import Index, Query
+from sparring.runs.index_place import place_of
 from sparring.runs.lifecycle import RunState
 
 

@@ -41,6 +41,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_told(path: Path) -> dict[str, Any]:
+    """What a file tells that others write now and then; nothing where it cannot be read."""
+    try:
+        return read_json(path)
+    except (OSError, ValueError):
+        return {}
+
+
 def append_line(path: Path, value: Mapping[str, Any]) -> None:
     """Append one whole line; after a torn one, start on a fresh line."""
     path.parent.mkdir(parents=True, exist_ok=True)

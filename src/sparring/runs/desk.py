@@ -15,7 +15,7 @@ from typing import Any
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell, tell_state
-from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.files import read_told, write_json
 from sparring.runs.claims import newest_epoch
 from sparring.runs.gang import Gang
 from sparring.runs.history import History, Read, read_history
@@ -37,7 +37,7 @@ class Desk:
     def __init__(self, folder: RunFolder, epoch: int) -> None:
         self.folder = folder
         self.epoch = epoch
-        self.before = self._told_before()
+        self.before = read_told(folder.supervisor)  # what the one before this one told last
         self._seconds_before = _number(self.before.get("seconds"))
         self._read = Read()
         self._began = time.monotonic()
@@ -131,12 +131,6 @@ class Desk:
                     raise
                 self.folder.reserve.unlink(missing_ok=True)
                 time.sleep(0.1 if remaining == _TRIES else 2.0)
-
-    def _told_before(self) -> dict[str, Any]:
-        """What the supervisor before this one told last."""
-        with contextlib.suppress(OSError, ValueError):
-            return read_json(self.folder.supervisor)
-        return {}
 
 
 def _print(what: str, data: Mapping[str, Any]) -> None:

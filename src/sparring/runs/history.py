@@ -16,8 +16,6 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from
 from sparring.runs.lifecycle import RunState, may_become
 
-_FACTS = ("completed", "stopped", "failed")
-
 
 @dataclass(frozen=True, slots=True)
 class History:

@@ -17,7 +17,7 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.files import read_json, read_told, write_json
 from sparring.runs.causes import Cause, Gone, of_an_end
 from sparring.runs.gang import Gang, Placement
 from sparring.runs.history import Read, read_history
@@ -36,10 +36,6 @@ class Hosts:
         self._numbers = range(1, nodes)
         self._beats: dict[int, tuple[Any, float]] = {}
         self._since = time.monotonic()
-
-    def absent(self) -> list[int]:
-        """Those that have not started their processes."""
-        return [number for number in self._numbers if not self._told(number)]
 
     def lost(self, start_seconds: float) -> Cause | None:
         """A host that has lost a process, or that is silent itself."""
@@ -100,7 +96,7 @@ class JoinedHost:
     def run(self) -> int:
         try:
             while not self._is_over():
-                self._follow(self._wanted())
+                self._follow(read_told(self._folder.gang))
                 self._beat()
                 time.sleep(_LOOK_SECONDS)
         finally:
@@ -111,11 +107,6 @@ class JoinedHost:
     def _is_over(self) -> bool:
         self._read = read_history(self._folder, self._read)
         return self._read.history.state.has_ended
-
-    def _wanted(self) -> Mapping[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            return read_json(self._folder.gang)
-        return {}
 
     def _follow(self, wanted: Mapping[str, Any]) -> None:
         attempt = wanted.get("attempt")

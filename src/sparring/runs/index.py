@@ -7,17 +7,13 @@ word, all names. So it needs no migrations: another version, or a damaged file, 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import wraps
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -25,21 +21,19 @@ import sqlalchemy as sql
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError, OperationalError
 
-from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from, read_json
 from sparring.run_folder.ids import is_plain_name
 from sparring.run_folder.turns import in_turn
 from sparring.runs.history import History, Read, read_history
+from sparring.runs.index_place import place_of
 from sparring.runs.lifecycle import ACTIVE, RunState
 
 VERSION = 1
-_STATE_FOLDER = ".sparring"
 _BUSY_SECONDS = 30
 _MAKING_SECONDS = 5.0
 _SETTLED_NS = 50_000_000
 _AT_ONCE = 500
-_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "fuse.sshfs", "9p")
 
 _metadata = sql.MetaData()
 _runs = sql.Table(
@@ -192,7 +186,8 @@ class Index:
             self.reindex()  # the journal was thrown away: who knows what it said
             return
         journal = read_from(_journal(self.runs), marks.get("journal", 0))
-        named = {str(each.get("run", "")) for each in journal.values} - {""}
+        named = {str(each.get("run", "")) for each in journal.values}
+        named = {name for name in named if is_plain_name(name)}
         stale = {name for name in named if RunFolder(self.runs / name).spec.is_file()}
         gone = named - stale
         for row in known:
@@ -328,29 +323,6 @@ def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
         return None
 
 
-def place_of(runs: Path) -> Path:
-    """Beside the runs; where those are on a network, on a disk of this host, for SQLite's sake."""
-    place = runs / _STATE_FOLDER / "index.sqlite"
-    if _file_system_of(runs) not in _NETWORK:
-        return place
-    name = sha256(str(runs.resolve()).encode()).hexdigest()[:16]
-    return _private_folder() / f"index-{name}.sqlite"
-
-
-def _private_folder() -> Path:
-    """On a disk of this host, and nobody else's: what an index says is acted upon."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if _file_system_of(home) in _NETWORK:
-        home = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    folder = home / f"sparring-indexes-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not is_ours or found.st_mode & 0o077:
-        raise InvalidInput(f"{folder} is open to others; remove it, or set XDG_CACHE_HOME")
-    return folder
-
-
 def _engine(place: Path) -> sql.Engine:
     engine = sql.create_engine(
         f"sqlite:///{place}",
@@ -425,15 +397,3 @@ def _name_in(spec: dict[str, Any]) -> str:
     if target.startswith("(python) "):
         return target.removeprefix("(python) ")
     return Path(target.rpartition(":")[0] or target).stem
-
-
-def _file_system_of(path: Path) -> str:
-    """The kind of file system a folder is on; empty where the system does not tell."""
-    here, kind, length = str(path.resolve()), "", -1
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/mounts").read_text().splitlines():
-            _, mount, found, *_ = line.split(" ")
-            is_above = here == mount or here.startswith(mount.rstrip("/") + "/")
-            if is_above and len(mount) > length:
-                kind, length = found, len(mount)
-    return kind

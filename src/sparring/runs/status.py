@@ -6,12 +6,11 @@ import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import SparringError
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json, read_tail
+from sparring.run_folder.files import read_tail, read_told
 from sparring.runs.history import History, read_history
 from sparring.runs.launching import Watched, is_watched
 from sparring.runs.lifecycle import HELD, RunState
@@ -74,7 +73,8 @@ def status_of(folder: RunFolder) -> RunStatus:
 
 def with_figures(folder: RunFolder, history: History) -> RunStatus:
     """A history that is known already, with what the folder tells beside it."""
-    return RunStatus(history, _read(folder.heartbeat), _read(folder.supervisor) or {})
+    beat = read_told(folder.heartbeat) or None
+    return RunStatus(history, beat, read_told(folder.supervisor))
 
 
 def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
@@ -110,9 +110,3 @@ def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
     each = status.seconds / done
     basis = f"{total - done} rollouts left, at {each:.2f} s each so far, loading included"
     return Estimate(round(each * (total - done), 1), basis)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    with contextlib.suppress(OSError, ValueError):
-        return read_json(path)
-    return None

@@ -19,7 +19,7 @@ from typing import Any
 from sparring.contracts.errors import ServiceFailed, SparringError
 from sparring.contracts.services import Service
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.files import read_told, write_json
 from sparring.runs.causes import Cause, of_failure
 from sparring.runs.claims import claim, claimant
 from sparring.runs.desk import Desk, Superseded
@@ -161,7 +161,7 @@ class Supervisor:
             and attempt == history.attempt > history.ended_attempt
             and not history.fact
         ):
-            gang = Gang(self._folder, _placement(attempt, _plan(self._folder)))
+            gang = Gang(self._folder, _placement(attempt, read_told(self._folder.gang)))
             if gang.adopt(told, self._services()):
                 self._take(gang)
                 return True
@@ -266,7 +266,7 @@ class Supervisor:
         hosts = self._watch.hosts if self._watch else None
         if hosts is not None:
             with contextlib.suppress(OSError):
-                write_json(self._folder.gang, {**_plan(self._folder), "is_over": True})
+                write_json(self._folder.gang, {**read_told(self._folder.gang), "is_over": True})
         self._desk.beat(self._gang)
         if stubborn := self._gang.end():
             told = f"processes that would not end: {', '.join(stubborn)}"
@@ -304,12 +304,6 @@ def _placement(attempt: int, plan: dict[str, Any]) -> Placement:
         address=str(plan.get("address", "")),
         port=int(plan.get("port", 0)),
     )
-
-
-def _plan(folder: RunFolder) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        return read_json(folder.gang)
-    return {}
 
 
 def _stopped(history: History) -> str:
