@@ -1,6 +1,8 @@
 # The gate is `.ci/run`: venv, check, check-slow.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests wait for processes as much as they compute: two at a time take little more than half.
+TWO := -n 2 --dist worksteal
 
 .PHONY: venv sandbox slurm check lint types contracts docs test check-slow bench vllm-venv clean
 
@@ -41,10 +43,10 @@ docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: venv sandbox
-	$(BIN)/pytest
+	$(BIN)/pytest $(TWO)
 
 check-slow: venv sandbox slurm
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow $(TWO)
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py --quick
 	$(BIN)/python benchmarks/step_overhead.py --quick

@@ -85,6 +85,11 @@ class Environment:
             )
         return self._addresses[service]
 
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Of the services that are up, by name."""
+        return self._addresses
+
     def learn_addresses(self, addresses: Mapping[str, str]) -> None:
         """Told by whoever started the services."""
         self._addresses.update(addresses)
@@ -113,25 +118,35 @@ class Parts:
     world: Callable[[Case], Any] | None = None
 
 
-def read_parts(environment: Environment) -> Parts:
-    """Ask an environment for its parts; whatever its code does wrong is named by line."""
+def read_parts(environment: Environment, suite: Suite | None = None) -> Parts:
+    """Ask an environment for its parts; whatever its code does wrong is named by line. With a
+    suite that was read elsewhere, it is not asked for its own."""
     from agents import Agent
 
     name = type(environment).__name__
     agent = _asked(environment, environment.agent)
     if not isinstance(agent, Agent):
         raise InvalidInput(f"{name}.agent() must return an agents.Agent, not {agent!r}")
-    suite = _asked(environment, environment.suite)
-    if not isinstance(suite, Suite):
-        raise InvalidInput(
-            f"{name}.suite() must return a Suite, not {suite!r}; "
-            "make one with Suite.from_records([{'input': …, 'expected': …}])"
-        )
     measures = environment.measures
     if isinstance(measures, Measure | str) or callable(measures):
         raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
     has_world = type(environment).world is not Environment.world
-    return Parts(agent, suite, measures, environment.world if has_world else None)
+    return Parts(
+        agent,
+        read_suite(environment) if suite is None else suite,
+        measures,
+        environment.world if has_world else None,
+    )
+
+
+def read_suite(environment: Environment) -> Suite:
+    suite = _asked(environment, environment.suite)
+    if not isinstance(suite, Suite):
+        raise InvalidInput(
+            f"{type(environment).__name__}.suite() must return a Suite, not {suite!r}; "
+            "make one with Suite.from_records([{'input': …, 'expected': …}])"
+        )
+    return suite
 
 
 def last_line_in(path: Path, error: BaseException) -> str:

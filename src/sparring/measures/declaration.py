@@ -20,7 +20,8 @@ class Measure:
 
     `low` and `high` declare the scale of its scores, which are brought to 0…1; a score
     counts as correct from `threshold` (on the scale of 0…1) upwards. `seconds` is its
-    deadline, where the run's own is not right for it.
+    deadline, where the run's own is not right for it. A side condition (a format, a length, no
+    failed tool) may be met by an answer that says nothing; the audit then does not object to it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Measure:
     low: float = 0.0
     high: float = 1.0
     seconds: float | None = None
+    is_side_condition: bool = False
 
     def __post_init__(self) -> None:
         if not self.high > self.low:
@@ -52,6 +54,7 @@ def measure(
     threshold: float = 1.0,
     range: tuple[float, float] = (0.0, 1.0),
     seconds: float | None = None,
+    side_condition: bool = False,
 ) -> Callable[[Judge], Measure]: ...
 
 
@@ -62,6 +65,7 @@ def measure(
     threshold: float = 1.0,
     range: tuple[float, float] = (0.0, 1.0),
     seconds: float | None = None,
+    side_condition: bool = False,
 ) -> Measure | Callable[[Judge], Measure]:
     """Turn a function of a rollout into a measure.
 
@@ -79,6 +83,8 @@ def measure(
                 "is on it: answer, expected, messages, tool_calls, world, case"
             )
         low, high = range
-        return Measure(name or function.__name__, function, threshold, low, high, seconds)
+        return Measure(
+            name or function.__name__, function, threshold, low, high, seconds, side_condition
+        )
 
     return declare if judge is None else declare(judge)

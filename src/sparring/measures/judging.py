@@ -69,7 +69,7 @@ class MeasureSet:
         if not rollout.ending.is_models_doing:
             return rollout
         judged = await asyncio.gather(
-            *(self._judge_with(each, rollout) for each in self._applying_to(rollout))
+            *(self.judge_with(each, rollout) for each in self.applying_to(rollout))
         )
         return replace(rollout, judgements=tuple(judged), reward=blend(judged))
 
@@ -89,13 +89,13 @@ class MeasureSet:
                 judged[place] = replace(judged[place], judgements=given, reward=blend(given))
         return judged
 
-    def _applying_to(self, rollout: Rollout) -> list[Measure]:
+    def applying_to(self, rollout: Rollout) -> list[Measure]:
         """The run's measures, and those that only this case names."""
         known = {each.name for each in self.measures}
         extra = [_from_data(name) for name in rollout.case.measures if name not in known]
         return [*self.measures, *extra]
 
-    async def _judge_with(self, each: Measure, rollout: Rollout) -> Judgement:
+    async def judge_with(self, each: Measure, rollout: Rollout) -> Judgement:
         weight = self.weights.get(each.name, 0.0)
         seconds = each.seconds or self.seconds
         cause = None

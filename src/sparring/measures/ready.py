@@ -15,6 +15,7 @@ from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
 from sparring.measures.declaration import Measure
 
 _NUMBER = re.compile(r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?")
+_LATIN = re.compile(r"[A-Za-z0-9]")
 _SHOWN = 120
 
 
@@ -34,17 +35,21 @@ def exact(*, ignore_case: bool = True, name: str = "exact") -> Measure:
 
 
 def contains(
-    text: str | None = None, *, ignore_case: bool = True, name: str = "contains"
+    text: str | None = None,
+    *,
+    ignore_case: bool = True,
+    whole_words: bool = True,
+    name: str = "contains",
 ) -> Measure:
-    """The answer contains a text: the given one, or the expected one."""
+    """The answer contains a text: the given one, or the expected one. By default as whole words:
+    an answer of 1428 does not contain 42."""
 
     def judge(rollout: Rollout) -> Verdict:
         wanted = rollout.expected if text is None else text
         if wanted is None:
             return _nothing_expected(rollout)
         answer, part = rollout.answer, str(wanted)
-        found = part.casefold() in answer.casefold() if ignore_case else part in answer
-        if found:
+        if _holds(answer, part, ignore_case=ignore_case, whole_words=whole_words):
             return passed(f"contains {_short(part)}")
         return failed(f"does not contain {_short(part)}: {_short(answer)}")
 
@@ -108,7 +113,7 @@ def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_sc
             return passed("fits the schema")
         return failed(f"at {problem.json_path}: {_short(problem.message)}")
 
-    return Measure(name, judge)
+    return Measure(name, judge, is_side_condition=True)
 
 
 def tool_called(tool: str | None = None, *, name: str | None = None) -> Measure:
@@ -135,7 +140,7 @@ def no_tool_failed(*, name: str = "no_tool_failed") -> Measure:
                 return failed(f"{call.tool}: {call.failure.value}: {_short(call.result)}")
         return passed(f"{len(rollout.tool_calls)} tool calls, none failed")
 
-    return Measure(name, judge)
+    return Measure(name, judge, is_side_condition=True)
 
 
 def length(*, words: int = 200, name: str = "length") -> Measure:
@@ -149,7 +154,7 @@ def length(*, words: int = 200, name: str = "length") -> Measure:
             return failed(f"{count} words, at most {words} are asked for")
         return passed(f"{count} words")
 
-    return Measure(name, judge)
+    return Measure(name, judge, is_side_condition=True)
 
 
 READY: Mapping[str, Callable[[], Measure]] = {
@@ -169,6 +174,17 @@ def _last_number(text: str) -> float | None:
     if not found or len(found[-1]) > 300:
         return None
     return float(found[-1].replace(",", "").replace("−", "-"))
+
+
+def _holds(text: str, part: str, *, ignore_case: bool, whole_words: bool) -> bool:
+    """Only Latin letters and digits have borders: other scripts write words without spaces."""
+    if ignore_case:
+        text, part = text.casefold(), part.casefold()
+    if not whole_words:
+        return part in text
+    before = r"(?<![A-Za-z0-9])" if _LATIN.match(part[:1]) else ""
+    after = r"(?![A-Za-z0-9])" if _LATIN.match(part[-1:]) else ""
+    return re.search(before + re.escape(part) + after, text) is not None
 
 
 def _nothing_expected(rollout: Rollout) -> Verdict:

@@ -77,7 +77,7 @@ class Player:
         self._policy = policy
         self._limits = limits or Limits()
         self._temperature = temperature
-        self._context = _taking_a_case(context)
+        self._context = taking_a_case(context)
         self._run_config = common_run_config()
         self._threads = DaemonThreads(self._limits.tool_threads)
         self._stage = ToolStage(self._limits, self._threads)
@@ -220,7 +220,7 @@ def _with_blocking_guardrails(agent: Agent[Any]) -> Agent[Any]:
     return agent.clone(input_guardrails=blocking)
 
 
-def _taking_a_case(factory: ContextFactory | None) -> Callable[[Case], Any]:
+def taking_a_case(factory: ContextFactory | None) -> Callable[[Case], Any]:
     """A context factory of either form, as an async function of the case."""
     takes_case = factory is not None and _takes_an_argument(factory)
 

@@ -49,8 +49,8 @@ class Suite:
     ) -> None:
         self._records = records
         self._columns = columns
-        self._splitter = splitter
-        self._minimum = minimum_cases
+        self.splitter = splitter
+        self.minimum = minimum_cases
         self._sides = array("B")
         self._repeats: dict[int, int] = {}
         self.digest = self._index()
@@ -140,6 +140,13 @@ class Suite:
                 given += 1
                 yield self._case(number)
 
+    def all_but(self, split: Split) -> Iterator[Case]:
+        """The cases of the other splits, in the order of the records."""
+        left_out = _SIDES.index(split)
+        for number, side in enumerate(self._sides):
+            if side != left_out:
+                yield self._case(number)
+
     def case_ids(self, split: Split) -> list[str]:
         """The ids of one split, in the order of the records."""
         return [case.id for case in self.cases(split)]
@@ -166,18 +173,18 @@ class Suite:
     def require(self, split: Split) -> None:
         """Refuse a split with too few cases to say anything, with the number needed."""
         have = self.size(split)
-        if have >= self._minimum:
+        if have >= self.minimum:
             return
-        share = self._splitter.share(split)
+        share = self.splitter.share(split)
         way_out = "give records a `split` field"
         if share > 0:
-            total = math.ceil(self._minimum / share)
+            total = math.ceil(self.minimum / share)
             way_out = (
                 f"about {total} cases in all are needed at a share of {share:.0%}, or {way_out}"
             )
         tells = f", which tells a pass rate to ±{98 / math.sqrt(have):.0f} points" if have else ""
         raise SplitTooSmall(
-            f"the {split.value} split has {have} of {len(self)} cases{tells}; {self._minimum} are "
+            f"the {split.value} split has {have} of {len(self)} cases{tells}; {self.minimum} are "
             f"the least: {way_out}, change `shares`, or lower `minimum_cases` if a rough figure "
             "will do"
         )
@@ -245,7 +252,7 @@ class Suite:
     def _side(self, record: Mapping[str, Any], case_id: str, number: int) -> Split:
         column = self._columns.split
         if column is None and "split" not in record:
-            return self._splitter.side(case_id)
+            return self.splitter.side(case_id)
         value = _take(record, column or "split", number)
         try:
             return _SPELLINGS[str(value).lower()]

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
 from sparring.contracts.specs import EvalSpec
+from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.source_files import refuse_changed_code
+from sparring.worker.cases_apart import CasesApart
 from sparring.worker.holding import alone, report_event, supervised_attempt
 from sparring.worker.pulse import Pulse
 
@@ -155,11 +157,20 @@ def _refuse_a_run_that_shows_nothing(summary: dict[str, Any]) -> None:
 # ------------------------------------------------------------------ train
 
 
-def _train(folder: RunFolder, spec: dict[str, Any], accept_changes: bool, pulse: Pulse) -> str:
+def _train(
+    folder: RunFolder, spec_as_read: dict[str, Any], accept_changes: bool, pulse: Pulse
+) -> str:
+    """The cases are read by another process while this one imports what it takes to train."""
+    pulse.note("loading")
+    spec = TrainSpec.model_validate(spec_as_read)
+    if not accept_changes:
+        refuse_changed_code(folder.id, spec.target, spec.code_digest)
+    cases = None
+    if not spec.services:
+        cases = CasesApart(spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed)
     from sparring.worker.train_environment import train_environment
 
-    pulse.note("loading")
-    return train_environment(folder, spec, accept_changes=accept_changes, pulse=pulse)
+    return train_environment(folder, spec, cases, accept_changes=accept_changes, pulse=pulse)
 
 
 # ------------------------------------------------------------------ ending

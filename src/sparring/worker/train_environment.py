@@ -23,23 +23,25 @@ from sparring.player.trainability import (
     refuse_without_tools,
 )
 from sparring.run_folder import RunFolder
-from sparring.source_files import refuse_changed_code
+from sparring.worker.cases_apart import CasesApart
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
 from sparring.worker.training import Training
 
 
 def train_environment(
-    folder: RunFolder, spec_as_read: dict[str, Any], *, accept_changes: bool, pulse: Pulse
+    folder: RunFolder,
+    spec: TrainSpec,
+    cases: CasesApart | None,
+    *,
+    accept_changes: bool,
+    pulse: Pulse,
 ) -> str:
     """Train; returns "completed" or "stopped". What can be refused is refused before a model
-    is loaded for minutes."""
+    is loaded for minutes. Without `cases`, they are asked for once the services are up."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    spec = TrainSpec.model_validate(spec_as_read)
-    if not accept_changes:
-        refuse_changed_code(folder.id, spec.target, spec.code_digest)
     launched = Launched.here()
     launched.require(spec.world_size)
     with opened(
@@ -52,7 +54,7 @@ def train_environment(
     ) as environment:
         training = Training(
             folder,
-            _load(spec, environment, launched.world_size),
+            _load(spec, environment, launched.world_size, cases),
             launched,
             on_progress=_Printed(),
             should_stop=stop.is_set,
@@ -75,8 +77,16 @@ class _Printed:
                 print(line, flush=True)
 
 
-def _load(spec: TrainSpec, environment: Environment, world_size: int) -> TrainWork:
-    parts = read_parts(environment)
+def _load(
+    spec: TrainSpec, environment: Environment, world_size: int, cases: CasesApart | None
+) -> TrainWork:
+    cases = cases or CasesApart(
+        spec.target,
+        spec.config,
+        is_unsandboxed=environment.is_unsandboxed,
+        addresses=environment.addresses,
+    )
+    parts = read_parts(environment, cases.suite())
     refuse_untrainable(parts.agent)
     refuse_several_rows(parts.agent)
     if spec.settings.learns_results:

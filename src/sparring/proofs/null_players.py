@@ -1,0 +1,113 @@
+"""Players that know nothing: what each of them answers, and what must not be rewarded for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.contracts.cases import Case
+from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
+
+Answer = Callable[[Case, Sequence[Case]], str | None]
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class NullPlayer:
+    """`says` names what it does in a sentence. `knows` marks the two that know the answer: they
+    are there to be passed."""
+
+    name: str
+    says: str
+    answer: Answer
+    knows: bool = False
+
+
+def question_of(case: Case) -> str:
+    """What a case asks, as text."""
+    if isinstance(case.input, str):
+        return case.input
+    asked = [item for item in case.input if item.get("role") == "user"]
+    content = asked[-1].get("content") if asked else ""
+    return content if isinstance(content, str) else json.dumps(content, default=repr)
+
+
+def _as_text(expected: Any) -> str | None:
+    if expected is None or isinstance(expected, str):
+        return expected
+    return json.dumps(expected, default=repr)
+
+
+def _in_a_sentence(case: Case, _: Sequence[Case]) -> str | None:
+    text = _as_text(case.expected)
+    return None if text is None else f"The answer is {text}."
+
+
+def _hollow(case: Case, _: Sequence[Case]) -> str | None:
+    """The shape of the expected answer with nothing in it."""
+    if case.expected is None:
+        return None
+    value = case.expected
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return _WORD.sub("", value).strip() or "Answer:"
+    if isinstance(value, dict | list):
+        return json.dumps(_emptied(value))
+    return "Answer:"
+
+
+def _emptied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _emptied(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return []
+    return {str: "", bool: False, int: 0, float: 0.0}.get(type(value))
+
+
+def _of_another(case: Case, all_cases: Sequence[Case]) -> str | None:
+    """The right answer to something else."""
+    for other in all_cases:
+        if other.expected is not None and other.expected != case.expected:
+            return _as_text(other.expected)
+    return None
+
+
+def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
+    """The expected value inside of something longer, where it means something else."""
+    text = _as_text(case.expected)
+    if not text or isinstance(case.expected, dict | list) or " " in text.strip():
+        return None
+    fill = "9" if text[-1].isdigit() else "qx"
+    return f"{fill}{text}{fill}"
+
+
+PLAYERS: tuple[NullPlayer, ...] = (
+    NullPlayer("empty", "an empty answer", lambda _case, _all: ""),
+    NullPlayer("question", "the question said back", lambda case, _: question_of(case)),
+    NullPlayer("fixed", "a fixed string", lambda _case, _all: "Hello."),
+    NullPlayer("unsure", "“I don't know”", lambda _case, _all: "I don't know."),
+    NullPlayer("hollow", "the format of the answer without its content", _hollow),
+    NullPlayer("another", "the right answer to another case", _of_another),
+    NullPlayer("noise", "the expected value hidden in noise", _in_noise),
+    NullPlayer(
+        "expected", "the expected answer", lambda case, _: _as_text(case.expected), knows=True
+    ),
+    NullPlayer("sentence", "the expected answer in a sentence", _in_a_sentence, knows=True),
+)
+
+
+def null_rollout(number: int, case: Case, answer: str, world: Any = None) -> Rollout:
+    """What a player of this number is judged on. The number stands where a step would."""
+    messages = (
+        Message("user", question_of(case)),
+        Message("assistant", answer, agent=PLAYERS[number].name),
+    )
+    key = RolloutKey(0, number, case.id, 0)
+    return Rollout(
+        key, case, Ending.ANSWERED, answer, messages, turns=1, world=world, output=answer
+    )
