@@ -37,7 +37,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = given or Path(place)
         before = known_or(folder / "before.json", "eval", ENVIRONMENT, "--split", "held-out")
-        trained = known_or(folder / "train.json", "train", ENVIRONMENT, "--lora", *training())
+        trained = known_or(
+            folder / "train.json", "train", ENVIRONMENT, "--no-prove", "--lora", *training()
+        )
         weights = trained["best_checkpoint"] or trained["last_checkpoint"]
         after = known_or(
             folder / "after.json", "eval", ENVIRONMENT, "--split", "held-out", "--model", weights

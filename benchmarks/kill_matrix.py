@@ -97,7 +97,7 @@ class Matrix:
         """By the real command line; returns when it has told the id."""
         given = {**SETTINGS, "model": self.model, "processes": ranks}
         options = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
-        command = [*SPARRING, "train", "judged_talk", *options]
+        command = [*SPARRING, "train", "judged_talk", "--no-prove", *options]
         if not in_foreground:
             done = subprocess.run(
                 [*command, "--detach"], cwd=self.place, capture_output=True, text=True, check=False
@@ -301,7 +301,7 @@ def lost_steps(folder: RunFolder, whole: RunFolder | None) -> int:
 
 
 def rollouts(folder: RunFolder) -> Iterator[tuple[int, int, float | None]]:
-    log = GangLog(folder.rollouts_of_all_ranks())
+    log = GangLog(folder.rollout_logs())
     for entry in log.entries(0, len(log)):
         yield (entry.step, entry.id_digest, entry.reward)
 

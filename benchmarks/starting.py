@@ -48,7 +48,7 @@ def bare(model: str, place: Path) -> float:
 def ours(environment: str, model: str, place: Path) -> tuple[float, float]:
     """Seconds until the id is told, and until the first step is in the metrics."""
     started = time.perf_counter()
-    command = [*SPARRING, "train", environment, "--model", model, "--detach"]
+    command = [*SPARRING, "train", environment, "--model", model, "--no-prove", "--detach"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
     answered = time.perf_counter() - started
     assert done.returncode == 0, done.stderr

@@ -126,6 +126,12 @@ class NewerFormat(SparringError):
     """A file written by a newer Sparring."""
 
 
+class NotBetter(SparringError):
+    """A proof that shows no improvement."""
+
+    exit_code = 110
+
+
 class RunFailed(SparringError):
     """A run that ended without its result; `kind` names the error that ended it."""
 

@@ -116,6 +116,7 @@ class RunSpec(Frozen):
     supervision: Supervision = Supervision()
     hours: float | None = Field(default=None, gt=0, description="it is stopped after so many")
     code_digest: str = ""
+    after: str = Field(default="", description="a run that must be completed before this begins")
     measures: dict[str, float] = Field(
         default_factory=dict, description="names and weights, for a run started from Python"
     )

@@ -140,6 +140,7 @@ class PolicyTrainer(GRPOTrainer):
         seen = gather_object(self.practice.seen())
         self.practice.difficulty.remember(seen, self.state.global_step)
         self._rows = rows
+        self.doing("scoring")
         return {
             "prompt_ids": [row.prompt.tolist() for row in rows],
             "completion_ids": [row.completion.tolist() for row in rows],

@@ -29,6 +29,7 @@ class Loaded:
     family: Family
     name: str
     peft: Any = None
+    own_template: str | None = None
 
     def codec(self) -> ChatCodec:
         return ChatCodec(self.tokenizer, self.family)
@@ -70,8 +71,10 @@ def load(
         raise InvalidInput("a loaded model needs its tokenizer: pass tokenizer=…")
     family = family_named(spec.family) if spec.family else declared
     family = family or recognise(model.config.model_type, set(tokenizer.get_vocab()))
+    own = getattr(tokenizer, "chat_template", None)
     tokenizer.chat_template = family.template  # saved with every checkpoint
-    return Loaded(model, tokenizer, family, name or "a loaded model", peft)
+    own = own if isinstance(own, str) else None
+    return Loaded(model, tokenizer, family, name or "a loaded model", peft, own)
 
 
 def _from_pretrained(name: str, settings: TrainSettings) -> tuple[Any, Any]:

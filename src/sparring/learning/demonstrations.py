@@ -25,6 +25,7 @@ from sparring.player import Play, Played
 from sparring.player.loops import run_in_own_loop
 from sparring.policies.scripted_policy import Script
 from sparring.run_folder import RunFolder
+from sparring.run_folder.layout import NULL_PLAYERS
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import GangLog
 from sparring.suites import Suite
@@ -102,7 +103,7 @@ def from_file(path: Path, cases: KnownCases) -> Found:
 def from_run(folder: RunFolder, cases: KnownCases) -> Found:
     """The rollouts of a run that passed everything, on training cases, whoever played them."""
     taken, elsewhere, failed = [], 0, 0
-    log = GangLog(folder.rollouts_of_all_ranks())
+    log = GangLog([each for each in folder.rollout_logs() if each.name != NULL_PLAYERS])
     for record in log.records(0, len(log)):
         rollout = from_record(record)
         told = [each.is_correct for each in rollout.judgements if each.is_correct is not None]

@@ -67,7 +67,7 @@ class Practice:
         place: Place | None = None,
     ) -> None:
         self._folder = folder
-        self._player = player
+        self.player = player
         self._measures = measures
         self._settings = settings
         self._vocabulary = vocabulary
@@ -171,7 +171,7 @@ class Practice:
             for case in self._validation
         ]
         started = time.monotonic()
-        played = self._loop.run(play_and_judge(self._player, self._measures, plays))
+        played = self._loop.run(play_and_judge(self.player, self._measures, plays))
         seconds = time.monotonic() - started
         with RolloutWriter(self._folder.validation_rollouts(self._place.rank)) as writer:
             for each in played:
@@ -193,7 +193,7 @@ class Practice:
             for case_id in case_ids
             for index in range(size)
         ]
-        played = self._loop.run(play_and_judge(self._player, self._measures, plays))
+        played = self._loop.run(play_and_judge(self.player, self._measures, plays))
         rows = [
             learning_row(
                 each.rollout,

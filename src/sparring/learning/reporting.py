@@ -46,12 +46,13 @@ class Reporter:
         }
         self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._last = time.monotonic()
+        self._last_cpu = time.process_time()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep_beating, daemon=True)
 
     def begin(self, step: int) -> None:
         self._beat["step"] = step
-        self._last = time.monotonic()
+        self._last, self._last_cpu = time.monotonic(), time.process_time()
         self._on_progress(self._beat)
         self._thread.start()
 
@@ -62,11 +63,16 @@ class Reporter:
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
         """An optimizer step is done."""
-        now = time.monotonic()
+        now, cpu = time.monotonic(), time.process_time()
+        taken_cpu, self._last_cpu = (cpu - self._last_cpu) / max(1, step - self._beat["step"]), cpu
         self._durations.append((now - self._last) / max(1, step - self._beat["step"]))
         self._last = now
         mean = sum(self._durations) / len(self._durations)
-        told = {**row, "seconds": round(self._durations[-1], 3)}
+        told = {
+            **row,
+            "seconds": round(self._durations[-1], 3),
+            "cpu_seconds": round(taken_cpu, 3),  # of rank 0
+        }
         self._write(step, told)
         self._beat |= {
             "step": step,
@@ -80,7 +86,7 @@ class Reporter:
         self._write(step, {f"validation/{name}": value for name, value in figures.items()})
         self._beat |= {"validation": figures.get("reward"), "validated_at": step}
         self._on_progress(self._beat)
-        self._last = time.monotonic()  # a validation is no step
+        self._last, self._last_cpu = time.monotonic(), time.process_time()  # it is no step
 
     def end(self) -> None:
         self._done.set()

@@ -13,6 +13,11 @@ _LEVERS = (
 )
 
 
+def refuse_rollouts_over_budget(settled: Settled, rollouts: int | None, bound: str) -> None:
+    """For runs that only play: so many rollouts at most; None where nobody can tell."""
+    _refuse_rollouts(settled, rollouts, bound)
+
+
 def refuse_over_budget(settled: Settled, *, cases: int | None = None) -> None:
     """Steps and rollouts of this run, as far as its settings tell. Runs at once are no reason to
     refuse one: it waits for its turn."""

@@ -50,7 +50,7 @@ class ShownRollout(Frozen):
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     """One page of a run's rollouts; only that page is read."""
     folder = find_run(caller.runs, request.run)
-    log = GangLog(folder.rollouts_of_all_ranks())
+    log = GangLog(folder.rollout_logs())
     stop = min(request.start + request.count, len(log))  # once: the log may be growing
     lines = [
         RolloutLine(
@@ -74,7 +74,7 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
 def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
     """One rollout, whole: messages, tool calls, verdicts and reasons."""
     folder = find_run(caller.runs, request.run)
-    record = GangLog(folder.rollouts_of_all_ranks()).find(request.rollout)
+    record = GangLog(folder.rollout_logs()).find(request.rollout)
     return ShownRollout(run=folder.id, record=record)
 
 

@@ -21,10 +21,12 @@ from sparring.contracts.errors import (
     OverBudget,
     SparringError,
 )
+from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.proving import wait_again
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
 from sparring.operations.starting import Started, begin
@@ -44,7 +46,13 @@ from sparring.settings.names import flatten, nested
 from sparring.source_files import refuse_changed_code
 
 _SILENT_SECONDS = 5.0
-_SPECS: dict[str, type[RunSpec]] = {"eval": EvalSpec, "train": TrainSpec}
+_SPECS: dict[str, type[RunSpec]] = {
+    "eval": EvalSpec,
+    "train": TrainSpec,
+    "check": CheckSpec,
+    "audit": AuditSpec,
+    "prove": ProveSpec,
+}
 
 
 class ResumeRun(RunQuery):
@@ -120,7 +128,8 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         hours=hours,
         accept_changes=request.accept_changes,
     )
-    return begin(folder, is_limited=most is not None)
+    proof = wait_again(folder, caller, most) if isinstance(spec, TrainSpec) else ""
+    return begin(folder, is_limited=most is not None).model_copy(update={"proof": proof})
 
 
 @operation("run.clone", role=Role.OPERATOR, changes_state=True)
@@ -233,7 +242,8 @@ def _take_over(folder: RunFolder, told: Mapping[str, Any]) -> Started:
 def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:
     if caller.role >= Role.OWNER:
         return
-    is_delicate = spec.policy.endpoints or getattr(spec, "split", None) is Split.HELD_OUT
+    plays_held_out = isinstance(spec, EvalSpec) and spec.split is Split.HELD_OUT
+    is_delicate = spec.policy.endpoints or plays_held_out
     if request.accept_changes or request.take_over or is_delicate:
         raise NotPermitted("changed code, servers and held-out cases are the owner's to go on with")
 

@@ -13,7 +13,7 @@ from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role
 from sparring.operations.patience import seconds_between
 from sparring.run_folder import RunFolder
-from sparring.runs.history import History
+from sparring.runs.history import History, read_history
 from sparring.runs.index import Index, Row
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import Identity
@@ -262,6 +262,10 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
 
 def waiting_for(folder: RunFolder, history: History) -> str:
     """What keeps a run waiting."""
+    if other := str(folder.read_spec().get("after") or ""):
+        state = read_history(RunFolder(folder.path.parent / other)).history.state
+        if state is not RunState.COMPLETED:
+            return f"it waits for {other}, which is {state.value}"
     most = history.runs_at_once
     active = Index(folder.path.parent).active()
     begun = sum(row.state is not RunState.QUEUED for row in active)

@@ -28,11 +28,17 @@ class Started(Frozen):
     state: RunState = RunState.QUEUED
     is_new: bool = Field(default=True, description="false for one that runs or is done already")
     message: str = Field(default="", description="what it waits for, where it waits")
+    proof: str = Field(default="", description="the run that proves it, once it is completed")
 
 
-def start(spec: RunSpec, caller: Caller, *, runs_at_once: int | None) -> Started:
-    """A new run: in the queue, and started if there is room."""
-    folder = _create(caller, spec, runs_at_once)
+def start(
+    spec: RunSpec, caller: Caller, *, runs_at_once: int | None, name: str | None = None
+) -> Started:
+    """A new run: in the queue, and started if there is room. One that follows another waits."""
+    folder = _create(caller, spec, runs_at_once, name)
+    if spec.after:
+        message = f"it waits for {spec.after}"
+        return Started(run=folder.id, folder=str(folder.path), message=message)
     return begin(folder, is_limited=runs_at_once is not None)
 
 
@@ -47,10 +53,16 @@ def begin(folder: RunFolder, *, is_limited: bool) -> Started:
     return Started(run=folder.id, folder=str(folder.path), message=message)
 
 
-def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None) -> RunFolder:
-    """A folder for a new run, named after what is played. It is there with all that it takes to
-    be started, or not at all."""
-    name = new_run_id(spec.environment or spec.kind, time.time(), secrets.token_hex(2))
+def new_name(spec: RunSpec) -> str:
+    """Trainings and evaluations are called after what is played, other runs after both."""
+    before = {"train": "", "eval": "", "prove": "proof-"}.get(spec.kind, f"{spec.kind}-")
+    named = new_run_id(spec.environment or spec.kind, time.time(), secrets.token_hex(2))
+    return before + named
+
+
+def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None, name: str | None) -> RunFolder:
+    """A folder for a new run. It is there with all that it takes to be started, or not at all."""
+    name = name or new_name(spec)
     aside = RunFolder(caller.runs / ".sparring" / "new" / name)
     aside.create(spec.model_dump(mode="json"))
     tell(aside, "state", author=caller.name, state=RunState.QUEUED, runs_at_once=runs_at_once)

@@ -10,6 +10,7 @@ from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.proving import start_proof_after
 from sparring.operations.settling import settle
 from sparring.operations.starting import Started, start
 
@@ -17,6 +18,7 @@ from sparring.operations.starting import Started, start
 class StartTrain(Frozen):
     target: str = Field(description="name of an environment; for owners also FILE:NAME")
     settings: dict[str, Any] = Field(default_factory=dict)
+    prove: bool = Field(default=True, description="prove it on held-out cases when it is done")
 
 
 @operation("train.start", role=Role.OPERATOR, changes_state=True)
@@ -31,4 +33,8 @@ def start_train(request: StartTrain, caller: Caller) -> Started:
         nodes=settled.values["nodes"],
         rendezvous=settled.values["rendezvous"],
     )
-    return start(spec, caller, runs_at_once=settled.project.file.budget.runs_at_once)
+    most = settled.project.file.budget.runs_at_once
+    started = start(spec, caller, runs_at_once=most)
+    if not request.prove:
+        return started
+    return started.model_copy(update={"proof": start_proof_after(started, spec, caller, most)})

@@ -66,12 +66,18 @@ class Difference:
 
 
 def paired_difference(
-    before: Mapping[str, float], after: Mapping[str, float], *, chances: int = 1, seed: int = 0
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    *,
+    chances: int = 1,
+    is_single: bool = False,
+    seed: int = 0,
 ) -> Difference | None:
     """By case: mean rewards of the one and of the other; None where they share no case.
 
     `chances` is among how many candidates `after` was picked on these very cases: the best of
-    ten looks good by luck alone, so each gets a tenth of the error (Bonferroni).
+    ten looks good by luck alone, so each gets a tenth of the error (Bonferroni). Where each case
+    was played a `single` time, and passed or failed, the exact test is given as well.
     """
     shared = [case for case in before if case in after]
     if not shared:
@@ -90,7 +96,7 @@ def paired_difference(
         differing=int(np.count_nonzero(differences)),
         smallest_effect=smallest_effect(differences, chances=chances),
         chances=chances,
-        mcnemar=_mcnemar(first, second),
+        mcnemar=_mcnemar(first, second) if is_single else None,
     )
 
 

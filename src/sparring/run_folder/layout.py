@@ -10,6 +10,9 @@ from sparring.contracts.errors import NewerFormat, RunNotFound
 from sparring.contracts.specs import FORMAT
 from sparring.run_folder.files import read_json, write_json
 
+RANK = "rank-"
+NULL_PLAYERS = "null-players"
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
@@ -47,13 +50,20 @@ class RunFolder:
 
     def rollouts(self, rank: int = 0) -> Path:
         """Each rank appends to shards of its own."""
-        return self.path / "rollouts" / f"rank-{rank}"
+        return self.rollouts_of(f"{RANK}{rank}")
 
-    def rollouts_of_all_ranks(self) -> list[Path]:
-        """By rank; that of rank 0 even where nothing was played yet."""
-        found = (self.path / "rollouts").glob("rank-*")
-        ranks = {int(path.name.removeprefix("rank-")) for path in found} | {0}
-        return [self.rollouts(rank) for rank in sorted(ranks)]
+    def rollouts_of(self, player: str) -> Path:
+        """Of one of several players: the base or the trained model, a model that is compared."""
+        return self.path / "rollouts" / player
+
+    def rollout_logs(self) -> list[Path]:
+        """Ranks by number, then players by name; that of rank 0 even where nothing was played."""
+        names = {path.name for path in (self.path / "rollouts").glob("*") if path.is_dir()}
+        ranks = {name for name in names if name.startswith(RANK)}
+        if not names:
+            ranks = {f"{RANK}0"}
+        by_number = sorted(ranks, key=lambda name: int(name.removeprefix(RANK)))
+        return [self.rollouts_of(name) for name in (*by_number, *sorted(names - ranks))]
 
     def validation_rollouts(self, rank: int = 0) -> Path:
         """Rollouts by which checkpoints are picked, kept apart from those learned from."""
@@ -109,6 +119,19 @@ class RunFolder:
     def reserve(self) -> Path:
         """Room for the last words of a run whose disk is full."""
         return self.path / ".reserve"
+
+    @property
+    def proofs(self) -> Path:
+        """Every proof that was made in this folder of runs, and on which cases."""
+        return self.path.parent / ".sparring" / "proofs.jsonl"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report" / "report.html"
+
+    @property
+    def report_text(self) -> Path:
+        return self.path / "report" / "report.md"
 
     @property
     def journal(self) -> Path:

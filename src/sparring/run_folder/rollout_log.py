@@ -22,6 +22,7 @@ from typing import Any
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.run_folder.files import dump_line
+from sparring.run_folder.layout import RANK
 from sparring.run_folder.records import to_record
 
 SHARD_ROLLOUTS = 4096
@@ -205,23 +206,29 @@ class RolloutLog:
 
 
 class GangLog:
-    """The logs of all ranks as one: rank after rank, each in the order of writing."""
+    """The logs of a run as one: log after log, each in the order of writing. Rollouts of a player
+    that is no rank are known as PLAYER/ID: several players have played the same cases."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._logs = [RolloutLog(folder) for folder in folders]
+        self._names = ["" if each.name.startswith(RANK) else each.name for each in folders]
 
     def __len__(self) -> int:
         return sum(map(len, self._logs))
 
     def entries(self, start: int, stop: int) -> Iterator[Entry]:
-        for log, first, last in self._pieces(start, stop):
+        for _, log, first, last in self._pieces(start, stop):
             yield from log.entries(first, last)
 
     def records(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
-        for log, first, last in self._pieces(start, stop):
-            yield from log.records(first, last)
+        for name, log, first, last in self._pieces(start, stop):
+            for record in log.records(first, last):
+                yield {**record, "id": f"{name}/{record['id']}"} if name else record
 
     def find(self, rollout_id: str) -> dict[str, Any]:
+        player, _, rest = rollout_id.partition("/")
+        if player in filter(None, self._names):  # else an id that has a stroke in it
+            return self._logs[self._names.index(player)].find(rest)
         for log in self._logs[:-1]:
             try:
                 return log.find(rollout_id)
@@ -229,13 +236,13 @@ class GangLog:
                 continue
         return self._logs[-1].find(rollout_id)
 
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[RolloutLog, int, int]]:
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[str, RolloutLog, int, int]]:
         before = 0
-        for log in self._logs:
+        for name, log in zip(self._names, self._logs, strict=True):
             size = len(log)
             first, last = max(0, start - before), min(size, stop - before)
             if first < last:
-                yield log, first, last
+                yield name, log, first, last
             before += size
 
 

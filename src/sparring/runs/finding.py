@@ -23,6 +23,8 @@ def find_run(runs: Path, name: str) -> RunFolder:
     index = Index(runs)
     found = index.named(slug(name)) or index.named(name)
     names = [row.id for row in found]
+    proofs = {f"proof-{each}" for each in names}
+    names = [each for each in names if each not in proofs]  # the training is meant
     if len(names) == 1 or (names and all(is_run_of(each, name) for each in names)):
         return RunFolder(runs / names[0])
     if names:

@@ -144,9 +144,28 @@ def _start_waiting(index: Index) -> None:
             if row.state is not RunState.QUEUED or not row.history.life:
                 continue
             with _whatever_it_is(row.id):
-                if not _begin(RunFolder(index.runs / row.id), row.history, begun):
+                folder = RunFolder(index.runs / row.id)
+                if _waits_for_another(folder, row.history):
+                    continue
+                if not _begin(folder, row.history, begun):
                     return
             begun += 1
+
+
+def _waits_for_another(folder: RunFolder, history: History) -> bool:
+    """Whether a run that is to follow another cannot begin yet, or never will."""
+    name = str(folder.read_spec().get("after") or "")
+    if not name or history.is_to_stop:
+        return False
+    other = RunFolder(folder.path.parent / name)
+    if not other.spec.is_file():
+        _fail(folder, cause="refused", message=f"the run {name} that it follows is gone")
+        return True
+    state = read_history(other).history.state
+    if state.has_ended and state is not RunState.COMPLETED:
+        told = {"message": f"{name} is {state.value}, so that there is nothing to follow it"}
+        tell_state(folder, RunState.STOPPED, author="sparring", exit_code=103, **told)
+    return state is not RunState.COMPLETED
 
 
 def _begin(folder: RunFolder, history: History, begun: int) -> bool:

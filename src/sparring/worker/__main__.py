@@ -19,9 +19,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from sparring.contracts.errors import InvalidInput, MachineryFailure, SparringError
+from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
@@ -29,10 +30,6 @@ from sparring.source_files import refuse_changed_code
 from sparring.worker.cases_apart import CasesApart
 from sparring.worker.holding import alone, report_event, supervised_attempt
 from sparring.worker.pulse import Pulse
-
-if TYPE_CHECKING:
-    from sparring.environments import Environment
-    from sparring.worker.evaluation import Evaluation, EvalWork
 
 STOPPED = 103
 
@@ -66,6 +63,9 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool, pulse: Pulse) -
         spec = folder.read_spec()
         if (work := _KINDS.get(spec.get("kind", ""))) is None:
             raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
+        pulse.note("loading")
+        if not accept_changes:
+            refuse_changed_code(folder.id, spec["target"], spec["code_digest"])
         ended = work(folder, spec, accept_changes, pulse)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if rank == 0:
@@ -82,95 +82,42 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool, pulse: Pulse) -
     return 0 if ended == "completed" else STOPPED
 
 
-# ------------------------------------------------------------------ eval
+# ------------------------------------------------------------------ kinds of runs
 
 
-def _evaluate(
-    folder: RunFolder, spec_as_read: dict[str, Any], accept_changes: bool, pulse: Pulse
-) -> str:
-    from sparring.worker.evaluation import Evaluation
-    from sparring.worker.opening import opened
+def _evaluate(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    from sparring.worker.evaluate_environment import evaluate_environment
 
-    pulse.note("loading")
-    spec = EvalSpec.model_validate(spec_as_read)
-    if not accept_changes:
-        refuse_changed_code(folder.id, spec.target, spec.code_digest)
-    with opened(
-        folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
-    ) as environment:
-        work = _load_evaluation(spec, environment)
-        if folder.stop_request.exists():  # asked while the model was loading
-            raise KeyboardInterrupt
-        evaluation = Evaluation(folder, work)
-        pulse.watch(evaluation.done)
-        pulse.note("playing", step=0)
-        summary = asyncio.run(_until_stopped(evaluation))
-    _refuse_a_run_that_shows_nothing(summary)
-    return "completed"
+    return evaluate_environment(folder, EvalSpec.model_validate(spec), pulse)
 
 
-async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
-    """SIGTERM and Ctrl-C cancel the work; what was logged stays, and the run can resume."""
-    work = asyncio.create_task(evaluation.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
-    return await work
-
-
-def _load_evaluation(spec: EvalSpec, environment: Environment) -> EvalWork:
-    from sparring.environments.environment import read_parts
-    from sparring.measures import MeasureSet
-    from sparring.policies.loading import load_policy
-    from sparring.worker.evaluation import EvalWork
-
-    parts = read_parts(environment)
-    measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
-    parts.suite.require(spec.split)  # before a model is loaded for minutes
-    return EvalWork(
-        agent=parts.agent,
-        suite=parts.suite,
-        measures=measures,
-        policy=load_policy(spec.policy, parts.agent.model, environment.family),
-        play=spec.play,
-        split=spec.split,
-        cases=spec.cases,
-        context=parts.world,
-    )
-
-
-def _refuse_a_run_that_shows_nothing(summary: dict[str, Any]) -> None:
-    """A table without a single judged rollout must not look like a result to a program."""
-    if not summary["rollouts"] or summary["unscored"] < summary["rollouts"]:
-        return
-    judged = [
-        reason["reason"]
-        for measure in summary["measures"].values()
-        for reason in measure["reasons_for_failing"]
-    ]
-    broken = [reason for reason in judged if "the measure broke" in reason]
-    causes = [cause["reason"] for cause in summary["causes"]]
-    why = (broken or causes or judged or ["no measure has a weight"])[0]
-    raise MachineryFailure(f"none of {summary['rollouts']} rollouts could be scored: {why}")
-
-
-# ------------------------------------------------------------------ train
-
-
-def _train(
-    folder: RunFolder, spec_as_read: dict[str, Any], accept_changes: bool, pulse: Pulse
-) -> str:
+def _train(folder: RunFolder, spec_as_read: dict[str, Any], accept: bool, pulse: Pulse) -> str:
     """The cases are read by another process while this one imports what it takes to train."""
-    pulse.note("loading")
     spec = TrainSpec.model_validate(spec_as_read)
-    if not accept_changes:
-        refuse_changed_code(folder.id, spec.target, spec.code_digest)
     cases = None
     if not spec.services:
         cases = CasesApart(spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed)
     from sparring.worker.train_environment import train_environment
 
-    return train_environment(folder, spec, cases, accept_changes=accept_changes, pulse=pulse)
+    return train_environment(folder, spec, cases, accept_changes=accept, pulse=pulse)
+
+
+def _check(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    from sparring.worker.look_at_environment import check_environment
+
+    return check_environment(folder, CheckSpec.model_validate(spec), pulse)
+
+
+def _audit(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    from sparring.worker.look_at_environment import audit_environment
+
+    return audit_environment(folder, AuditSpec.model_validate(spec), pulse)
+
+
+def _prove(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    from sparring.worker.look_at_environment import prove_environment
+
+    return prove_environment(folder, ProveSpec.model_validate(spec), pulse)
 
 
 # ------------------------------------------------------------------ ending
@@ -178,6 +125,9 @@ def _train(
 _KINDS: Mapping[str, Callable[[RunFolder, dict[str, Any], bool, Pulse], str]] = {
     "eval": _evaluate,
     "train": _train,
+    "check": _check,
+    "audit": _audit,
+    "prove": _prove,
 }
 
 

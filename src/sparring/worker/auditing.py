@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sparring.contracts.cases import Case
+from sparring.contracts.cases import Case, Split
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Judgement
 from sparring.measures import Measure, MeasureSet
@@ -16,9 +17,32 @@ from sparring.player.player import ContextFactory, taking_a_case
 from sparring.player.worlds import end_world
 from sparring.proofs.audit import Sight
 from sparring.proofs.null_players import PLAYERS, null_rollout
+from sparring.run_folder import RunFolder
+from sparring.run_folder.layout import NULL_PLAYERS
 from sparring.run_folder.rollout_log import RolloutWriter
+from sparring.suites import Suite
 
-NULL_PLAYERS = "null-players"
+AUDITED_CASES = 8
+
+
+async def audit_null_players(
+    folder: RunFolder, auditor: Auditor, suite: Suite, count: int = AUDITED_CASES
+) -> None:
+    """Null players on some training cases, from all over the suite, into a log of their own."""
+    place = folder.rollouts_of(NULL_PLAYERS)
+    if place.exists():  # of an attempt before this one
+        shutil.rmtree(place)
+    with RolloutWriter(place) as writer:
+        await auditor.play_null(spread(suite, count), writer)
+
+
+def spread(suite: Suite, wanted: int) -> list[Case]:
+    """So many training cases from all over: files are often sorted."""
+    size = suite.size(Split.TRAINING)
+    if size <= wanted:
+        return list(suite.cases(Split.TRAINING))
+    places = {round(number * (size - 1) / max(1, wanted - 1)) for number in range(wanted)}
+    return [case for n, case in enumerate(suite.cases(Split.TRAINING)) if n in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +58,7 @@ class Auditor:
         self._measures = measures
         self._world = taking_a_case(context)
         self.sights: list[Sight] = []
+        self.judged = 0
 
     async def look_again(self, rollout: Rollout, log: str) -> None:
         """A rollout that was judged already, while its world is still there."""
@@ -101,5 +126,6 @@ class Auditor:
 
     async def _judge(self, each: Measure, rollout: Rollout) -> _Judged:
         started = time.monotonic()
+        self.judged += 1
         judgement = await self._measures.judge_with(each, rollout)
         return _Judged(judgement, time.monotonic() - started)

@@ -37,9 +37,10 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite
-from sparring.worker.evaluation import Evaluation, EvalWork, OnProgress, Progress
+from sparring.worker.evaluation import Evaluation, EvalWork, OnProgress
 from sparring.worker.from_python import agent_digest, explained, open_run, refuse_wrong_kinds
 from sparring.worker.holding import alone, report_event
+from sparring.worker.playing import Progress
 
 
 @dataclass(frozen=True, slots=True)

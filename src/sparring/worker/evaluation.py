@@ -5,8 +5,6 @@ It goes on where it stopped (worker/logged_play.py).
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +27,7 @@ from sparring.run_folder.files import append_line, read_lines, write_json
 from sparring.suites import Suite
 from sparring.worker.holding import report_event
 from sparring.worker.logged_play import LoggedPlay
+from sparring.worker.playing import Beats, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +54,6 @@ class EvalWork:
                 yield Play(RolloutKey(self.play.seed, 0, case.id, index), case)
 
 
-@dataclass(slots=True)
-class Progress:
-    """How far an evaluation has come."""
-
-    total: int
-    rollouts: int = 0
-    sampled_tokens: int = 0
-    passed: int = 0
-
-
 OnProgress = Callable[[Progress], None]
 
 
@@ -79,7 +68,6 @@ class Evaluation:
         self._tally = EvalTally()
         self._progress = Progress(total=work.total())
         self._on_progress = on_progress or (lambda _: None)
-        self._kept_tokens = 0
         self._logged = LoggedPlay(
             folder.rollouts(),
             work.plan,
@@ -99,14 +87,11 @@ class Evaluation:
         self._refuse_other_inputs()
         for rollout in self._logged.earlier():
             self._count(rollout)
-        self._kept_tokens = self._progress.sampled_tokens
-        beat = asyncio.create_task(self._beat(asyncio.current_task()))
+        beats = Beats(self._folder, self._progress, self._logged.tokens_drawn)
+        beats.kept_tokens = self._progress.sampled_tokens
         started = time.monotonic()
-        try:
+        async with beats.beating():
             await self._logged.run(lambda played: self._count(played.rollout))
-        finally:
-            beat.cancel()
-            self._write_heartbeat()
         return self._sum_up(time.monotonic() - started, self._logged.hung_tools())
 
     # ------------------------------------------------------------------ counting
@@ -128,32 +113,8 @@ class Evaluation:
 
     def _count(self, rollout: Rollout) -> None:
         self._tally.add(rollout)
-        self._progress.rollouts += 1
-        self._progress.sampled_tokens += rollout.tokens.sampled
-        self._progress.passed += rollout.reward == 1.0
+        self._progress.count(rollout)
         self._on_progress(self._progress)
-
-    async def _beat(self, work: asyncio.Task[Any] | None) -> None:
-        while True:
-            self._write_heartbeat()
-            if self._folder.stop_request.exists() and work is not None:
-                work.cancel()  # what was logged stays, and the run can resume
-            await asyncio.sleep(0.5)
-
-    def _write_heartbeat(self) -> None:
-        progress = self._progress
-        beat = {
-            "format": 1,
-            "pid": os.getpid(),
-            "time": time.time(),
-            "rollouts": progress.rollouts,
-            "total": progress.total,
-            "sampled_tokens": max(
-                progress.sampled_tokens, self._kept_tokens + self._logged.tokens_drawn()
-            ),
-            "passed": progress.passed,
-        }
-        write_json(self._folder.heartbeat, beat, durable=False)
 
     def _sum_up(self, seconds: float, hung: list[str]) -> dict[str, Any]:
         summary = self._tally.summary(

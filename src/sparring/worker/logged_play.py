@@ -9,7 +9,7 @@ it ends and only the missing ones are played.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,8 @@ _JUDGED_AHEAD = 256
 
 
 class LoggedPlay:
-    """One agent with one policy, on one plan, in one log."""
+    """One agent with one policy, on one plan, in one log. `look_again` is given each rollout that
+    is judged, while its world is still there."""
 
     def __init__(
         self,
@@ -44,11 +45,13 @@ class LoggedPlay:
         measures: MeasureSet,
         play: PlaySettings,
         context: ContextFactory | None = None,
+        look_again: Callable[[Rollout], Awaitable[None]] | None = None,
     ) -> None:
         self._place = place
         self._plan = plan
         self._policy = policy
         self._measures = measures
+        self._look_again = look_again
         self._block = play.in_flight
         self._player = Player(
             agent,
@@ -113,6 +116,8 @@ class LoggedPlay:
 
     async def _judge(self, played: Played) -> Played:
         judged = await self._measures.judge(played.rollout)
+        if self._look_again is not None:
+            await self._look_again(judged)
         await end_world(judged.world)
         return Played(judged, played.seconds)
 

@@ -111,7 +111,7 @@ class TrainResult:
 
     def rollouts(self) -> Iterator[Rollout]:
         """Every rollout that was learned from, read from disk one at a time."""
-        log = GangLog(self.folder.rollouts_of_all_ranks())
+        log = GangLog(self.folder.rollout_logs())
         for record in log.records(0, len(log)):
             yield from_record(record)
 

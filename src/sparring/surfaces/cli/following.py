@@ -30,6 +30,7 @@ from sparring.operations.run_views import ResultsQuery, RunQuery, Status
 from sparring.operations.runs import run_results, run_status
 from sparring.operations.starting import Started
 from sparring.runs.lifecycle import RunState
+from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
 from sparring.surfaces.cli.tables import printable, show_summary, show_training
 
 Beat = dict[str, Any]
@@ -61,7 +62,7 @@ class Kind:
 def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> None:
     """Leave a run that was started to itself, or follow it."""
     if not detach:
-        follow(started.run, caller, as_json=as_json)
+        follow(started.run, caller, as_json=as_json, proof=started.proof)
         return
     print(started.model_dump_json() if as_json else started.run)
     if not started.is_new:
@@ -70,9 +71,12 @@ def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> N
         print(started.message, file=sys.stderr)
 
 
-def follow(run: str, caller: Caller, *, as_json: bool, only_looks: bool = False) -> None:
-    """Wait for a run, with progress on a terminal; then show what came of it. Ctrl-C without a
-    terminal to ask ends the run that this command started, and not one that it only looks at."""
+def follow(
+    run: str, caller: Caller, *, as_json: bool, only_looks: bool = False, proof: str = ""
+) -> None:
+    """Wait for a run, with progress on a terminal; then show what came of it, and what its proof
+    says. Ctrl-C without a terminal to ask ends the run that this command started, and not one
+    that it only looks at."""
     console = Console(stderr=True)
     console.print(Text.assemble("run ", (run, "bold")), soft_wrap=True)
     query = RunQuery(run=run)
@@ -82,11 +86,27 @@ def follow(run: str, caller: Caller, *, as_json: bool, only_looks: bool = False)
         raise NotFinished(told)
     if status.state is not RunState.COMPLETED:
         _give_up(status)
-    results = run_results(ResultsQuery(run=run), caller)
+    summary = run_results(ResultsQuery(run=run), caller).summary
+    if not as_json:
+        KINDS[status.kind].show(summary, Console())
+    proved = _proof(proof, caller, console) if proof else None
     if as_json:
-        print(json.dumps(results.summary))
-    else:
-        KINDS[status.kind].show(results.summary, Console())
+        print(json.dumps({**summary, "proof": proved} if proof else summary))
+    elif proved:
+        show_proof(proved, Console())
+
+
+def _proof(run: str, caller: Caller, console: Console) -> dict[str, Any] | None:
+    """What the proof of a training says. A proof that fails does not undo the training."""
+    console.print(Text.assemble("proof ", (run, "bold")), soft_wrap=True)
+    status = _wait_or_ask(RunQuery(run=run), caller, console, otherwise="leave")
+    if status is None:
+        return None
+    if status.state is not RunState.COMPLETED:
+        told = printable(status.message or "it ended without a word")
+        console.print(Text(f"no proof: {told}", style="yellow"), soft_wrap=True)
+        return None
+    return run_results(ResultsQuery(run=run), caller).summary
 
 
 def _wait_or_ask(
@@ -197,6 +217,22 @@ def _evaluation_goes_on(beat: Beat, run: str) -> str:
     )
 
 
+def _looking(beat: Beat) -> Shown:
+    news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
+    return Shown(beat.get("doing") or "looking", beat["rollouts"], beat["total"], news)
+
+
+def _played(show: Callable[[dict[str, Any], Console], None]) -> Kind:
+    """A run that looks before or after."""
+    return Kind(
+        stopping="stopping…",
+        shown=_looking,
+        show=show,
+        way_on=_evaluation_goes_on,
+        columns=lambda: (TimeRemainingColumn(),),
+    )
+
+
 KINDS: Mapping[str, Kind] = {
     "train": Kind(
         stopping="stopping after this step, with a checkpoint…",
@@ -212,4 +248,7 @@ KINDS: Mapping[str, Kind] = {
         way_on=_evaluation_goes_on,
         columns=lambda: (TimeRemainingColumn(),),
     ),
+    "check": _played(show_check),
+    "audit": _played(show_audit),
+    "prove": _played(show_proof),
 }

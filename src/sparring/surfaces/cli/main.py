@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sparring.surfaces.cli import proof_commands
 from sparring.surfaces.cli.options import (
     AsJson,
     Assignments,
@@ -34,6 +35,9 @@ rollouts = typer.Typer(help="Read rollouts back.", no_args_is_help=True)
 models = typer.Typer(help="Models for development.", no_args_is_help=True)
 environments = typer.Typer(help="Environments of this project.", no_args_is_help=True)
 config = typer.Typer(help="Settings, with their sources and locks.", no_args_is_help=True)
+app.command("check")(proof_commands.check)
+app.command("audit")(proof_commands.audit)
+app.command("prove")(proof_commands.prove)
 app.add_typer(run_commands, name="run")
 app.add_typer(environments, name="env")
 app.add_typer(config, name="config")
@@ -159,12 +163,15 @@ def train(
     rendezvous: Annotated[
         str | None, typer.Option(help="HOST:PORT where several hosts meet.")
     ] = None,
+    prove: Annotated[
+        bool, typer.Option("--prove/--no-prove", help="Prove it on held-out cases at the end.")
+    ] = True,
     launcher: Launcher = None,
     detach: Detach = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train an environment's agent on its own measures, with GRPO."""
+    """Train an environment's agent on its own measures, with GRPO; then prove it."""
     from sparring.surfaces.cli import starting
 
     given = {
@@ -189,7 +196,8 @@ def train(
         "rendezvous": rendezvous,
         "launcher": launcher,
     }
-    request = {"target": target, "settings": starting.settings_from(given, set or [])}
+    settings = starting.settings_from(given, set or [])
+    request = {"target": target, "settings": settings, "prove": prove}
     starting.train(request, runs, detach=detach, as_json=as_json)
 
 

@@ -1,13 +1,18 @@
-"""`sparring eval` and `sparring train`: from options to a run."""
+"""Commands that start a run: from options to a request."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from sparring.contracts.errors import InvalidInput
+from sparring.contracts.errors import InvalidInput, NotBetter
+from sparring.contracts.proof_specs import OPENROUTER, OPENROUTER_KEY
+from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Role
+from sparring.operations.proving import StartProof, start_proof
+from sparring.operations.run_views import ResultsQuery
+from sparring.operations.runs import run_results
 from sparring.operations.training import StartTrain, start_train
 from sparring.projects import find_project
 from sparring.settings.assignments import assigned
@@ -46,6 +51,21 @@ def servers_from(
     return {"kind": kind, "model": model, "endpoints": servers, "family": family}
 
 
+def models_from(named: list[str] | None, key_variable: str) -> list[dict[str, Any]] | None:
+    """`MODEL@URL`, or a model of OpenRouter's; None where nobody named any."""
+    if named is None:
+        return None
+    found = []
+    for each in named:
+        model, at, url = each.partition("@http")
+        if at:
+            found.append({"model": model, "base_url": f"http{url}", "key_variable": key_variable})
+        else:
+            key = {"base_url": OPENROUTER, "key_variable": OPENROUTER_KEY}
+            found.append({"model": each, **key})
+    return found
+
+
 def evaluate(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
     caller = owner(runs)
     started = start_eval(StartEval.model_validate(request), caller)
@@ -56,3 +76,26 @@ def train(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
     caller = owner(runs)
     started = start_train(StartTrain.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
+
+
+def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+    caller = owner(runs)
+    started = start_check(StartCheck.model_validate(request), caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+
+
+def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+    caller = owner(runs)
+    started = start_audit(StartAudit.model_validate(request), caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+
+
+def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+    """110 unless it is better."""
+    caller = owner(runs)
+    started = start_proof(StartProof.model_validate(request), caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+    if detach:
+        return 0
+    summary = run_results(ResultsQuery(run=started.run), caller).summary
+    return 0 if summary["verdict"] == "better" else NotBetter.exit_code

@@ -1,0 +1,117 @@
+"""Starting a proof: of a training that is done, or to follow one that runs."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted
+from sparring.contracts.proof_specs import ProveSpec
+from sparring.contracts.specs import Frozen, PlaySettings
+from sparring.contracts.training import TrainSpec
+from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.starting import Started, start
+from sparring.projects import find_project
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import tell_state
+from sparring.runs.claims import newest_epoch
+from sparring.runs.finding import find_run
+from sparring.runs.history import read_history
+from sparring.runs.lifecycle import RunState, may_become
+from sparring.source_files import refuse_changed_code
+
+
+class StartProof(Frozen):
+    run: str = Field(description="a training: its id, a part of it, or its environment's name")
+    checkpoint: str = Field(default="", description="as in step-50; by default the best")
+    cases: int | None = Field(default=None, ge=1, description="at most so many held-out cases")
+    rollouts: int = Field(default=4, ge=1, le=256, description="of each case, by each of the two")
+    split: Split = Field(default=Split.HELD_OUT, description="which cases; held-out ones prove")
+    picked_from: int = Field(
+        default=1, ge=1, description="how many trained models were compared on these cases"
+    )
+    also: str = Field(default="", description="a second environment that must not suffer")
+
+
+@operation("prove.start", role=Role.OPERATOR, changes_state=True)
+def start_proof(request: StartProof, caller: Caller) -> Started:
+    """Play base and trained on the same held-out cases, and say whether it got better."""
+    folder = find_run(caller.runs, request.run)
+    spec = _training(folder)
+    state = read_history(folder).history.state
+    if not state.has_ended and not request.checkpoint:
+        raise IllegalMove(
+            f"run {folder.id} is {state.value}; wait for it, or name one of its checkpoints"
+        )
+    if caller.role < Role.OWNER:
+        if request.also:
+            raise NotPermitted("a second suite is the owner's to name")
+        refuse_changed_code(folder.id, spec.target, spec.code_digest)
+    project = find_project(caller.folder)
+    also = project.find(request.also, by_name_only=False) if request.also else None
+    proof = proof_of(folder.id, spec).model_copy(
+        update={
+            "checkpoint": request.checkpoint,
+            "cases": request.cases,
+            "rollouts": request.rollouts,
+            "split": request.split,
+            "picked_from": request.picked_from,
+            "also": also.target if also else "",
+            "also_environment": also.name if also else "",
+        }
+    )
+    return start(proof, caller, runs_at_once=project.file.budget.runs_at_once)
+
+
+def start_proof_after(started: Started, spec: TrainSpec, caller: Caller, most: int | None) -> str:
+    """The proof that follows a training; it waits for it, whoever else goes away."""
+    proof = proof_of(started.run, spec).model_copy(update={"after": started.run})
+    return start(proof, caller, runs_at_once=most, name=proof_name(started.run)).run
+
+
+def proof_name(run: str) -> str:
+    return f"proof-{run}"
+
+
+def wait_again(folder: RunFolder, caller: Caller, most: int | None) -> str:
+    """A training goes on, so that its proof waits for it again; empty where it has none."""
+    proof = RunFolder(folder.path.parent / proof_name(folder.id))
+    if not proof.spec.is_file() or proof.read_spec().get("after") != folder.id:
+        return ""
+    state = read_history(proof).history.state
+    if state is RunState.QUEUED:
+        return proof.id
+    if state is RunState.COMPLETED or not may_become(state, RunState.QUEUED):
+        return ""
+    told = {"after": newest_epoch(proof), "runs_at_once": most}
+    tell_state(proof, RunState.QUEUED, author=caller.name, **told)
+    return proof.id
+
+
+def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
+    """Played as in training, with the base that it began with."""
+    own = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
+    shared = {
+        name: getattr(spec, name)
+        for name in ("target", "environment", "config", "services", "supervision", "hours")
+    }
+    return ProveSpec(
+        **shared,
+        code_digest=spec.code_digest,
+        run=run,
+        policy=spec.policy,
+        base=spec.policy,
+        play=PlaySettings(**{**own, "num_generations": 1}),
+    )
+
+
+def _training(folder: RunFolder) -> TrainSpec:
+    spec = folder.read_spec()
+    if spec.get("kind") != "train":
+        raise InvalidInput(f"run {folder.id} is no training: prove the training itself")
+    if str(spec.get("target", "")).startswith("(python) "):
+        raise InvalidInput(
+            f"run {folder.id} was started from Python, with objects that only Python has; call "
+            "prove() on its result"
+        )
+    return TrainSpec.model_validate(spec)

@@ -1,0 +1,184 @@
+"""A proof: what base and trained made of the same cases, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparring.contracts.rollouts import Rollout
+from sparring.proofs.paired import Difference, Standing, paired_difference
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureChange:
+    """One measure before and after. A guard is one that was not trained on."""
+
+    name: str
+    difference: Difference
+    is_guard: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A case that came out differently, with a rollout of each side that shows it."""
+
+    case: str
+    before: float
+    after: float
+    base: str
+    trained: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The verdict, with what it rests on. `regressed` names what got worse although nobody
+    trained on it: then the trained model is not better, whatever its reward says."""
+
+    standing: Standing
+    sentence: str
+    reward: Difference | None
+    measures: tuple[MeasureChange, ...] = ()
+    also: Difference | None = None
+    regressed: tuple[str, ...] = ()
+    flips: tuple[Flip, ...] = ()
+    unscored: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """The rollouts of the two, in the order of playing."""
+
+    base: Sequence[Rollout]
+    trained: Sequence[Rollout]
+
+
+def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Proof:
+    """One interval decides: that of the reward. Measures that were not rewarded, and a second
+    suite, are watched; their error is shared out, so that many guards are not many false alarms.
+    """
+    reward = paired_difference(
+        rewards(played.base),
+        rewards(played.trained),
+        chances=chances,
+        is_single=not any(each.key.index for each in played.base),
+    )
+    names = list(dict.fromkeys(_measures(played.base)) | dict.fromkeys(_measures(played.trained)))
+    weights = _weights((*played.base, *played.trained))
+    guards = [name for name in names if not weights.get(name)]
+    looks = max(1, len(guards) + (also is not None))
+    changes = []
+    for name in names:
+        is_guard = name in guards
+        difference = paired_difference(
+            correct(played.base, name),
+            correct(played.trained, name),
+            chances=looks if is_guard else 1,
+        )
+        if difference is not None:
+            changes.append(MeasureChange(name, difference, is_guard))
+    second = None
+    if also is not None:
+        second = paired_difference(rewards(also.base), rewards(also.trained), chances=looks)
+    regressed = [
+        each.name
+        for each in changes
+        if each.is_guard and each.difference.standing is Standing.WORSE
+    ]
+    if second is not None and second.standing is Standing.WORSE:
+        regressed.append("the second suite")
+    standing = _standing(reward, regressed)
+    return Proof(
+        standing,
+        _sentence(standing, reward, regressed),
+        reward,
+        tuple(changes),
+        second,
+        tuple(regressed),
+        tuple(flips(played)),
+        {
+            "base": sum(each.reward is None for each in played.base),
+            "trained": sum(each.reward is None for each in played.trained),
+        },
+    )
+
+
+def _standing(reward: Difference | None, regressed: Sequence[str]) -> Standing:
+    if regressed:
+        return Standing.WORSE
+    return Standing.NOT_SHOWN if reward is None else reward.standing
+
+
+def _sentence(standing: Standing, reward: Difference | None, regressed: Sequence[str]) -> str:
+    if reward is None:
+        return "no case could be scored on both sides, so that nothing can be compared"
+    told = (
+        f"reward {reward.before:.3f} → {reward.after:.3f}, {reward.value:+.3f} "
+        f"({reward.low:+.3f} … {reward.high:+.3f}) on {reward.cases} cases"
+    )
+    if regressed:
+        return f"{', '.join(regressed)} got worse: {told}"
+    if standing is Standing.NOT_SHOWN:
+        told += f"; an effect of {reward.smallest_effect:.3f} or more would have been shown"
+    return told
+
+
+# ---------------------------------------------------------------------- by case
+
+
+def rewards(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """The mean reward of each case that has any."""
+    return _means((each.case.id, each.reward) for each in rollouts)
+
+
+def correct(rollouts: Iterable[Rollout], measure: str) -> dict[str, float]:
+    """The share of each case's rollouts that a measure calls correct, where it could tell."""
+    return _means(
+        (rollout.case.id, None if told.is_correct is None else float(told.is_correct))
+        for rollout in rollouts
+        for told in rollout.judgements
+        if told.measure == measure
+    )
+
+
+def flips(played: Played) -> list[Flip]:
+    """Cases whose mean reward changed, the largest changes first."""
+    before, after = rewards(played.base), rewards(played.trained)
+    changed = [case for case in before if case in after and before[case] != after[case]]
+    changed.sort(key=lambda case: -abs(after[case] - before[case]))
+    return [
+        Flip(
+            case,
+            before[case],
+            after[case],
+            _typical(played.base, case, best=after[case] < before[case]),
+            _typical(played.trained, case, best=after[case] > before[case]),
+        )
+        for case in changed
+    ]
+
+
+def _typical(rollouts: Sequence[Rollout], case: str, *, best: bool) -> str:
+    """The rollout that shows the side of the change it is on."""
+    scored = [each for each in rollouts if each.case.id == case and each.reward is not None]
+    chosen = (max if best else min)(scored, key=lambda each: each.reward or 0.0)
+    return chosen.id
+
+
+def _means(pairs: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for case, value in pairs:
+        if value is not None:
+            found.setdefault(case, []).append(value)
+    return {case: sum(values) / len(values) for case, values in found.items()}
+
+
+def _measures(rollouts: Iterable[Rollout]) -> list[str]:
+    return [told.measure for rollout in rollouts for told in rollout.judgements]
+
+
+def _weights(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for rollout in rollouts:
+        for told in rollout.judgements:
+            found[told.measure] = max(told.weight, found.get(told.measure, 0.0))
+    return found

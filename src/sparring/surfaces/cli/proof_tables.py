@@ -1,0 +1,209 @@
+"""What checks, audits and proofs show on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sparring.contracts.progress import in_words
+from sparring.surfaces.cli.tables import printable
+
+_GOOD, _BAD, _DOUBTFUL = "bold green", "bold red", "bold yellow"
+_STYLES = {
+    "learnable": _GOOD,
+    "better": _GOOD,
+    "not shown": _DOUBTFUL,
+    "too easy": _DOUBTFUL,
+    "too hard": _DOUBTFUL,
+}
+_BAR = 24
+
+
+def show_check(summary: dict[str, Any], console: Console) -> None:
+    _headline(summary["verdict"], summary["why"], console)
+    _notes(summary["notes"], console)
+    if summary["live"]:
+        console.print(_live(summary))
+    if summary["cases"]:
+        console.print(_cases(summary["cases"]))
+    if len(summary["models"]) > 1:
+        console.print(_models(summary["models"]))
+    if summary["estimate"]:
+        console.print(_estimate(summary["estimate"]))
+    if not summary["audit"]:
+        console.print(Text("the audit of the measures found nothing", style="dim"))
+    _way_on(summary["run"], console)
+
+
+def show_audit(summary: dict[str, Any], console: Console) -> None:
+    found = summary["audit"]
+    told = f"{len(found)} findings" if found else "nothing found"
+    verdict = told if not any(each["is_grave"] for each in found) else f"{told}, some grave"
+    why = f"{summary['judgements']} judgements of {len(summary['measures'])} measures"
+    style = _GOOD if not found else _BAD
+    console.print(Text.assemble("\n", (verdict, style), f": {why}"))
+    for each in found:
+        line = Text.assemble(("● ", _BAD if each["is_grave"] else _DOUBTFUL))
+        line.append(f"{each['measure']} ", style="bold")
+        line.append(f"{printable(each['message'])}  ")
+        line.append(each["rollout"], style="dim")
+        console.print(line, soft_wrap=True)
+    _way_on(summary["run"], console)
+
+
+def show_proof(summary: dict[str, Any], console: Console) -> None:
+    _headline(summary["verdict"], summary["sentence"], console)
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("", "base", "trained", "difference", "95 % interval", ""):
+        table.add_column(title, justify="left" if not title else "right")
+    rows = {"reward": summary["reward"], **summary["measures"]}
+    if summary["also"]:
+        rows[f"{summary['also_environment']} (second suite)"] = summary["also"]
+    for name, row in rows.items():
+        if row is None:
+            continue
+        table.add_row(
+            Text(printable(name), style="bold" if name == "reward" else ""),
+            f"{row['before']:.3f}",
+            f"{row['after']:.3f}",
+            f"{row['value']:+.3f}",
+            f"{row['low']:+.3f} … {row['high']:+.3f}",
+            "guard" if row.get("is_guard") else "",
+        )
+    console.print(table)
+    for line in _about(summary):
+        console.print(Text(line, style="dim"), soft_wrap=True)
+    for flip in summary["flips"][:5]:
+        line = f"case {flip['case']}: {flip['before']:.2f} → {flip['after']:.2f}  "
+        line += f"base/{flip['base']}  trained/{flip['trained']}"
+        console.print(Text(printable(line)), soft_wrap=True)
+    _way_on(summary["run"], console)
+
+
+def _about(summary: dict[str, Any]) -> list[str]:
+    reward = summary["reward"] or {}
+    lines = [
+        f"{summary['cases']} {summary['split']} cases × {summary['rollouts_per_case']} rollouts of "
+        f"each model, at temperature {summary['temperature']:g}; {in_words(summary['seconds'])}"
+    ]
+    if reward:
+        told = f"{reward['differing']} cases came out differently; an effect of "
+        lines.append(told + f"{reward['smallest_effect']:.3f} is the smallest these would show")
+        if reward["mcnemar"] is not None:
+            lines.append(f"exact McNemar test: p = {reward['mcnemar']:.4f}")
+    if summary["picked_from"] > 1:
+        lines.append(f"corrected for {summary['picked_from']} candidates on the same cases")
+    if summary["proofs_on_these_cases"] > 1:
+        lines.append(
+            f"proof number {summary['proofs_on_these_cases']} on these cases: the more one looks, "
+            "the likelier luck is; --picked-from corrects for it"
+        )
+    unscored = {side: count for side, count in (summary["unscored"] or {}).items() if count}
+    if unscored:
+        told = ", ".join(f"{count} of {side}" for side, count in unscored.items())
+        lines.append(f"rollouts that could not be scored: {told}")
+    lines.append(f"weights: {summary['checkpoint']}")
+    return lines
+
+
+def _headline(verdict: str, why: str, console: Console) -> None:
+    style = _STYLES.get(verdict, _BAD)
+    console.print(Text.assemble("\n", (verdict, style), f": {printable(why)}"), soft_wrap=True)
+
+
+def _notes(notes: list[dict[str, Any]], console: Console) -> None:
+    for note in notes:
+        mark = ("✗ ", _BAD) if note["is_grave"] else ("● ", _DOUBTFUL)
+        line = Text.assemble(mark, (note["what"], "bold"), f": {printable(note['message'])}")
+        if note["rollout"]:
+            line.append(f"  {note['rollout']}", style="dim")
+        console.print(line, soft_wrap=True)
+        if note["advice"]:
+            console.print(Text(f"  → {note['advice']}", style="cyan"), soft_wrap=True)
+
+
+def _live(summary: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("group size", "live groups", "in the first five steps", ""):
+        table.add_column(title, justify="right" if title else "left")
+    for row in sorted(summary["live"], key=lambda each: each["group_size"]):
+        planned = row["group_size"] == summary["group_size"]
+        table.add_row(
+            f"{row['group_size']}",
+            f"{row['value']:.0%}",
+            f"{row['low']:.0%} … {row['high']:.0%}",
+            "planned" if planned else "",
+            style="bold" if planned else "",
+        )
+    return table
+
+
+def _cases(cases: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("case", "passed", "pass rate lies in", ""):
+        table.add_column(title, justify="left" if title in ("case", "") else "right")
+    for case in cases[:24]:
+        table.add_row(
+            Text(printable(case["case"])[:24]),
+            f"{case['passed']} of {case['rollouts']}",
+            f"{case['low']:.0%} … {case['high']:.0%}",
+            _band(case["low"], case["high"]),
+        )
+    return table
+
+
+def _band(low: float, high: float) -> Text:
+    first, last = int(low * _BAR), min(_BAR - 1, int(high * _BAR))
+    bar = Text()
+    for cell in range(_BAR):
+        is_inside = first <= cell <= last
+        bar.append("━" if is_inside else "·", style="green" if is_inside else "dim")
+    return bar
+
+
+def _models(models: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("model", "cases", "rollouts", "correct", "accuracy", "any correct", "time", ""):
+        table.add_column(title, justify="left" if title in ("model", "") else "right")
+    for model in models:
+        table.add_row(
+            Text(printable(model["name"]), style="bold" if model["is_learner"] else ""),
+            str(model["cases"]),
+            str(model["rollouts"]),
+            str(model["correct"]),
+            _share(model["accuracy"]),
+            _share(model["any_correct"]),
+            in_words(model["seconds"]),
+            Text(printable(model["message"]), style="red"),
+        )
+    return table
+
+
+def _estimate(found: dict[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    step, hours, tokens = found["seconds_per_step"], found["hours"], found["sampled_tokens"]
+    low, high = in_words(3600 * hours["low"]), in_words(3600 * hours["high"])
+    table.add_row("the planned run", Text(found["plan"]))
+    table.add_row("a step takes", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})")
+    table.add_row("all of it", f"{in_words(3600 * hours['value'])} ({low} … {high})")
+    table.add_row("tokens sampled", f"{tokens['value']:,.0f}")
+    table.add_row("memory", f"{found['memory'] / 2**30:.1f} GiB of {found['memory_of']}")
+    if found["cost"]:
+        cost = found["cost"]
+        table.add_row("cost", f"{cost['value']:.2f} ({cost['low']:.2f} … {cost['high']:.2f})")
+    table.add_row("from", Text(found["basis"]))
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _way_on(run: str, console: Console) -> None:
+    told = f"sparring run report {run} · sparring rollout show {run} PLAYER/ID"
+    console.print(Text(told, style="dim"), soft_wrap=True)
