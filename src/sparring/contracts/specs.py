@@ -110,6 +110,9 @@ class RunSpec(Frozen):
     sources: dict[str, str] = Field(
         default_factory=dict, description="where each setting that is no default came from"
     )
+    locks: dict[str, str] = Field(
+        default_factory=dict, description="who has fixed a setting, by its name"
+    )
     services: tuple[Service, ...] = Field(
         default=(), description="processes that the environment's tools need beside them"
     )

@@ -68,10 +68,19 @@ class Settled:
             "config": self.config,
             "policy": self.policy(),
             "sources": self.sources(),
+            "locks": self.locks(),
             "services": self.description.services,
             "supervision": Supervision.model_validate({name: self.values[name] for name in names}),
             "hours": self.project.file.budget.hours,
             "code_digest": code_digest(self.found.target),
+        }
+
+    def locks(self) -> dict[str, str]:
+        """Who has fixed a setting: the project's locks, and those that bind operators."""
+        return {
+            name: setting.lock.source
+            for name, setting in self.resolved.settings.items()
+            if setting.lock is not None and setting.lock.binds_owner
         }
 
     def sources(self) -> dict[str, str]:

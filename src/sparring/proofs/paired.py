@@ -5,10 +5,10 @@ difference of its two mean rewards, and cases are what the bootstrap draws from.
 is divided by its own standard error (a bootstrap-t), which keeps the interval right where
 differences are skewed, as they are when hardly anything is left to fail.
 
-Half a case is added on either side, of the size of a usual difference, as Agresti and Min add
-half a pair to the cells of a 2×2 table (2005, doi:10.1002/sim.1781): a suite in which few cases
-came out differently says little about those that it does not hold. The fewer did, the larger the
-added halves. Simulated in benchmarks/proof_calibration.py.
+Half a case is added on either side, of the size of the larger differences, as Agresti and Min
+add half a pair to the cells of a 2×2 table (2005, doi:10.1002/sim.1781): a suite in which few
+cases came out differently says little about those that it does not hold. The fewer did, the more
+is added. Simulated in benchmarks/proof_calibration.py.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from scipy import stats
 _TAIL = 0.025
 _DRAWS = 4_000
 _POWER = 0.8
-_ADDED = 0.5  # cases on either side
-_FEW = 8  # with fewer cases that differ, what was added grows towards a whole flip
+_ADDED = 0.5  # cases on either side, and up to twice as many where few differ
+_FEW = 8
 
 
 class Standing(StrEnum):
@@ -109,7 +109,7 @@ def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
     sample = _Augmented.of(differences)
     mean = sample.weights @ sample.values / sample.total
     variance = max(sample.weights @ sample.values**2 / sample.total - mean**2, 0.0)
-    variance += 2 * _ADDED * sample.size**2 / sample.total
+    variance += sample.floor
     degrees = max(len(differences) - 1, 1)
     z = stats.t.ppf(1 - _TAIL / chances, degrees) + stats.t.ppf(_POWER, degrees)
     square = float(z) ** 2
@@ -121,34 +121,44 @@ def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Augmented:
-    """The differences that there are, how often each is, and what was added."""
+    """The differences that there are, how often each is, and what was added: how large, and how
+    many on either side."""
 
     values: NDArray[Any]
     weights: NDArray[Any]
     size: float
+    added: float
 
     @property
     def total(self) -> float:
         return float(self.weights.sum())
 
+    @property
+    def floor(self) -> float:
+        """The variance that is never gone below: a draw without any difference is not certain."""
+        return 2 * self.added * self.size**2 / self.total
+
     @classmethod
     def of(cls, differences: NDArray[Any]) -> _Augmented:
         values, counts = np.unique(np.round(differences, 12), return_counts=True)
-        size = _usual_size(differences)
+        there = differences[np.abs(differences) > 1e-12]
+        known = min(1.0, len(there) / _FEW)
+        size = _large_size(there) ** known  # of few, nearer to a whole flip
+        added = _ADDED * (2 - known)
         return cls(
             np.concatenate([values, [size, -size]]),
-            np.concatenate([counts.astype(float), [_ADDED, _ADDED]]),
+            np.concatenate([counts.astype(float), [added, added]]),
             size,
+            added,
         )
 
 
-def _usual_size(differences: NDArray[Any]) -> float:
-    """The root mean square of the differences that are not zero; of few, nearer to a whole flip."""
-    there = differences[np.abs(differences) > 1e-12]
-    if not len(there):
+def _large_size(differences: NDArray[Any]) -> float:
+    """Each difference weighs by its square: it is the large ones that an interval is about."""
+    if not len(differences):
         return 1.0
-    size = float(np.sqrt(np.mean(there**2)))
-    return float(size ** min(1.0, len(there) / _FEW))
+    squares = differences**2
+    return float(np.sqrt((squares**2).sum() / squares.sum()))
 
 
 def _interval(
@@ -161,7 +171,7 @@ def _interval(
     counts = random.multinomial(drawn, sample.weights / total, size=draws)
     means = counts @ sample.values / drawn
     squares = counts @ sample.values**2 / drawn
-    floor = 2 * _ADDED * sample.size**2 / total  # a draw without any difference is not certain
+    floor = sample.floor
     mean = float(sample.weights @ sample.values / total)
     square = float(sample.weights @ sample.values**2 / total)
     error = math.sqrt((square - mean**2 + floor) / total)

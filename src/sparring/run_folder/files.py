@@ -22,10 +22,19 @@ def dump_line(value: Mapping[str, Any]) -> bytes:
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = True) -> None:
     """Replace `path` in one move; a crash leaves the old file or the new one."""
+    _replace(path, json.dumps(value, indent=2, default=repr).encode("ascii") + b"\n", durable)
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same, for what people read."""
+    _replace(path, text.encode("utf-8", "replace"), durable=True)
+
+
+def _replace(path: Path, data: bytes, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with aside.open("wb") as file:
-        file.write(json.dumps(value, indent=2, default=repr).encode("ascii") + b"\n")
+        file.write(data)
         if durable:
             file.flush()
             os.fsync(file.fileno())

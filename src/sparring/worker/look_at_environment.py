@@ -17,6 +17,7 @@ from sparring.run_folder.files import write_json
 from sparring.worker.auditing import Auditor, audit_null_players
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
+from sparring.worker.reporting import write_report
 
 
 def check_environment(folder: RunFolder, spec: CheckSpec, pulse: Pulse) -> str:
@@ -26,6 +27,7 @@ def check_environment(folder: RunFolder, spec: CheckSpec, pulse: Pulse) -> str:
         folder, spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed
     ) as environment:
         Check(folder, spec, environment, pulse).run()
+    write_report(folder)
     return "completed"
 
 
@@ -36,6 +38,7 @@ def prove_environment(folder: RunFolder, spec: ProveSpec, pulse: Pulse) -> str:
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:
         Proving(folder, spec, environment, pulse).run()
+    write_report(folder)
     return "completed"
 
 
@@ -66,4 +69,5 @@ def audit_environment(folder: RunFolder, spec: AuditSpec, pulse: Pulse) -> str:
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(folder.summary, summary)
+    write_report(folder)
     return "completed"

@@ -25,17 +25,20 @@ from sparring.environments.environment import Environment, Parts, read_parts
 from sparring.measures import MeasureSet
 from sparring.player import Play
 from sparring.policies.loading import load_policy
+from sparring.proofs.audit import audit
 from sparring.proofs.paired import Standing
 from sparring.proofs.proof import Played, Proof, prove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.files import append_line, read_lines, write_json
+from sparring.worker.auditing import Auditor, spread
 from sparring.worker.holding import report_event
 from sparring.worker.logged_play import LoggedPlay
 from sparring.worker.playing import Beats, Progress
 from sparring.worker.pulse import Pulse
 
 BASE, TRAINED = "base", "trained"
+_AUDITED_CASES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,12 @@ class Proving:
         chances = self._chances()
         played = [self._both(suite) for suite in suites]
         _refuse_nothing(played[0])
+        audited = self._audited(suites[0])
         proof = prove(played[0], chances=chances, also=played[1] if len(played) > 1 else None)
-        return self._sum_up(proof, chances, suites[0], time.monotonic() - started)
+        summary = self._summary(proof, chances, suites[0])
+        summary |= {"audit": audited, "seconds": round(time.monotonic() - started, 1)}
+        write_json(self._folder.summary, summary)
+        return summary
 
     # ------------------------------------------------------------------ what is played
 
@@ -178,7 +185,14 @@ class Proving:
         }
         return max(self._spec.picked_from, len(validated - {0}))
 
-    def _sum_up(self, proof: Proof, chances: int, suite: _Suite, seconds: float) -> dict[str, Any]:
+    def _audited(self, suite: _Suite) -> list[dict[str, Any]]:
+        """A measure that nobody has audited proves little."""
+        auditor = Auditor(suite.measures, suite.parts.world)
+        self._pulse.note("auditing")
+        asyncio.run(auditor.play_null(spread(suite.parts.suite, _AUDITED_CASES)))
+        return [{**asdict(each), "fault": each.fault.value} for each in audit(auditor.sights)]
+
+    def _summary(self, proof: Proof, chances: int, suite: _Suite) -> dict[str, Any]:
         digest = digest_of(suite.cases)
         before = [
             row
@@ -213,13 +227,11 @@ class Proving:
             "picked_from": chances,
             "cases_digest": digest,
             "proofs_on_these_cases": len({row.get("proof") for row in before}) + 1,
-            "seconds": round(seconds, 1),
             "unsandboxed": spec.play.unsandboxed,
         }
         told = {"format": FORMAT, "proof": self._folder.id, "training": spec.run, "cases": digest}
         self._folder.proofs.parent.mkdir(exist_ok=True)
         append_line(self._folder.proofs, {**told, "verdict": proof.standing.value})
-        write_json(self._folder.summary, summary)
         return summary
 
 

@@ -83,6 +83,25 @@ def show_proof(summary: dict[str, Any], console: Console) -> None:
     _way_on(summary["run"], console)
 
 
+def show_comparison(found: dict[str, Any], console: Console) -> None:
+    names = found["runs"]
+    table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
+    table.add_column("setting")
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for name, values in found["settings"]:
+        table.add_row(Text(printable(name)), *(Text(printable(str(each))) for each in values))
+    console.print(table if found["settings"] else Text("no setting differs", style="dim"))
+    for each in found["differences"]:
+        _headline(each["standing"], f"{each['run']} beside {names[0]}: {each['sentence']}", console)
+        console.print(Text(each["basis"], style="dim"), soft_wrap=True)
+        for flip in each["flips"][:5]:
+            told = f"case {flip['case']}: {flip['before']:.2f} → {flip['after']:.2f}"
+            console.print(Text(printable(told)))
+    if found["html"]:
+        console.print(Text(found["html"], style="dim"), soft_wrap=True)
+
+
 def _about(summary: dict[str, Any]) -> list[str]:
     reward = summary["reward"] or {}
     lines = [

@@ -157,6 +157,31 @@ def clone(
     shown.clone(run, set or [], runs, detach=detach, as_json=as_json)
 
 
+@runs.command("report")
+def report(run: RunName, runs: RunsFolder = None, as_json: AsJson = False) -> None:
+    """Write a run's report: one HTML file to open or send, and Markdown."""
+    from sparring.surfaces.cli import runs as shown
+
+    shown.report(run, runs, as_json=as_json)
+
+
+@runs.command("compare")
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="Two runs or more; the first is held against.", autocompletion=runs_there
+        ),
+    ],
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold runs against one another: settings, curves, the difference case by case."""
+    from sparring.surfaces.cli import runs as shown
+
+    shown.compare(names, runs, as_json=as_json)
+
+
 @runs.command("delete")
 def delete(
     run: Annotated[str, typer.Argument(help="The whole id.", autocompletion=runs_there)],

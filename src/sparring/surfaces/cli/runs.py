@@ -19,6 +19,7 @@ from rich.text import Text
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.progress import in_words
 from sparring.operations.operation import Caller, Nothing
+from sparring.operations.reporting import CompareRuns, compare_runs, report_run
 from sparring.operations.run_control import (
     CloneRun,
     ResumeRun,
@@ -50,6 +51,7 @@ from sparring.operations.runs import (
 from sparring.runs.lifecycle import RunState
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import KINDS, begin, follow
+from sparring.surfaces.cli.proof_tables import show_comparison
 from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import printable
 
@@ -343,3 +345,16 @@ def join(run: str, runs: str | None, *, as_json: bool) -> None:
 def reindex(runs: str | None, *, as_json: bool) -> None:
     found = reindex_runs(Nothing(), owner(runs))
     print(found.model_dump_json() if as_json else json.dumps(found.runs) + " runs")
+
+
+def report(run: str, runs: str | None, *, as_json: bool) -> None:
+    written = report_run(RunQuery(run=run), owner(runs))
+    print(written.model_dump_json() if as_json else written.html)
+
+
+def compare(names: list[str], runs: str | None, *, as_json: bool) -> None:
+    found = compare_runs(CompareRuns.model_validate({"runs": tuple(names)}), owner(runs))
+    if as_json:
+        print(found.model_dump_json())
+    else:
+        show_comparison(found.model_dump(), Console())

@@ -1,0 +1,135 @@
+"""Pictures for reports: curves over steps, bands of cases, intervals around differences.
+
+Each is drawn twice, for light and for dark screens. Colours are of the Okabe-Ito palette, which
+people with any colour vision can tell apart.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.proofs.document import Picture
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
+_LIGHT = {"ink": "#1b1f24", "line": "#d9dee4"}
+_DARK = {"ink": "#e6e9ed", "line": "#343b44"}
+_WIDTH = 9.0
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line: steps and values."""
+
+    label: str
+    steps: Sequence[float]
+    values: Sequence[float]
+
+
+def curves(panels: Mapping[str, Sequence[Curve]], caption: str) -> Picture | None:
+    """Small pictures side by side, one per kind of figure, over the same steps."""
+    there = {
+        title: [each for each in lines if each.values]
+        for title, lines in panels.items()
+        if any(each.values for each in lines)
+    }
+    if not there:
+        return None
+
+    def draw(plot: Any, look: Mapping[str, str]) -> Any:
+        columns = 2 if len(there) > 1 else 1
+        rows = -(-len(there) // columns)
+        figure, axes = plot.subplots(
+            rows, columns, figsize=(_WIDTH, 2.6 * rows), squeeze=False, layout="constrained"
+        )
+        places = list(axes.flat)
+        for place, (title, lines) in zip(places, there.items(), strict=False):
+            for number, line in enumerate(lines):
+                colour = _COLOURS[number % len(_COLOURS)]
+                mark = "o" if len(line.values) < 25 else ""
+                place.plot(
+                    line.steps, line.values, mark, linestyle="-", ms=3, lw=1.6, color=colour,
+                    label=line.label,
+                )  # fmt: skip
+            place.set_title(title, loc="left", fontsize=10, color=look["ink"])
+            if len(lines) > 1 or lines[0].label != title:
+                place.legend(fontsize=8, frameon=False, labelcolor=look["ink"])
+            _plain(place, look)
+        for place in places[len(there) :]:
+            place.set_visible(False)
+        return figure
+
+    return _picture(draw, caption)
+
+
+def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | None:
+    """Each case's pass rate, with what it may be."""
+    if not cases:
+        return None
+
+    def draw(plot: Any, look: Mapping[str, str]) -> Any:
+        figure, place = plot.subplots(
+            figsize=(_WIDTH, 0.6 + 0.26 * len(cases)), layout="constrained"
+        )
+        for number, case in enumerate(cases):
+            place.plot([case["low"], case["high"]], [number] * 2, lw=5, color="#0072b2", alpha=0.35)
+            place.plot(case["passed"] / case["rollouts"], number, "o", ms=5, color="#0072b2")
+        place.set_yticks(range(len(cases)), [str(case["case"])[:16] for case in cases], fontsize=8)
+        place.set_xlim(-0.02, 1.02)
+        place.set_ylim(-0.7, len(cases) - 0.3)
+        place.set_xlabel("pass rate", color=look["ink"])
+        _plain(place, look)
+        return figure
+
+    return _picture(draw, caption)
+
+
+def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | None:
+    """Differences with their intervals, against the line of no difference."""
+    if not rows:
+        return None
+
+    def draw(plot: Any, look: Mapping[str, str]) -> Any:
+        figure, place = plot.subplots(figsize=(_WIDTH, 0.8 + 0.4 * len(rows)), layout="constrained")
+        for number, row in enumerate(reversed(list(rows.values()))):
+            colour = "#009e73" if row["low"] > 0 else "#d55e00" if row["high"] < 0 else "#999999"
+            place.plot([row["low"], row["high"]], [number] * 2, lw=3, color=colour)
+            place.plot(row["value"], number, "o", ms=7, color=colour)
+        place.axvline(0, color=look["ink"], lw=0.8)
+        place.set_yticks(range(len(rows)), list(reversed(list(rows))), fontsize=9)
+        place.set_ylim(-0.6, len(rows) - 0.4)
+        place.set_xlabel("difference, trained minus base", color=look["ink"])
+        _plain(place, look)
+        return figure
+
+    return _picture(draw, caption)
+
+
+def _plain(place: Any, look: Mapping[str, str]) -> None:
+    place.tick_params(colors=look["ink"], labelsize=8)
+    place.grid(True, color=look["line"], lw=0.6)
+    place.set_axisbelow(True)
+    for side in ("top", "right"):
+        place.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        place.spines[side].set_color(look["line"])
+
+
+def _picture(draw: Callable[[Any, Mapping[str, str]], Any], caption: str) -> Picture:
+    return Picture(_svg(draw, _LIGHT), _svg(draw, _DARK), caption)
+
+
+def _svg(draw: Callable[[Any, Mapping[str, str]], Any], look: Mapping[str, str]) -> str:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plot
+
+    with mpl.rc_context({"svg.hashsalt": "sparring", "text.color": look["ink"]}):
+        figure = draw(plot, look)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+        plot.close(figure)
+    return out.getvalue()

@@ -1,0 +1,412 @@
+"""Reports: what a run of each kind has to tell, as a document.
+
+What stands in a run's folder is enough to write them; nothing is played or judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.contracts.progress import in_words
+from sparring.contracts.rollouts import Rollout
+from sparring.proofs.document import (
+    Block,
+    Column,
+    Document,
+    Folded,
+    Grid,
+    Heading,
+    Paragraph,
+    Picture,
+    SideBySide,
+    Verdict,
+)
+from sparring.proofs.pictures import Curve, case_bands, curves, intervals
+
+Row = Mapping[str, Any]
+_TONES = {"learnable": "good", "better": "good", "worse": "bad", "broken": "bad", "constant": "bad"}
+_LONGEST = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTold:
+    """A training, as its folder tells of it."""
+
+    run: str
+    spec: Row
+    summary: Row
+    history: Sequence[Row]
+    manifest: Row
+
+
+def proof_report(
+    summary: Row, pairs: Sequence[tuple[Row, Rollout, Rollout]], training: TrainingTold | None
+) -> Document:
+    """Before and after; then what was trained, how, and how to do it again."""
+    document = Document(f"{summary['environment'] or 'Proof'}: {summary['verdict']}")
+    document.add(
+        Verdict(
+            summary["verdict"], summary["sentence"], _TONES.get(summary["verdict"], "doubtful")
+        ),
+        Paragraph(_what_was_proved(summary)),
+        Heading("Before and after"),
+        _changes(summary),
+        intervals(_rows(summary), "Differences with their 95 % intervals"),
+        *(Paragraph(line, is_quiet=True) for line in _small_print(summary)),
+    )
+    if pairs:
+        document.add(Heading(f"Cases that flipped: {len(summary['flips'])}"))
+        document.add(
+            *(_pair(flip, (base, "base"), (other, "trained")) for flip, base, other in pairs)
+        )
+    document.add(*_audit(summary.get("audit")))
+    if training is not None:
+        document.add(*_training(training))
+    return document
+
+
+def training_report(training: TrainingTold) -> Document:
+    document = Document(f"{training.spec.get('environment') or training.run}: training")
+    document.add(*_training(training))
+    return document
+
+
+def check_report(summary: Row) -> Document:
+    document = Document(f"{summary['environment'] or 'Check'}: {summary['verdict']}")
+    document.add(
+        _verdict(summary["verdict"], summary["why"]),
+        Paragraph(
+            f"{summary['model']} played {len(summary['cases'])} training cases, "
+            f"{summary['rollouts_per_case']} rollouts each; groups of {summary['group_size']} are "
+            "planned.",
+            is_quiet=True,
+        ),
+        *_notes(summary["notes"]),
+    )
+    if summary["live"]:
+        rows = [
+            (str(each["group_size"]), _percent(each["value"]), _span(each, _percent))
+            for each in sorted(summary["live"], key=lambda each: each["group_size"])
+        ]
+        head = ("group size", "live groups", "in the first five steps")
+        document.add(Heading("Share of groups that would teach something"), Grid(head, rows))
+    if summary["cases"]:
+        caption = "Pass rate of each case: what was seen, and what it may be (95 %)"
+        document.add(Heading("Cases"), case_bands(summary["cases"], caption))
+    document.add(*_models(summary["models"]), *_estimate(summary["estimate"]))
+    document.add(*_figures(summary["figures"]), *_audit(summary["audit"]))
+    return document
+
+
+def audit_report(summary: Row) -> Document:
+    found = summary["audit"]
+    word = "nothing found" if not found else f"{len(found)} findings"
+    tone = "good" if not found else "bad"
+    document = Document(f"{summary['environment'] or 'Audit'}: {word}")
+    told = f"{summary['judgements']} judgements of {', '.join(summary['measures'])}"
+    document.add(Verdict(word, told, tone), *_audit(found))
+    return document
+
+
+def eval_report(summary: Row) -> Document:
+    document = Document(f"{summary['run']}: evaluation")
+    document.add(*_figures(summary))
+    return document
+
+
+def comparison_report(
+    compared: Row, panels: Mapping[str, Sequence[Curve]], pairs: Mapping[str, Sequence[Any]]
+) -> Document:
+    """Several runs against the first of them."""
+    names = list(compared["runs"])
+    document = Document(f"{len(names)} runs compared")
+    document.add(Heading("Settings that differ"))
+    rows = [(name, *(_short(value) for value in values)) for name, values in compared["settings"]]
+    document.add(
+        Grid(("setting", *names), rows) if rows else Paragraph("none", is_quiet=True),
+        Heading("Curves"),
+        curves(panels, "The same figures of all runs, over steps")
+        or Paragraph("none of them has any", is_quiet=True),
+    )
+    for each in compared["differences"]:
+        document.add(Heading(f"{each['run']} beside {names[0]}"))
+        if each["reward"] is None:
+            document.add(Paragraph(each["sentence"], is_quiet=True))
+            continue
+        document.add(_verdict(each["standing"], each["sentence"]))
+        document.add(Paragraph(each["basis"], is_quiet=True), _changes(each))
+        shown = pairs.get(each["run"], ())
+        if shown:
+            document.add(Heading(f"Cases that flipped: {len(each['flips'])}", 3))
+        for flip, one, other in shown:
+            document.add(_pair(flip, (one, names[0]), (other, each["run"])))
+    return document
+
+
+# ---------------------------------------------------------------------- proofs
+
+
+def _rows(summary: Row) -> dict[str, Row]:
+    rows = {"reward": summary["reward"], **summary["measures"]}
+    if summary.get("also"):
+        rows[f"{summary['also_environment']} (second suite)"] = summary["also"]
+    return {name: row for name, row in rows.items() if row is not None}
+
+
+def _changes(summary: Row) -> Grid:
+    rows = [
+        (
+            name + (" (guard)" if row.get("is_guard") else ""),
+            f"{row['before']:.3f}",
+            f"{row['after']:.3f}",
+            f"{row['value']:+.3f}",
+            f"{row['low']:+.3f} … {row['high']:+.3f}",
+            str(row["cases"]),
+        )
+        for name, row in _rows(summary).items()
+    ]
+    return Grid(("", "before", "after", "difference", "95 % interval", "cases"), rows)
+
+
+def _what_was_proved(summary: Row) -> str:
+    return (
+        f"{summary['model'] or 'The base model'} and what training {summary['training']} made of "
+        f"it played the same {summary['cases']} {summary['split']} cases, "
+        f"{summary['rollouts_per_case']} rollouts each."
+    )
+
+
+def _small_print(summary: Row) -> list[str]:
+    lines = []
+    if reward := summary["reward"]:
+        lines.append(
+            f"The interval is a bootstrap over cases. {reward['differing']} of {reward['cases']} "
+            "cases came out differently; the smallest effect that these cases would show four "
+            f"times out of five is {reward['smallest_effect']:.3f}."
+        )
+        if reward["mcnemar"] is not None:
+            lines.append(f"Exact McNemar test: p = {reward['mcnemar']:.4f}.")
+    if summary["picked_from"] > 1:
+        lines.append(
+            f"Corrected for {summary['picked_from']} candidates that were compared on these cases."
+        )
+    lines.append(f"Proof number {summary['proofs_on_these_cases']} on these very cases.")
+    if summary["regressed"]:
+        lines.append(f"Got worse, although nobody trained on it: {', '.join(summary['regressed'])}")
+    return lines
+
+
+def _pair(flip: Row, *sides: tuple[Rollout, str]) -> SideBySide:
+    title = f"case {flip['case']}: {flip['before']:.2f} → {flip['after']:.2f}"
+    return SideBySide(title, [_column(*side) for side in sides])
+
+
+def _column(rollout: Rollout, name: str) -> Column:
+    lines = []
+    for message in rollout.messages:
+        said = message.content or ""
+        said += "".join(f"\n→ {call.tool}({call.arguments})" for call in message.calls)
+        lines.append((message.role, _short(said.strip() or "(nothing)", _LONGEST)))
+    for told in rollout.judgements:
+        mark = {True: "passed", False: "failed", None: "cannot tell"}[told.is_correct]
+        lines.append(("verdict", f"{told.measure}: {mark}: {told.verdict.reason}"))
+    reward = "none" if rollout.reward is None else f"{rollout.reward:.2f}"
+    return Column(f"{name}, reward {reward}", lines)
+
+
+# ---------------------------------------------------------------------- trainings
+
+
+def _training(told: TrainingTold) -> list[Block | None]:
+    summary, spec = told.summary, told.spec
+    seconds = summary.get("seconds")
+    about = [
+        ("run", told.run),
+        ("environment", str(spec.get("environment") or spec.get("target"))),
+        ("model", str(summary.get("model") or (spec.get("policy") or {}).get("model") or "")),
+        ("plan", str(summary.get("plan", ""))),
+        ("time", in_words(seconds) if seconds else "–"),
+        ("weights", str(summary.get("best_checkpoint") or summary.get("last_checkpoint") or "–")),
+    ]
+    return [
+        Heading("What was trained"),
+        Grid(("", ""), about),
+        training_curves(told.history),
+        Folded("Settings, with their sources and locks", [_settings(spec)]),
+        Folded("To do it again: versions and digests", [_versions(told)]),
+    ]
+
+
+def training_curves(history: Sequence[Row]) -> Picture | None:
+    return curves(panels_of(history), "The training, step by step")
+
+
+def panels_of(history: Sequence[Row], label: str = "") -> dict[str, list[Curve]]:
+    """Reward, pass rates, live groups, length, entropy, and the loss on what tools answer."""
+
+    def curve(key: str, name: str) -> Curve:
+        rows = [row for row in history if row.get(key) is not None]
+        return Curve(
+            f"{label} {name}".strip() if label else name,
+            [row["step"] for row in rows],
+            [row[key] for row in rows],
+        )
+
+    rates = sorted({key for row in history for key in row if key.startswith("pass_rate/")})
+    return {
+        "reward": [curve("reward", "training"), curve("validation/reward", "validation")],
+        "pass rate": [curve(key, key.removeprefix("pass_rate/")) for key in rates],
+        "live groups": [curve("live_groups", "live groups")],
+        "tokens in a rollout": [curve("completion_tokens", "tokens in a rollout")],
+        "entropy": [curve("entropy", "entropy")],
+        "loss on what tools answer": [curve("env_loss", "loss on what tools answer")],
+    }
+
+
+def _settings(spec: Row) -> Grid:
+    sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
+    rows = []
+    for name, value in flat(spec.get("settings") or {}).items():
+        rows.append((name, _short(value), sources.get(name, "default"), locks.get(name, "")))
+    for name, value in flat({"config": spec.get("config") or {}}).items():
+        rows.append((name, _short(value), sources.get(name, "default"), locks.get(name, "")))
+    return Grid(("setting", "value", "from", "locked by"), rows)
+
+
+def _versions(told: TrainingTold) -> Grid:
+    rows = [("sparring run", told.run), ("code", str(told.spec.get("code_digest", "")))]
+    for name, digest in (told.manifest.get("digests") or {}).items():
+        rows.append((name, str(digest)))
+    for name, version in (told.manifest.get("versions") or {}).items():
+        rows.append((name, str(version)))
+    return Grid(("", ""), rows)
+
+
+def flat(table: Row, prefix: str = "") -> dict[str, Any]:
+    """A table of settings by dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _notes(notes: Sequence[Row]) -> list[Block]:
+    if not notes:
+        return []
+    rows = [
+        (
+            ("✗ " if note["is_grave"] else "") + note["what"],
+            note["message"],
+            note["advice"],
+            note["rollout"],
+        )
+        for note in notes
+    ]
+    return [Heading("What was found"), Grid(("", "what", "what to do", "rollout"), rows)]
+
+
+def _models(models: Sequence[Row]) -> list[Block]:
+    rows = [
+        (
+            each["name"] + (" (to be trained)" if each["is_learner"] else ""),
+            str(each["cases"]),
+            str(each["rollouts"]),
+            str(each["correct"]),
+            _percent(each["accuracy"]),
+            _percent(each["any_correct"]),
+            each["message"],
+        )
+        for each in models
+    ]
+    head = ("model", "cases", "rollouts", "correct", "accuracy", "cases with any", "")
+    return [Heading("Models"), Grid(head, rows)] if rows else []
+
+
+def _estimate(found: Row | None) -> list[Block]:
+    if not found:
+        return []
+    step, hours, tokens = found["seconds_per_step"], found["hours"], found["sampled_tokens"]
+    rows = [
+        ("plan", found["plan"]),
+        ("a step", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})"),
+        ("all of it", f"{hours['value']:.2f} h ({hours['low']:.2f} … {hours['high']:.2f})"),
+        ("tokens sampled", f"{tokens['value']:,.0f}"),
+        ("memory", f"{found['memory'] / 2**30:.1f} GiB of {found['memory_of']}"),
+    ]
+    if cost := found["cost"]:
+        rows.append(("cost", f"{cost['value']:.2f} ({cost['low']:.2f} … {cost['high']:.2f})"))
+    told = f"From {found['basis']}. {found['parity']}"
+    return [Heading("What training would take"), Grid(("", ""), rows), Paragraph(told, True)]
+
+
+def _figures(figures: Row) -> list[Block]:
+    rows = [
+        (
+            name,
+            _percent((each["pass_rate"] or {}).get("value")),
+            _span(each["pass_rate"], _percent) if each["pass_rate"] else "–",
+            f"{each['weight']:g}",
+            str(each["judged"]),
+        )
+        for name, each in figures["measures"].items()
+    ]
+    facts = [
+        ("calls that could be read", _percent(figures["parse_rate"])),
+        ("rollouts that call a tool", _percent(figures["called_a_tool"])),
+        ("truncated", _percent(figures["truncated"])),
+        (
+            "tool failures",
+            ", ".join(f"{n} {k}" for k, n in figures["tool_failures"].items()) or "0",
+        ),
+        ("unscored", f"{figures['unscored']} of {figures['rollouts']}"),
+    ]
+    return [
+        Heading("Measures"),
+        Grid(("measure", "passed", "95 % interval", "weight", "judged"), rows),
+        Grid(("", ""), facts),
+    ]
+
+
+def _audit(found: Sequence[Row] | None) -> list[Block]:
+    if found is None:
+        return []
+    if not found:
+        return [
+            Heading("Audit of the measures"),
+            Paragraph("Nothing was found: players that know nothing do not pass, and each measure "
+                      "says the same when it is asked again."),
+        ]  # fmt: skip
+    rows = [(each["measure"], each["fault"], each["message"], each["rollout"]) for each in found]
+    return [
+        Heading("Audit of the measures"),
+        Grid(("measure", "fault", "what", "rollout"), rows),
+    ]
+
+
+def _verdict(word: str, why: str) -> Verdict:
+    return Verdict(word, why, _TONES.get(word, "doubtful"))
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _span(row: Row, told: Any) -> str:
+    return f"{told(row['low'])} … {told(row['high'])}"
+
+
+def _short(value: Any, longest: int = 200) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
