@@ -28,7 +28,7 @@ class Report(Frozen):
 
 class CompareRuns(Frozen):
     runs: tuple[str, ...] = Field(
-        min_length=2, max_length=8, description="the first is held against"
+        min_length=2, max_length=8, description="the others are held against the first"
     )
 
 

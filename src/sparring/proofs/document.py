@@ -52,6 +52,13 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Gallery:
+    """Pictures beside one another, or below on a narrow screen."""
+
+    pictures: Sequence[Picture]
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     title: str
     lines: Sequence[tuple[str, str]]  # who, what
@@ -73,7 +80,8 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Heading | Paragraph | Verdict | Grid | Picture | SideBySide | Folded
+Block = Heading | Paragraph | Verdict | Grid | Picture | Gallery | SideBySide | Folded
+_NARROW = 3  # columns that fit a telephone
 _FIGURE = re.compile(r"^[-+–−]?[\d.,]+( ?%| s| GiB| h| min)?$|^–$|[-+]?\d.* … ")
 
 
@@ -113,6 +121,9 @@ def _html(block: Block) -> str:
             return _html_grid(block)
         case Picture():
             return _html_picture(block)
+        case Gallery(pictures):
+            inner = "".join(_html_picture(each) for each in pictures)
+            return f'<div class="gallery">{inner}</div>'
         case SideBySide(title, columns):
             inner = "".join(_html_column(each) for each in columns)
             return (
@@ -133,13 +144,15 @@ def _html_grid(grid: Grid) -> str:
 
     def cells(row: Sequence[str], tag: str) -> str:
         return "".join(
-            f"<{tag}{' class=figure' if at_right else ''}>{html.escape(cell)}</{tag}>"
-            for cell, at_right in zip(row, right, strict=True)
+            f'<{tag}{" class=figure" if at_right else ""} data-head="{html.escape(head)}">'
+            f"<span>{html.escape(cell)}</span></{tag}>"
+            for cell, head, at_right in zip(row, grid.head, right, strict=True)
         )
 
     rows = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in grid.rows)
-    head = f"<tr>{cells(grid.head, 'th')}</tr>" if any(grid.head) else ""
-    return f'<div class="wide"><table>{head}{rows}</table></div>'
+    head = f"<thead><tr>{cells(grid.head, 'th')}</tr></thead>" if any(grid.head) else ""
+    kind = ' class="stacks"' if len(grid.head) > _NARROW else ""
+    return f'<div class="wide"><table{kind}>{head}<tbody>{rows}</tbody></table></div>'
 
 
 def _html_picture(picture: Picture) -> str:
@@ -176,6 +189,8 @@ def _markdown(block: Block) -> str:
             return "\n".join(lines)
         case Picture(caption=caption):
             return f"*{_plain(caption)}: see the HTML report.*"
+        case Gallery(pictures):
+            return "\n\n".join(map(_markdown, pictures))
         case SideBySide(title, columns):
             return "\n\n".join([f"### {_plain(title)}", *map(_markdown_column, columns)])
         case Folded(title, blocks):
@@ -240,7 +255,21 @@ th { text-align: left; color: var(--quiet); font-weight: 500; }
 th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
  overflow-wrap: anywhere; min-width: 4.5rem; }
 .figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-figure { margin: 1rem 0; } figure img { width: 100%; height: auto; }
+figure { margin: 1rem 0; } figure img { width: 100%; max-width: 40rem; height: auto; }
+.gallery { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr));
+ gap: 0 1.5rem; }
+.gallery figure { min-width: 0; }
+@media (max-width: 44rem) {
+ .stacks, .stacks tbody, .stacks tr, .stacks td { display: block; width: 100%; }
+ .stacks thead { display: none; }
+ .stacks tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
+ .stacks td { border: 0; padding: .1rem 0; display: flex; gap: 1rem;
+  justify-content: space-between; text-align: left; white-space: normal; }
+ .stacks td:first-child { font-weight: 600; }
+ .stacks td::before { content: attr(data-head); color: var(--quiet); flex: none; }
+ .stacks td:first-child::before { content: none; }
+ .stacks td:has(span:empty) { display: none; }
+ .stacks td span { min-width: 0; } }
 .dark { display: none; }
 @media (prefers-color-scheme: dark) { .dark { display: block; } .light { display: none; } }
 details { border: 1px solid var(--line); border-radius: .4rem; margin: .5rem 0;

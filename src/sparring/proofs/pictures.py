@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.proofs.document import Picture
+from sparring.proofs.document import Gallery, Picture
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
 _LIGHT = {"ink": "#1b1f24", "line": "#d9dee4"}
 _DARK = {"ink": "#e6e9ed", "line": "#343b44"}
-_WIDTH = 9.0
+_WIDTH = 5.6
+_FEW_POINTS = 25
+_SHARES = ("reward", "pass rate", "live groups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,40 +30,41 @@ class Curve:
     values: Sequence[float]
 
 
-def curves(panels: Mapping[str, Sequence[Curve]], caption: str) -> Picture | None:
-    """Small pictures side by side, one per kind of figure, over the same steps."""
-    there = {
-        title: [each for each in lines if each.values]
-        for title, lines in panels.items()
-        if any(each.values for each in lines)
-    }
-    if not there:
-        return None
+def curves(panels: Mapping[str, Sequence[Curve]]) -> Gallery | None:
+    """A small picture for each kind of figure, over the same steps."""
+    pictures = []
+    for title, lines in panels.items():
+        if there := [each for each in lines if each.values]:
+            pictures.append(_panel(title, there))
+    return Gallery(pictures) if pictures else None
 
+
+def _panel(title: str, lines: Sequence[Curve]) -> Picture:
     def draw(plot: Any, look: Mapping[str, str]) -> Any:
-        columns = 2 if len(there) > 1 else 1
-        rows = -(-len(there) // columns)
-        figure, axes = plot.subplots(
-            rows, columns, figsize=(_WIDTH, 2.6 * rows), squeeze=False, layout="constrained"
-        )
-        places = list(axes.flat)
-        for place, (title, lines) in zip(places, there.items(), strict=False):
-            for number, line in enumerate(lines):
-                colour = _COLOURS[number % len(_COLOURS)]
-                mark = "o" if len(line.values) < 25 else ""
-                place.plot(
-                    line.steps, line.values, mark, linestyle="-", ms=3, lw=1.6, color=colour,
-                    label=line.label,
-                )  # fmt: skip
-            place.set_title(title, loc="left", fontsize=10, color=look["ink"])
-            if len(lines) > 1 or lines[0].label != title:
-                place.legend(fontsize=8, frameon=False, labelcolor=look["ink"])
-            _plain(place, look)
-        for place in places[len(there) :]:
-            place.set_visible(False)
+        from matplotlib.ticker import MaxNLocator
+
+        figure, place = plot.subplots(figsize=(_WIDTH, 3.0), layout="constrained")
+        for number, line in enumerate(lines):
+            place.plot(
+                line.steps,
+                line.values,
+                "o" if len(line.values) < _FEW_POINTS else "",
+                linestyle="-",
+                ms=4,
+                lw=2,
+                color=_COLOURS[number % len(_COLOURS)],
+                label=line.label,
+            )
+        if title in _SHARES:
+            place.set_ylim(-0.04, 1.04)
+        place.xaxis.set_major_locator(MaxNLocator(integer=True))
+        place.set_xlabel("step", color=look["ink"])
+        if len(lines) > 1:
+            place.legend(fontsize=10, frameon=False, labelcolor=look["ink"])
+        _plain(place, look)
         return figure
 
-    return _picture(draw, caption)
+    return _picture(draw, title)
 
 
 def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | None:
@@ -71,12 +74,14 @@ def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | No
 
     def draw(plot: Any, look: Mapping[str, str]) -> Any:
         figure, place = plot.subplots(
-            figsize=(_WIDTH, 0.6 + 0.26 * len(cases)), layout="constrained"
+            figsize=(_WIDTH, 0.8 + 0.28 * len(cases)), layout="constrained"
         )
-        for number, case in enumerate(cases):
+        for number, case in enumerate(reversed(cases)):
             place.plot([case["low"], case["high"]], [number] * 2, lw=5, color="#0072b2", alpha=0.35)
             place.plot(case["passed"] / case["rollouts"], number, "o", ms=5, color="#0072b2")
-        place.set_yticks(range(len(cases)), [str(case["case"])[:16] for case in cases], fontsize=8)
+        place.set_yticks(
+            range(len(cases)), [str(case["case"])[:16] for case in reversed(cases)], fontsize=10
+        )
         place.set_xlim(-0.02, 1.02)
         place.set_ylim(-0.7, len(cases) - 0.3)
         place.set_xlabel("pass rate", color=look["ink"])
@@ -98,7 +103,7 @@ def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | 
             place.plot([row["low"], row["high"]], [number] * 2, lw=3, color=colour)
             place.plot(row["value"], number, "o", ms=7, color=colour)
         place.axvline(0, color=look["ink"], lw=0.8)
-        place.set_yticks(range(len(rows)), list(reversed(list(rows))), fontsize=9)
+        place.set_yticks(range(len(rows)), list(reversed(list(rows))), fontsize=11)
         place.set_ylim(-0.6, len(rows) - 0.4)
         place.set_xlabel("difference, trained minus base", color=look["ink"])
         _plain(place, look)
@@ -108,7 +113,7 @@ def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | 
 
 
 def _plain(place: Any, look: Mapping[str, str]) -> None:
-    place.tick_params(colors=look["ink"], labelsize=8)
+    place.tick_params(colors=look["ink"], labelsize=10)
     place.grid(True, color=look["line"], lw=0.6)
     place.set_axisbelow(True)
     for side in ("top", "right"):

@@ -19,7 +19,6 @@ from sparring.proofs.document import (
     Grid,
     Heading,
     Paragraph,
-    Picture,
     SideBySide,
     Verdict,
 )
@@ -127,8 +126,7 @@ def comparison_report(
     document.add(
         Grid(("setting", *names), rows) if rows else Paragraph("none", is_quiet=True),
         Heading("Curves"),
-        curves(panels, "The same figures of all runs, over steps")
-        or Paragraph("none of them has any", is_quiet=True),
+        curves(panels) or Paragraph("none of them has any", is_quiet=True),
     )
     for each in compared["differences"]:
         document.add(Heading(f"{each['run']} beside {names[0]}"))
@@ -233,14 +231,10 @@ def _training(told: TrainingTold) -> list[Block | None]:
     return [
         Heading("What was trained"),
         Grid(("", ""), about),
-        training_curves(told.history),
+        curves(panels_of(told.history)),
         Folded("Settings, with their sources and locks", [_settings(spec)]),
         Folded("To do it again: versions and digests", [_versions(told)]),
     ]
-
-
-def training_curves(history: Sequence[Row]) -> Picture | None:
-    return curves(panels_of(history), "The training, step by step")
 
 
 def panels_of(history: Sequence[Row], label: str = "") -> dict[str, list[Curve]]:

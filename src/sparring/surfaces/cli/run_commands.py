@@ -170,7 +170,8 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Two runs or more; the first is held against.", autocompletion=runs_there
+            help="Two runs or more; the others are held against the first.",
+            autocompletion=runs_there,
         ),
     ],
     runs: RunsFolder = None,
