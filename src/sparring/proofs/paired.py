@@ -85,7 +85,11 @@ def paired_difference(
     first = np.array([before[case] for case in shared])
     second = np.array([after[case] for case in shared])
     differences = second - first
-    low, high = _interval(differences, _TAIL / chances, np.random.default_rng(seed))
+    # Turned so that it is a gain: the other way round must give the same, with signs changed.
+    is_loss = (differences.mean(), (differences**3).mean()) < (0.0, 0.0)
+    turned = -differences if is_loss else differences
+    low, high = _interval(turned, _TAIL / chances, np.random.default_rng(seed))
+    low, high = (-high, -low) if is_loss else (low, high)
     return Difference(
         before=float(first.mean()),
         after=float(second.mean()),

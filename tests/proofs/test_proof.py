@@ -1,0 +1,74 @@
+"""What follows from base and trained on the same cases."""
+
+from __future__ import annotations
+
+from sparring.proofs.paired import Standing
+from sparring.proofs.proof import Played, prove
+from tests.proofs.made import answered
+
+CASES = [f"case {n}" for n in range(40)]
+
+
+def side(reward: float, **more):
+    return [answered(case, reward, index, **more) for case in CASES for index in range(2)]
+
+
+def mixed(share: float):
+    return [answered(case, float(n < share * len(CASES))) for n, case in enumerate(CASES)]
+
+
+def test_a_clear_gain_is_better() -> None:
+    proof = prove(Played(mixed(0.1), mixed(0.8)))
+    assert proof.standing is Standing.BETTER
+    assert proof.reward is not None
+    assert proof.reward.mcnemar is not None
+    assert len(proof.flips) == 28
+
+
+def test_the_same_is_not_shown_and_says_what_would_have_been() -> None:
+    proof = prove(Played(mixed(0.5), mixed(0.5)))
+    assert proof.standing is Standing.NOT_SHOWN
+    assert "would have been shown" in proof.sentence
+
+
+def test_a_measure_that_nobody_trained_on_and_that_got_worse_makes_it_worse() -> None:
+    before = side(0.1, guards={"polite": 1.0})
+    after = side(0.9, guards={"polite": 0.0})
+    proof = prove(Played(before, after))
+    assert proof.standing is Standing.WORSE
+    assert proof.regressed == ("polite",)
+    assert "polite got worse" in proof.sentence
+    assert prove(Played(before, side(0.9, guards={"polite": 1.0}))).standing is Standing.BETTER
+
+
+def test_a_second_suite_that_got_worse_makes_it_worse() -> None:
+    gained = Played(mixed(0.1), mixed(0.8))
+    proof = prove(gained, also=Played(mixed(0.9), mixed(0.2)))
+    assert proof.standing is Standing.WORSE
+    assert proof.regressed == ("the second suite",)
+    assert prove(gained, also=Played(mixed(0.5), mixed(0.5))).standing is Standing.BETTER
+
+
+def test_what_could_not_be_scored_is_left_out_and_counted() -> None:
+    base = [*mixed(0.2), answered("silent", None)]
+    trained = [*mixed(0.9), answered("silent", 1.0)]
+    proof = prove(Played(base, trained))
+    assert proof.reward is not None
+    assert proof.reward.cases == len(CASES)
+    assert proof.unscored == {"base": 1, "trained": 0}
+    nothing = prove(Played([answered("a", None)], [answered("a", None)]))
+    assert nothing.standing is Standing.NOT_SHOWN
+
+
+def test_a_gain_that_luck_explains_is_not_shown_among_many_candidates() -> None:
+    base, trained = mixed(0.25), mixed(0.475)
+    assert prove(Played(base, trained)).standing is Standing.BETTER
+    assert prove(Played(base, trained), chances=200).standing is Standing.NOT_SHOWN
+
+
+def test_flips_come_with_the_rollouts_that_show_them() -> None:
+    base = [answered("a", 0.0, 0), answered("a", 1.0, 1), answered("b", 1.0, 0)]
+    trained = [answered("a", 1.0, 0), answered("a", 1.0, 1), answered("b", 0.0, 0)]
+    first, second = prove(Played(base, trained)).flips
+    assert (first.case, first.base, first.trained) == ("b", "b.0.0", "b.0.0")
+    assert (second.case, second.base, second.trained) == ("a", "a.0.0", "a.0.0")
