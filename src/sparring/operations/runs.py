@@ -208,7 +208,7 @@ def _for(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, 
 def _figures_only(summary: dict[str, Any]) -> dict[str, Any]:
     """Reasons quote cases, and held-out cases are for nobody but the owner."""
     measures = {
-        name: {**measure, "reasons_for_failing": []}
-        for name, measure in summary["measures"].items()
+        name: {part: value for part, value in told.items() if part != "reasons_for_failing"}
+        for name, told in summary["measures"].items()
     }
-    return {**summary, "measures": measures, "causes": []}
+    return {**summary, "measures": measures, "causes": [], "flips": []}

@@ -7,8 +7,10 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Judgement
 from sparring.measures import Measure, MeasureSet
@@ -83,7 +85,7 @@ class Auditor:
         """Every null player on every case; each rollout judged twice, and once more in
         another order."""
         rollouts = [
-            null_rollout(number, case, answer, await self._world(case))
+            null_rollout(number, case, answer, await self._made(case))
             for case in cases
             for number, player in enumerate(PLAYERS)
             if (answer := player.answer(case, cases)) is not None
@@ -104,6 +106,13 @@ class Auditor:
             if writer is not None:
                 judged = tuple(sight.judgement for sight in sights)
                 writer.append(replace(rollout, judgements=judged, reward=blend(judged)), 0.0)
+
+    async def _made(self, case: Case) -> Any:
+        try:
+            return await self._world(case)
+        except Exception as error:  # the user's code
+            told = f"making the world of case {case.id} failed: {type(error).__name__}: {error}"
+            raise MachineryFailure(told) from error
 
     async def _seen(self, rollout: Rollout) -> list[Sight]:
         sights = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import SparringError
+from sparring.contracts.errors import MachineryFailure, SparringError
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import FORMAT
@@ -73,7 +73,10 @@ class Check:
         self._look_at_splits(parts)
         auditor = Auditor(measures, parts.world)
         self._pulse.note("auditing")
-        asyncio.run(audit_null_players(self._folder, auditor, parts.suite))
+        try:
+            asyncio.run(audit_null_players(self._folder, auditor, parts.suite))
+        except MachineryFailure as error:
+            self._failures.append(str(error))
         built = played = None
         with tempfile.TemporaryDirectory() as scratch:
             if not in_the_way:
