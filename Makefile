@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Tests wait for processes as much as they compute: two at a time take little more than half.
 TWO := -n 2 --dist worksteal
 
-.PHONY: venv sandbox slurm check lint types contracts docs test check-slow bench vllm-venv clean
+.PHONY: venv sandbox slurm chromium check lint types contracts docs test check-slow bench vllm-venv clean
 
 venv: .venv/.ready
 
@@ -27,6 +27,12 @@ slurm:
 		(apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 			slurm-wlm munge faketime)
 
+# A browser that looks at reports.
+chromium:
+	command -v chromium >/dev/null || test "$$(id -u)" != 0 || \
+		(apt-get update -qq && apt-get install -y -qq --no-install-recommends \
+			chromium fonts-dejavu-core)
+
 check: lint types contracts docs test
 
 lint: venv
@@ -45,7 +51,7 @@ docs: venv
 test: venv sandbox
 	$(BIN)/pytest $(TWO)
 
-check-slow: venv sandbox slurm
+check-slow: venv sandbox slurm chromium
 	$(BIN)/pytest -m slow $(TWO)
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py --quick
@@ -56,6 +62,7 @@ check-slow: venv sandbox slurm
 	$(BIN)/python benchmarks/run_index.py --quick
 	$(BIN)/python benchmarks/starting.py --quick
 	$(BIN)/python benchmarks/kill_matrix.py --quick
+	$(BIN)/python benchmarks/proof_calibration.py --quick
 	$(BIN)/python benchmarks/shared_prefix.py --quick
 	$(BIN)/python benchmarks/live_groups.py --quick
 	$(BIN)/python benchmarks/echo.py --quick
@@ -72,6 +79,8 @@ bench: venv
 	$(BIN)/python benchmarks/run_index.py
 	$(BIN)/python benchmarks/starting.py
 	$(BIN)/python benchmarks/kill_matrix.py
+	$(BIN)/python benchmarks/proof_calibration.py
+	$(BIN)/python benchmarks/check_prediction.py
 	$(BIN)/python benchmarks/shared_prefix.py
 	$(BIN)/python benchmarks/live_groups.py
 	$(BIN)/python benchmarks/echo.py

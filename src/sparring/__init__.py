@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sparring.player.worlds import tool
     from sparring.sandbox import SandboxLimits
     from sparring.suites import Suite
-    from sparring.worker.evaluate import EvalResult, evaluate
+    from sparring.worker.evaluate import EvalResult, evaluate, prove
     from sparring.worker.train import Trainer, train
     from sparring.worker.train_result import TrainResult
 
@@ -65,6 +65,7 @@ _HOMES = {
     "Suite": "sparring.suites",
     "EvalResult": "sparring.worker.evaluate",
     "evaluate": "sparring.worker.evaluate",
+    "prove": "sparring.worker.evaluate",
     "tool": "sparring.player.worlds",
     "train": "sparring.worker.train",
     "Trainer": "sparring.worker.train",
@@ -98,6 +99,7 @@ __all__ = [
     "no_tool_failed",
     "numeric",
     "passed",
+    "prove",
     "regex",
     "scored",
     "tool",

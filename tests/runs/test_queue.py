@@ -74,6 +74,51 @@ def test_one_that_does_not_fit_keeps_those_behind_it_waiting(tmp_path, launched)
     assert launched == ["a-busy"]
 
 
+def follow(runs: Path, name: str, after: str) -> RunFolder:
+    folder = RunFolder(runs / name)
+    folder.create({"format": 1, "kind": "prove", "environment": "bell", "after": after})
+    tell_state(folder, RunState.QUEUED, author="test", runs_at_once=1)
+    return folder
+
+
+def test_one_that_follows_another_waits_for_it_and_takes_nobodys_place(tmp_path, launched):
+    training = wait_in(tmp_path, "a-training", 1)
+    proof = follow(tmp_path, "b-proof", "a-training")
+    wait_in(tmp_path, "c-other", 2)
+    queue.start_waiting(tmp_path)
+    assert launched == ["a-training", "c-other"]
+    for name in launched:
+        move(RunFolder(tmp_path / name), RunState.STARTING, RunState.RUNNING)
+    queue.start_waiting(tmp_path)
+    assert launched == ["a-training", "c-other"]
+    move(RunFolder(tmp_path / "c-other"), RunState.COMPLETED)
+    move(training, RunState.COMPLETED)
+    queue.start_waiting(tmp_path)
+    assert launched == ["a-training", "c-other", "b-proof"]
+    assert read_history(proof).history.state is RunState.QUEUED
+
+
+@pytest.mark.parametrize("ending", [RunState.FAILED, RunState.STOPPED])
+def test_one_whose_forerunner_is_not_completed_is_stopped_and_says_why(tmp_path, launched, ending):
+    training = wait_in(tmp_path, "a-training", 1)
+    proof = follow(tmp_path, "b-proof", "a-training")
+    before = [RunState.STOPPING] if ending is RunState.STOPPED else []
+    move(training, RunState.STARTING, RunState.RUNNING, *before, ending)
+    queue.start_waiting(tmp_path)
+    history = read_history(proof).history
+    assert history.state is RunState.STOPPED
+    assert f"a-training is {ending.value}" in history.message
+    assert launched == []
+
+
+def test_one_whose_forerunner_is_gone_has_failed(tmp_path, launched):
+    proof = follow(tmp_path, "b-proof", "a-training")
+    queue.start_waiting(tmp_path)
+    history = read_history(proof).history
+    assert (history.state, launched) == (RunState.FAILED, [])
+    assert "gone" in history.message
+
+
 def test_one_that_was_asked_to_stop_while_it_waited_is_not_started(tmp_path, launched):
     folder = wait_in(tmp_path, "run", 1)
     tell(folder, "stop_requested", author="ada")

@@ -111,7 +111,7 @@ def _training(folder: RunFolder) -> TrainSpec:
         raise InvalidInput(f"run {folder.id} is no training: prove the training itself")
     if str(spec.get("target", "")).startswith("(python) "):
         raise InvalidInput(
-            f"run {folder.id} was started from Python, with objects that only Python has; call "
-            "prove() on its result"
+            f"run {folder.id} was started from Python, with objects that only Python has; "
+            "evaluate() before and after on held-out cases, and prove() there"
         )
     return TrainSpec.model_validate(spec)

@@ -271,10 +271,19 @@ def waiting_for(folder: RunFolder, history: History) -> str:
     begun = sum(row.state is not RunState.QUEUED for row in active)
     if most is None or begun < most:
         return "it is about to start"
-    waiting = [row.id for row in active if row.state is RunState.QUEUED]
+    waiting = [
+        row.id
+        for row in active
+        if row.state is RunState.QUEUED and not _follows(RunFolder(folder.path.parent / row.id))
+    ]
     before = waiting.index(folder.id) if folder.id in waiting else 0
     others = f", and {before} wait before it" if before else ""
     return f"it waits for its turn: {begun} of at most {most} runs are on{others}"
+
+
+def _follows(folder: RunFolder) -> bool:
+    """Whether a run waits for another, not for its turn."""
+    return bool(folder.spec.is_file() and folder.read_spec().get("after"))
 
 
 def _processes(status: RunStatus) -> list[ProcessLine]:

@@ -43,6 +43,9 @@ class Proof:
     flips: tuple[Flip, ...] = ()
     unscored: Mapping[str, int] | None = None
 
+    def __str__(self) -> str:
+        return f"{self.standing.value}: {self.sentence}"
+
 
 @dataclass(frozen=True, slots=True)
 class Played:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents import Agent
 from pydantic import ValidationError
@@ -41,6 +41,9 @@ from sparring.worker.evaluation import Evaluation, EvalWork, OnProgress
 from sparring.worker.from_python import agent_digest, explained, open_run, refuse_wrong_kinds
 from sparring.worker.holding import alone, report_event
 from sparring.worker.playing import Progress
+
+if TYPE_CHECKING:
+    from sparring.proofs.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,16 @@ def evaluate(
             raise
         report_event(folder, "completed")
     return EvalResult(folder, summary)
+
+
+def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Proof:
+    """Whether `after` is better than `before`, on cases that both have played, by one interval
+    over cases. `picked_from` is among how many candidates it was picked on these very cases."""
+    from sparring.proofs.proof import Played  # scipy is for those who prove
+    from sparring.proofs.proof import prove as paired
+
+    played = Played(list(before.rollouts()), list(after.rollouts()))
+    return paired(played, chances=picked_from)
 
 
 class _ProgressBar:
