@@ -23,7 +23,7 @@ from sparring.proofs.document import (
 )
 from sparring.proofs.pictures import Curve, case_bands, curves, intervals
 
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}|`**"
+HOSTILE = "_$\\frac{1}{$ <script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}|`**"
 
 
 def everything(text: str) -> Document:
@@ -94,6 +94,6 @@ def test_a_browser_shows_all_of_it(tmp_path: Path, width: int, tone: str) -> Non
     paper = pixels[2, 2]
     assert (paper < 80) == (tone == "dark")
     differs = np.abs(pixels - paper) > 24
-    assert differs.any(axis=0)[40 : width - 40].mean() > 0.9, "there is nothing to see"
+    assert differs.any(axis=0)[40 : width - 40].mean() > 0.7, "there is nothing to see"
     assert not differs[:, width - 6 :].any(), "something runs out at the right"
     assert not differs[:, :6].any()

@@ -17,6 +17,8 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _LIGHT = {"ink": "#1b1f24", "line": "#d9dee4"}
 _DARK = {"ink": "#e6e9ed", "line": "#343b44"}
 _WIDTH = 5.6
+# Pictures repeat bit by bit, and what users wrote is no formula.
+_RULES = {"svg.hashsalt": "sparring", "text.parse_math": False}
 _FEW_POINTS = 25
 _SHARES = ("reward", "pass rate", "live groups")
 
@@ -53,7 +55,7 @@ def _panel(title: str, lines: Sequence[Curve]) -> Picture:
                 ms=4,
                 lw=2,
                 color=_COLOURS[number % len(_COLOURS)],
-                label=line.label,
+                label=_label(line.label),
             )
         if title in _SHARES:
             place.set_ylim(-0.04, 1.04)
@@ -80,7 +82,9 @@ def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | No
             place.plot([case["low"], case["high"]], [number] * 2, lw=5, color="#0072b2", alpha=0.35)
             place.plot(case["passed"] / case["rollouts"], number, "o", ms=5, color="#0072b2")
         place.set_yticks(
-            range(len(cases)), [str(case["case"])[:16] for case in reversed(cases)], fontsize=10
+            range(len(cases)),
+            [_label(str(case["case"]), 16) for case in reversed(cases)],
+            fontsize=10,
         )
         place.set_xlim(-0.02, 1.02)
         place.set_ylim(-0.7, len(cases) - 0.3)
@@ -103,13 +107,20 @@ def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | 
             place.plot([row["low"], row["high"]], [number] * 2, lw=3, color=colour)
             place.plot(row["value"], number, "o", ms=7, color=colour)
         place.axvline(0, color=look["ink"], lw=0.8)
-        place.set_yticks(range(len(rows)), list(reversed(list(rows))), fontsize=11)
+        names = [_label(name) for name in reversed(list(rows))]
+        place.set_yticks(range(len(rows)), names, fontsize=11)
         place.set_ylim(-0.6, len(rows) - 0.4)
         place.set_xlabel("difference, trained minus base", color=look["ink"])
         _plain(place, look)
         return figure
 
     return _picture(draw, caption)
+
+
+def _label(text: str, longest: int = 28) -> str:
+    """Short enough to leave room for the picture. A leading _ would hide it."""
+    text = " ".join(text.split()).lstrip("_") or "–"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _plain(place: Any, look: Mapping[str, str]) -> None:
@@ -132,7 +143,7 @@ def _svg(draw: Callable[[Any, Mapping[str, str]], Any], look: Mapping[str, str])
     mpl.use("svg")
     from matplotlib import pyplot as plot
 
-    with mpl.rc_context({"svg.hashsalt": "sparring", "text.color": look["ink"]}):
+    with mpl.rc_context(_RULES | {"text.color": look["ink"]}):
         figure = draw(plot, look)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
