@@ -18,7 +18,7 @@ _LIGHT = {"ink": "#1b1f24", "line": "#d9dee4"}
 _DARK = {"ink": "#e6e9ed", "line": "#343b44"}
 _WIDTH = 5.6
 # Pictures repeat bit by bit, and what users wrote is no formula.
-_RULES = {"svg.hashsalt": "sparring", "text.parse_math": False}
+_RULES: dict[str, Any] = {"svg.hashsalt": "sparring", "text.parse_math": False}
 _FEW_POINTS = 25
 _SHARES = ("reward", "pass rate", "live groups")
 
@@ -143,7 +143,7 @@ def _svg(draw: Callable[[Any, Mapping[str, str]], Any], look: Mapping[str, str])
     mpl.use("svg")
     from matplotlib import pyplot as plot
 
-    with mpl.rc_context(_RULES | {"text.color": look["ink"]}):
+    with mpl.rc_context({**_RULES, "text.color": look["ink"]}):
         figure = draw(plot, look)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
