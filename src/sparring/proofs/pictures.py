@@ -143,7 +143,8 @@ def _svg(draw: Callable[[Any, Mapping[str, str]], Any], look: Mapping[str, str])
     mpl.use("svg")
     from matplotlib import pyplot as plot
 
-    with mpl.rc_context({**_RULES, "text.color": look["ink"]}):
+    rules: Any = {**_RULES, "text.color": look["ink"]}
+    with mpl.rc_context(rules):
         figure = draw(plot, look)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
