@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted
+from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, OverBudget
 from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.specs import Frozen, PlaySettings
 from sparring.contracts.training import TrainSpec
@@ -18,6 +18,7 @@ from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
 from sparring.runs.lifecycle import RunState, may_become
+from sparring.settings.project_file import Budget
 from sparring.source_files import refuse_changed_code
 
 
@@ -60,13 +61,28 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
             "also_environment": also.name if also else "",
         }
     )
-    return start(proof, caller, runs_at_once=project.file.budget.runs_at_once)
+    budget = project.file.budget
+    return start(within(budget, proof), caller, runs_at_once=budget.runs_at_once)
 
 
-def start_proof_after(started: Started, spec: TrainSpec, caller: Caller, most: int | None) -> str:
+def start_proof_after(started: Started, spec: TrainSpec, caller: Caller, budget: Budget) -> str:
     """The proof that follows a training; it waits for it, whoever else goes away."""
     proof = proof_of(started.run, spec).model_copy(update={"after": started.run})
-    return start(proof, caller, runs_at_once=most, name=proof_name(started.run)).run
+    name, most = proof_name(started.run), budget.runs_at_once
+    return start(within(budget, proof), caller, runs_at_once=most, name=name).run
+
+
+def within(budget: Budget, proof: ProveSpec) -> ProveSpec:
+    """As many cases as the project's rollouts allow; nobody knows yet how many there are."""
+    if budget.rollouts is None:
+        return proof
+    room = budget.rollouts // (2 * proof.rollouts)
+    if (proof.cases or 1) > room:
+        raise OverBudget(
+            f"at most {budget.rollouts:,} rollouts a run, and this proof could play "
+            f"{2 * proof.rollouts * (proof.cases or 1):,}; take fewer cases or rollouts"
+        )
+    return proof.model_copy(update={"cases": proof.cases or room})
 
 
 def proof_name(run: str) -> str:

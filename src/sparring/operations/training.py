@@ -33,8 +33,8 @@ def start_train(request: StartTrain, caller: Caller) -> Started:
         nodes=settled.values["nodes"],
         rendezvous=settled.values["rendezvous"],
     )
-    most = settled.project.file.budget.runs_at_once
-    started = start(spec, caller, runs_at_once=most)
+    budget = settled.project.file.budget
+    started = start(spec, caller, runs_at_once=budget.runs_at_once)
     if not request.prove:
         return started
-    return started.model_copy(update={"proof": start_proof_after(started, spec, caller, most)})
+    return started.model_copy(update={"proof": start_proof_after(started, spec, caller, budget)})

@@ -22,7 +22,7 @@ def list_runs(
         str,
         typer.Option("--env", help="Only of this environment.", autocompletion=environments_there),
     ] = "",
-    kind: Annotated[str, typer.Option(help="train or eval.")] = "",
+    kind: Annotated[str, typer.Option(help="train, eval, check, audit or prove.")] = "",
     count: Annotated[int, typer.Option(help="How many to show.")] = 20,
     after: Annotated[str, typer.Option(help="Go on behind this run.")] = "",
     runs: RunsFolder = None,

@@ -1,0 +1,141 @@
+"""What checks, audits and proofs are started from, and by whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, OverBudget
+from sparring.contracts.proof_specs import CheckSpec, ProveSpec
+from sparring.contracts.specs import EndpointSpec
+from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
+from sparring.operations.operation import Caller, Role
+from sparring.operations.proving import StartProof, start_proof
+from sparring.operations.run_views import RunQuery
+from sparring.operations.runs import show_run
+from sparring.operations.training import StartTrain, start_train
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import tell_state
+from sparring.runs import queue, status
+from sparring.runs.finding import find_run
+from sparring.runs.launching import Watched
+from sparring.runs.lifecycle import RunState
+from sparring.surfaces.cli.starting import models_from
+
+SHOP = """
+from sparring import Environment
+class Shop(Environment):
+    settings = {"max_completion_length": 77, "max_steps": 5, "num_generations": 8}
+"""
+
+
+@pytest.fixture
+def owner(tmp_path, monkeypatch) -> Caller:
+    """Of a project whose runs are started in name only."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    monkeypatch.setattr(queue, "launch", lambda *_: {})
+    for module in (queue, status):
+        monkeypatch.setattr(module, "is_watched", lambda *_: Watched.YES)
+    return Caller(Role.OWNER, tmp_path / "runs", folder=tmp_path)
+
+
+@pytest.fixture
+def operator(owner) -> Caller:
+    return Caller(Role.OPERATOR, owner.runs, "agent", folder=owner.folder)
+
+
+def spec_of(caller: Caller, run: str) -> dict[str, Any]:
+    return RunFolder(caller.runs / run).read_spec()
+
+
+def test_a_check_has_the_settings_of_the_training_that_is_planned(owner):
+    request = StartCheck(target="shop", settings={"temperature": 0.9})
+    spec = CheckSpec.model_validate(spec_of(owner, start_check(request, owner).run))
+    assert spec.settings.max_completion_length == 77
+    assert spec.settings.num_generations == 8
+    assert spec.settings.temperature == 0.9
+    assert (spec.cases, spec.rollouts, spec.other_cases, spec.minutes) == (12, 16, 3, 10)
+    assert spec.others == ()
+
+
+def test_with_a_key_three_models_of_openrouter_play_by_default(owner, monkeypatch):
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
+    run = start_check(StartCheck(target="shop"), owner).run
+    spec = CheckSpec.model_validate(spec_of(owner, run))
+    assert len({each.model for each in spec.others}) == 3
+    assert "sk-planted" not in (owner.runs / run / "spec.json").read_text()
+    alone = start_check(StartCheck(target="shop", others=()), owner).run
+    assert spec_of(owner, alone)["others"] == []
+
+
+def test_which_servers_play_is_the_owners_to_say(operator):
+    others = (EndpointSpec(base_url="http://127.0.0.1:1/v1", model="x"),)
+    with pytest.raises(NotPermitted):
+        start_check(StartCheck(target="shop", others=others), operator)
+    assert start_check(StartCheck(target="shop"), operator).run.startswith("check-shop-")
+    assert start_audit(StartAudit(target="shop"), operator).run.startswith("audit-shop-")
+
+
+def test_models_are_named_with_or_without_their_server():
+    named = models_from(["a/b", "c@http://127.0.0.1:9/v1", "d@1@https://e.f/v1"], "MY_KEY")
+    assert named is not None
+    assert [each["model"] for each in named] == ["a/b", "c", "d@1"]
+    assert [each["key_variable"] for each in named] == ["OPENROUTER_API_KEY", "MY_KEY", "MY_KEY"]
+    assert named[1]["base_url"] == "http://127.0.0.1:9/v1"
+    assert models_from(None, "MY_KEY") is None
+
+
+def trained(owner: Caller, *states: RunState, **given: Any) -> tuple[str, str]:
+    started = start_train(StartTrain(target="shop", **given), owner)
+    for state in states:
+        tell_state(RunFolder(owner.runs / started.run), state, author="supervisor", epoch=1)
+    return started.run, started.proof
+
+
+DONE = (RunState.STARTING, RunState.RUNNING, RunState.COMPLETED)
+
+
+def test_a_training_brings_its_proof_which_waits_for_it(owner):
+    run, proof = trained(owner)
+    spec = ProveSpec.model_validate(spec_of(owner, proof))
+    assert (spec.run, spec.after, spec.split) == (run, run, "held-out")
+    assert spec.play.max_completion_length == 77
+    assert show_run(RunQuery(run=proof), owner).message == f"it waits for {run}, which is queued"
+    assert trained(owner, prove=False)[1] == ""
+
+
+def test_a_training_is_meant_where_its_proof_would_fit_as_well(owner):
+    run, _ = trained(owner)
+    assert find_run(owner.runs, run[-4:]).id == run
+    assert find_run(owner.runs, "shop").id == run
+    assert find_run(owner.runs, "proof-shop").id == f"proof-{run}"
+
+
+def test_a_proof_is_of_a_training_that_has_ended(owner):
+    run, proof = trained(owner)
+    with pytest.raises(IllegalMove, match="wait for it"):
+        start_proof(StartProof(run=run), owner)
+    with pytest.raises(InvalidInput, match="no training"):
+        start_proof(StartProof(run=proof), owner)
+    done, _ = trained(owner, *DONE)
+    assert spec_of(owner, start_proof(StartProof(run=done), owner).run)["rollouts"] == 4
+
+
+def test_a_proof_plays_no_more_than_the_budget_allows(owner):
+    (owner.folder / "sparring.toml").write_text("[budget]\nrollouts = 400\n")
+    run, proof = trained(owner, *DONE, settings={"validation_cases": 0, "max_steps": 2})
+    assert spec_of(owner, proof)["cases"] == 50
+    with pytest.raises(OverBudget, match="take fewer"):
+        start_proof(StartProof(run=run, cases=51), owner)
+    with pytest.raises(OverBudget):
+        start_check(StartCheck(target="shop", cases=100, rollouts=100), owner)
+
+
+def test_a_second_suite_is_the_owners_to_name(owner, operator):
+    run, _ = trained(owner, *DONE)
+    with pytest.raises(NotPermitted):
+        start_proof(StartProof(run=run, also="shop"), operator)
+    proof = start_proof(StartProof(run=run, also="shop"), owner).run
+    assert spec_of(owner, proof)["also"].endswith("shop.py:Shop")
