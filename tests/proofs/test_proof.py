@@ -72,3 +72,24 @@ def test_flips_come_with_the_rollouts_that_show_them() -> None:
     first, second = prove(Played(base, trained)).flips
     assert (first.case, first.base, first.trained) == ("b", "b.0.0", "b.0.0")
     assert (second.case, second.base, second.trained) == ("a", "a.0.0", "a.0.0")
+
+
+def test_cases_that_were_lost_leave_it_open() -> None:
+    trained = [answered(each.case.id, None if n < 8 else 1.0) for n, each in enumerate(mixed(0.1))]
+    proof = prove(Played(mixed(0.1), trained))
+    assert proof.standing is Standing.NOT_SHOWN
+    assert "8 of 40 cases could not be scored on both sides" in proof.sentence
+
+
+def test_a_guard_that_fell_silent_leaves_it_open() -> None:
+    proof = prove(Played(side(0.1, guards={"polite": 1.0}), side(0.9)))
+    assert proof.standing is Standing.NOT_SHOWN
+    assert "polite could not be judged on both sides" in proof.sentence
+
+
+def test_a_handful_of_flips_is_never_enough() -> None:
+    base = [answered(case, 0.0) for case in CASES]
+    trained = [answered(case, float(n < 5)) for n, case in enumerate(CASES)]
+    assert prove(Played(base, trained)).standing is Standing.NOT_SHOWN
+    few = [answered(case, 1.0) for case in CASES[:3]]
+    assert prove(Played(base[:3], few)).standing is Standing.NOT_SHOWN

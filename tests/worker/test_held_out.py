@@ -81,7 +81,7 @@ def test_no_held_out_case_is_in_the_training_process(tmp_path: Path, tiny_folder
 def handed(suite: Suite, place: Path) -> HandedSuite:
     with (place / "cases").open("wb") as file:
         hand_over(suite, file)
-    return HandedSuite(place / "cases")
+    return HandedSuite((place / "cases").open("rb"))
 
 
 def records(count: int = 60) -> list[dict[str, Any]]:

@@ -47,7 +47,9 @@ class ProveSpec(RunSpec):
     cases: int | None = Field(default=None, ge=1, description="at most so many")
     rollouts: int = Field(default=4, ge=1, le=256, description="of each case, by each of the two")
     play: PlaySettings = PlaySettings()
-    picked_from: int = Field(default=1, ge=1, description="candidates compared on these cases")
+    picked_from: int = Field(
+        default=1, ge=1, le=1000, description="candidates compared on these cases"
+    )
     also: str = Field(default="", description="FILE:NAME of a second suite that must not suffer")
     also_environment: str = ""
 

@@ -76,7 +76,7 @@ class Practice:
         self._validation = list(validation)[self._place.rank :: self._place.world_size]
         self.has_validation = bool(validation)
         self.difficulty = Difficulty(training.case_ids)
-        self._loop = LoopThread()
+        self.loop = LoopThread()
         self._groups: list[Group] = []
         self._replaced: list[Group] = []
         self._in_vain: list[Group] = []
@@ -171,7 +171,7 @@ class Practice:
             for case in self._validation
         ]
         started = time.monotonic()
-        played = self._loop.run(play_and_judge(self.player, self._measures, plays))
+        played = self.loop.run(play_and_judge(self.player, self._measures, plays))
         seconds = time.monotonic() - started
         with RolloutWriter(self._folder.validation_rollouts(self._place.rank)) as writer:
             for each in played:
@@ -182,7 +182,7 @@ class Practice:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        self._loop.close()
+        self.loop.close()
 
     # ------------------------------------------------------------------ inside
 
@@ -193,7 +193,7 @@ class Practice:
             for case_id in case_ids
             for index in range(size)
         ]
-        played = self._loop.run(play_and_judge(self.player, self._measures, plays))
+        played = self.loop.run(play_and_judge(self.player, self._measures, plays))
         rows = [
             learning_row(
                 each.rollout,

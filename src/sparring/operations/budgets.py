@@ -49,7 +49,7 @@ def _refuse_rollouts(settled: Settled, most: int | None, bound: str) -> None:
     if most > allowed:
         raise OverBudget(
             f"{place}: at most {allowed:,} rollouts a run; this one could play {most:,}"
-            + (_LEVERS if settled.kind == "train" else "")
+            + (_LEVERS if bound == "max_steps" else f"; lower {bound}")
         )
 
 

@@ -19,7 +19,7 @@ from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
 from sparring.runs.lifecycle import RunState, may_become
 from sparring.settings.project_file import Budget
-from sparring.source_files import refuse_changed_code
+from sparring.source_files import code_digest, refuse_changed_code
 
 
 class StartProof(Frozen):
@@ -29,9 +29,12 @@ class StartProof(Frozen):
     rollouts: int = Field(default=4, ge=1, le=256, description="of each case, by each of the two")
     split: Split = Field(default=Split.HELD_OUT, description="which cases; held-out ones prove")
     picked_from: int = Field(
-        default=1, ge=1, description="how many trained models were compared on these cases"
+        default=1, ge=1, le=1000, description="how many trained models were compared on these cases"
     )
     also: str = Field(default="", description="a second environment that must not suffer")
+    accept_changes: bool = Field(
+        default=False, description="although its environment's file has changed since training"
+    )
 
 
 @operation("prove.start", role=Role.OPERATOR, changes_state=True)
@@ -44,10 +47,11 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
         raise IllegalMove(
             f"run {folder.id} is {state.value}; wait for it, or name one of its checkpoints"
         )
-    if caller.role < Role.OWNER:
-        if request.also:
-            raise NotPermitted("a second suite is the owner's to name")
-        refuse_changed_code(folder.id, spec.target, spec.code_digest)
+    if caller.role < Role.OWNER and (request.also or request.accept_changes):
+        raise NotPermitted("a second suite, and changed code, are the owner's to say")
+    if request.accept_changes:
+        spec = spec.model_copy(update={"code_digest": code_digest(spec.target)})
+    refuse_changed_code(folder.id, spec.target, spec.code_digest)
     project = find_project(caller.folder)
     also = project.find(request.also, by_name_only=False) if request.also else None
     proof = proof_of(folder.id, spec).model_copy(

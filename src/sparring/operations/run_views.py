@@ -263,7 +263,10 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
 def waiting_for(folder: RunFolder, history: History) -> str:
     """What keeps a run waiting."""
     if other := str(folder.read_spec().get("after") or ""):
-        state = read_history(RunFolder(folder.path.parent / other)).history.state
+        forerunner = RunFolder(folder.path.parent / other)
+        if not forerunner.spec.is_file():
+            return f"it waits for {other}, which is gone"
+        state = read_history(forerunner).history.state
         if state is not RunState.COMPLETED:
             return f"it waits for {other}, which is {state.value}"
     most = history.runs_at_once

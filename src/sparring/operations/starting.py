@@ -45,7 +45,7 @@ def start(
 def begin(folder: RunFolder, *, is_limited: bool) -> Started:
     """Where nothing limits how many run at once, no queue need be asked."""
     message = ""
-    if is_limited:
+    if is_limited or folder.read_spec().get("after"):
         start_waiting(folder.path.parent)
         message = waiting_for(folder, read_history(folder).history)
     else:

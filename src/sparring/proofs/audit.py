@@ -19,6 +19,9 @@ _PLAYED_ENOUGH = 16
 _SATURATED = 0.98
 _SLOW_SECONDS = 1.0
 _UNSURE = 0.2
+_RARELY = 0.05  # of the rollouts: a judge that stumbles now and then
+_WAVERING = 0.02
+_MUCH = 0.5  # of the reward
 _BY_NAME: Mapping[str, NullPlayer] = {each.name: each for each in PLAYERS}
 
 
@@ -67,6 +70,7 @@ class Sight:
     at_once: float | None = None
     later: float | None = None
     was_repeated: bool = False
+    was_reordered: bool = False
     is_side_condition: bool = False
 
     @property
@@ -90,20 +94,21 @@ def audit(sights: Sequence[Sight]) -> list[Finding]:
     by_measure: dict[str, list[Sight]] = defaultdict(list)
     for sight in sights:
         by_measure[sight.judgement.measure].append(sight)
+    rewards = _rewards(sights)
     found: list[Finding] = []
     for name, seen in by_measure.items():
-        found += _of_one(name, seen)
+        found += _of_one(name, seen, rewards)
     if not any(each.fault is Fault.PASSED_BY_NOTHING for each in found):
         found += _whole_rewards(sights, {each.measure for each in found})
     found += _duplicates(by_measure, {each.measure for each in found if each.is_grave})
     return sorted(found, key=lambda each: not each.is_grave)
 
 
-def _of_one(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
+def _of_one(name: str, seen: Sequence[Sight], rewards: Mapping[str, float]) -> Iterator[Finding]:
     yield from _breaks(name, seen)
     yield from _unstable(name, seen)
     constant = list(_constant(name, seen))
-    yield from constant or _null_passes(name, seen)
+    yield from constant or _null_passes(name, seen, rewards)
     yield from _saturated(name, seen)
     yield from _unsure(name, seen)
     slow = [each for each in seen if not each.judgement.cause]
@@ -117,17 +122,20 @@ def _breaks(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
     if not broken:
         return
     first = broken[0]
-    of = _says(first) if first.player else f"{len(broken)} of {len(seen)} rollouts"
-    yield _finding(name, Fault.BREAKS, f"breaks on {of}: {first.judgement.cause}", first)
+    of = f"{_says(first)}, " if first.player else ""
+    told = f"breaks on {of}{len(broken)} of {len(seen)} rollouts: {first.judgement.cause}"
+    yield _finding(name, Fault.BREAKS, told, first, is_grave=len(broken) / len(seen) >= _RARELY)
 
 
 def _unstable(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
     again = [each for each in seen if each.was_repeated and not each.judgement.cause]
-    if flaky := [each for each in again if each.at_once != each.score]:
+    if flaky := [each for each in again if _differ(each.at_once, each.score)]:
         told = f"says something else when asked again: {len(flaky)} of {len(again)} rollouts"
-        yield _finding(name, Fault.FLAKY, f"{told}, as {_told_twice(flaky[0])}", flaky[0])
+        told += f", as {_told_twice(flaky[0])}"
+        is_grave = len(flaky) / len(again) >= _RARELY
+        yield _finding(name, Fault.FLAKY, told, flaky[0], is_grave=is_grave)
         return
-    if moved := [each for each in again if each.player and each.later != each.score]:
+    if moved := [each for each in again if each.was_reordered and _differ(each.later, each.score)]:
         told = f"depends on what it judged before: {len(moved)} rollouts"
         first = moved[0]
         told += f", as {_score(first.score)}, and {_score(first.later)} in another order"
@@ -142,7 +150,7 @@ def _constant(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
     if first.judgement.is_correct and first.is_side_condition:
         return
     if first.judgement.is_correct or score > 0:
-        told = f"gives {score:g} to everything, an empty answer and the expected one alike"
+        told = f"gives {score:g} to everything, an empty answer and any other alike"
         yield _finding(name, Fault.CONSTANT, told, first)
     elif sum(not each.player for each in scored) >= _SEEN_ENOUGH:
         known = any(each.player and _BY_NAME[each.player].knows for each in scored)
@@ -151,8 +159,11 @@ def _constant(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
         yield _finding(name, Fault.NEVER_PASSED, told, first)
 
 
-def _null_passes(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
-    """One finding for the null player that passes most often."""
+def _null_passes(
+    name: str, seen: Sequence[Sight], rewards: Mapping[str, float]
+) -> Iterator[Finding]:
+    """One finding for the null player that passes most often. It is grave where much of the whole
+    reward can be had so."""
     if any(each.is_side_condition for each in seen):
         return
     worst: tuple[float, list[Sight], int] = (0.0, [], 0)
@@ -166,7 +177,10 @@ def _null_passes(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
     if worst[1]:
         first = worst[1][0]
         told = f"passes {_says(first)}: {len(worst[1])} of {worst[2]} cases"
-        yield _finding(name, Fault.PASSED_BY_NOTHING, told, first)
+        share = max(rewards.get(each.rollout, 0.0) for each in worst[1])
+        if share < _MUCH:
+            told += f", for {share:.0%} of the reward at most"
+        yield _finding(name, Fault.PASSED_BY_NOTHING, told, first, is_grave=share >= _MUCH)
 
 
 def _whole_rewards(sights: Sequence[Sight], known: set[str]) -> Iterator[Finding]:
@@ -231,8 +245,27 @@ def _is_often(part: int, whole: int) -> bool:
     return part >= min(2, whole) and whole > 0 and part / whole > _OFTEN
 
 
-def _finding(name: str, fault: Fault, message: str, shown_by: Sight) -> Finding:
-    return Finding(name, fault, message, shown_by.rollout, fault in GRAVE)
+def _rewards(sights: Sequence[Sight]) -> dict[str, float]:
+    """The reward of each rollout; what could not be judged counts as nothing."""
+    got: dict[str, float] = defaultdict(float)
+    whole: dict[str, float] = defaultdict(float)
+    for sight in sights:
+        got[sight.rollout] += sight.judgement.weight * (sight.score or 0.0)
+        whole[sight.rollout] += sight.judgement.weight
+    return {rollout: got[rollout] / weight for rollout, weight in whole.items() if weight}
+
+
+def _differ(one: float | None, other: float | None) -> bool:
+    """A judge that gives shares may waver a little."""
+    if one is None or other is None:
+        return one is not other
+    return abs(one - other) > _WAVERING
+
+
+def _finding(
+    name: str, fault: Fault, message: str, shown_by: Sight, *, is_grave: bool = True
+) -> Finding:
+    return Finding(name, fault, message, shown_by.rollout, fault in GRAVE and is_grave)
 
 
 def _says(sight: Sight) -> str:

@@ -72,6 +72,7 @@ class Facts:
     others: Sequence[PlayedModel] = ()
     completion_length: int = 0
     has_tools: bool = False
+    masks_truncated: bool = True
     log: str = "learner"
 
 
@@ -136,7 +137,7 @@ def _of_endings(facts: Facts) -> Iterator[Note]:
             f"raise max_completion_length to {4 * facts.completion_length}, or ask for short "
             "answers",
             _named(facts, cut[0]),
-            is_grave=len(cut) / count >= _HALF,
+            is_grave=len(cut) / count >= _HALF and facts.masks_truncated,
         )
     calls = [call for each in facts.rollouts for call in each.tool_calls]
     failed = [call for call in calls if call.failure is not None]
@@ -196,7 +197,8 @@ def _audited(facts: Facts) -> Iterator[Note]:
 
 
 _ADVICE = {
-    Fault.PASSED_BY_NOTHING: "ask for what only a right answer has; training will find this way",
+    Fault.PASSED_BY_NOTHING: "ask for what only a right answer has: training will find this way; "
+    "if it only sees to the form, say so with @measure(side_condition=True)",
     Fault.CONSTANT: "let it tell answers apart, or leave it out",
     Fault.FLAKY: "make it say the same of the same rollout: a coin cannot be learned from",
     Fault.ORDER_DEPENDENT: "judge each rollout by itself, without what is kept between them",
@@ -214,7 +216,8 @@ _ADVICE = {
 
 def _by_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
     planned = facts.live[0]
-    passed = sum(map(is_passed, facts.rollouts)) / len(facts.rollouts)
+    scored = [each for each in facts.rollouts if each.reward is not None]
+    passed = sum(map(is_passed, scored)) / len(scored)
     told = (
         f"{passed:.0%} of rollouts pass, and {planned.value:.0%} of groups of "
         f"{planned.group_size} will differ ({planned.low:.0%} … {planned.high:.0%} in the first "

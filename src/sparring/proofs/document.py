@@ -203,12 +203,12 @@ def _markdown_column(column: Column) -> str:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_plain(cell).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(map(_plain, cells)) + " |"
 
 
 def _plain(text: str) -> str:
     """On one line, with nothing in it that Markdown or HTML would take for its own."""
-    return re.sub(r"([`*_<>\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_<>\[\]|&])", r"\\\1", " ".join(text.split()))
 
 
 # ---------------------------------------------------------------------- looks

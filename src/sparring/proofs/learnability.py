@@ -22,6 +22,7 @@ _DRAWS = 4000
 _PRIOR = 0.5  # rollouts per case, shared out as all rollouts together are
 _UNSEEN = 0.5  # cases of a kind that was not played
 _STEPS_AHEAD = 5
+_KINDS = 24  # rewards that are told apart; all others are taken to differ
 SIZES = (2, 4, 8, 16, 32)
 
 Outcomes = Mapping[str, Sequence[float | None]]
@@ -29,7 +30,8 @@ Outcomes = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class CaseBand:
-    """One case: how often it passed, and between what its pass rate lies (95 %, Beta)."""
+    """One case: of how many scored rollouts it passed how many, and between what its pass rate
+    lies (95 %, Beta)."""
 
     case: str
     rollouts: int
@@ -68,13 +70,14 @@ def bands(rollouts: Sequence[Rollout]) -> list[CaseBand]:
         by_case.setdefault(rollout.case.id, []).append(rollout)
     made = []
     for case, played in by_case.items():
-        scored = [each.reward for each in played if each.reward is not None]
-        passed = sum(is_passed(each) for each in played)
-        posterior = stats.beta(0.5 + passed, 0.5 + len(played) - passed)
+        told = [each for each in played if each.reward is not None]
+        scored = [each.reward for each in told if each.reward is not None]
+        passed = sum(map(is_passed, told))
+        posterior = stats.beta(0.5 + passed, 0.5 + len(told) - passed)
         low, high = posterior.ppf(0.025), posterior.ppf(0.975)
         mean = sum(scored) / len(scored) if scored else None
-        made.append(CaseBand(case, len(played), passed, float(low), float(high), mean))
-    return sorted(made, key=lambda each: (each.passed / each.rollouts, each.case))
+        made.append(CaseBand(case, len(told), passed, float(low), float(high), mean))
+    return sorted(made, key=lambda each: (each.passed / max(1, each.rollouts), each.case))
 
 
 def is_passed(rollout: Rollout) -> bool:
@@ -108,18 +111,23 @@ def _posterior(
 ) -> NDArray[np.float64]:
     """Chances of a live group: [size, draw, case], the last case being one that was not seen."""
     pooled = Counter(reward for rewards in outcomes.values() for reward in rewards)
-    values = sorted({0.0, 1.0} | {value for value in pooled if value is not None})
+    usual = [value for value, count in pooled.most_common(_KINDS) if count > 1]
+    values = sorted({0.0, 1.0} | {value for value in usual if value is not None})
     kinds: list[float | None] = [*values, None]
     common = np.array([pooled[kind] + (0.5 if kind in (0.0, 1.0) else 1e-3) for kind in kinds])
+    common = np.insert(common, -1, 1e-3)
     prior = _PRIOR * common / common.sum()
     chances = np.empty((len(sizes), _DRAWS, len(outcomes) + 1))
     for place, rewards in enumerate(outcomes.values()):
         counts = Counter(rewards)
-        drawn = random.dirichlet(prior + [counts[kind] for kind in kinds] + 1e-9, size=_DRAWS)
+        seen = [counts[kind] for kind in kinds]
+        seen.insert(-1, len(rewards) - sum(seen))  # rewards that hardly any other rollout has
+        drawn = random.dirichlet(prior + seen + 1e-9, size=_DRAWS)
         for number, size in enumerate(sizes):
             chances[number, :, place] = live_chance(drawn, size)
     unknown = random.beta(0.5, 0.5, size=_DRAWS)
-    either = np.stack([unknown, 1 - unknown, np.zeros(_DRAWS)], axis=1)
+    none = np.zeros(_DRAWS)
+    either = np.stack([unknown, 1 - unknown, none, none], axis=1)
     for number, size in enumerate(sizes):
         chances[number, :, -1] = live_chance(either, size)
     return chances
@@ -127,8 +135,10 @@ def _posterior(
 
 def live_chance(shares: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """That not all scored rollouts of a group agree. The last column is the share of rollouts
-    without a reward: dead are groups of one reward and none besides, and of none at all."""
-    none = shares[..., -1]
-    agreeing = ((shares[..., :-1] + none[..., None]) ** size - none[..., None] ** size).sum(axis=-1)
+    without a reward: dead are groups of one reward and none besides, and of none at all. The one
+    before it is that of rewards which are all different, of which one alone agrees with itself."""
+    none, unique = shares[..., -1], shares[..., -2]
+    agreeing = ((shares[..., :-2] + none[..., None]) ** size - none[..., None] ** size).sum(axis=-1)
+    agreeing = agreeing + size * unique * none ** (size - 1)
     live: NDArray[np.float64] = np.clip(1 - agreeing - none**size, 0.0, 1.0)
     return live

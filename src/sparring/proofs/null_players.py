@@ -13,6 +13,7 @@ from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
 
 Answer = Callable[[Case, Sequence[Case]], str | None]
 _WORD = re.compile(r"\w+")
+_ONE_WORD = re.compile(r"[A-Za-z0-9]([^\s]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _of_another(case: Case, all_cases: Sequence[Case]) -> str | None:
 def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
     """The expected value inside of something longer, where it means something else."""
     text = _as_text(case.expected)
-    if not text or isinstance(case.expected, dict | list) or " " in text.strip():
+    if not text or not _ONE_WORD.fullmatch(text):  # elsewhere words have no borders to hide in
         return None
     fill = "9" if text[-1].isdigit() else "qx"
     return f"{fill}{text}{fill}"
@@ -99,6 +100,15 @@ PLAYERS: tuple[NullPlayer, ...] = (
     ),
     NullPlayer("sentence", "the expected answer in a sentence", _in_a_sentence, knows=True),
 )
+
+
+def said(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str | None:
+    """What a player answers; None where it has nothing to say, or would be right by chance."""
+    answer = player.answer(case, all_cases)
+    if answer is None or player.knows:
+        return answer
+    is_right = answer.strip() == (_as_text(case.expected) or "").strip()
+    return None if is_right and case.expected is not None else answer
 
 
 def null_rollout(number: int, case: Case, answer: str, world: Any = None) -> Rollout:

@@ -25,9 +25,11 @@ from scipy import stats
 
 _TAIL = 0.025
 _DRAWS = 4_000
+_AT_ONCE = 4_000_000
 _POWER = 0.8
 _ADDED = 0.5  # cases on either side, and up to twice as many where few differ
 _FEW = 8
+_LEAST = 6
 
 
 class Standing(StrEnum):
@@ -60,6 +62,9 @@ class Difference:
 
     @property
     def standing(self) -> Standing:
+        """Five flips to one side are luck once in sixteen times, whatever a bootstrap says."""
+        if self.differing < _LEAST:
+            return Standing.NOT_SHOWN
         if self.low > 0:
             return Standing.BETTER
         return Standing.WORSE if self.high < 0 else Standing.NOT_SHOWN
@@ -171,10 +176,7 @@ def _interval(
     sample = _Augmented.of(differences)
     total = sample.total
     drawn = round(total)
-    draws = max(_DRAWS, math.ceil(25 / tail))
-    counts = random.multinomial(drawn, sample.weights / total, size=draws)
-    means = counts @ sample.values / drawn
-    squares = counts @ sample.values**2 / drawn
+    means, squares = _drawn(sample, drawn, max(_DRAWS, math.ceil(25 / tail)), random)
     floor = sample.floor
     mean = float(sample.weights @ sample.values / total)
     square = float(sample.weights @ sample.values**2 / total)
@@ -182,6 +184,20 @@ def _interval(
     studentised = (means - mean) / np.sqrt((np.maximum(squares - means**2, 0) + floor) / total)
     low, high = np.quantile(studentised, [tail, 1 - tail])
     return mean - float(high) * error, mean - float(low) * error
+
+
+def _drawn(
+    sample: _Augmented, size: int, draws: int, random: np.random.Generator
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Means, and means of squares, of samples drawn again; a part at a time, for memory's sake."""
+    means, squares = [], []
+    part = max(1, _AT_ONCE // len(sample.values))
+    for start in range(0, draws, part):
+        wanted = min(part, draws - start)
+        counts = random.multinomial(size, sample.weights / sample.total, size=wanted)
+        means.append(counts @ sample.values / size)
+        squares.append(counts @ sample.values**2 / size)
+    return np.concatenate(means), np.concatenate(squares)
 
 
 def _mcnemar(before: NDArray[Any], after: NDArray[Any]) -> float | None:

@@ -70,7 +70,8 @@ def _panel(title: str, lines: Sequence[Curve]) -> Picture:
 
 
 def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | None:
-    """Each case's pass rate, with what it may be."""
+    """Each case's pass rate, with what it may be; of those that could be scored."""
+    cases = [case for case in cases if case["rollouts"]]
     if not cases:
         return None
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparring.contracts.rollouts import Rollout
 from sparring.proofs.paired import Difference, Standing, paired_difference
+
+_LOST = 0.1  # of the cases
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,13 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
     ]
     if second is not None and second.standing is Standing.WORSE:
         regressed.append("the second suite")
-    standing = _standing(reward, regressed)
+    doubts = [*_lost(played, reward), *_silent(guards, changes)]
+    if also is not None and second is None:
+        doubts.append("the second suite could not be scored on both sides")
+    standing = _standing(reward, regressed, doubts)
     return Proof(
         standing,
-        _sentence(standing, reward, regressed),
+        _sentence(standing, reward, regressed, doubts),
         reward,
         tuple(changes),
         second,
@@ -105,13 +110,35 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
     )
 
 
-def _standing(reward: Difference | None, regressed: Sequence[str]) -> Standing:
+def _standing(
+    reward: Difference | None, regressed: Sequence[str], doubts: Sequence[str]
+) -> Standing:
     if regressed:
         return Standing.WORSE
-    return Standing.NOT_SHOWN if reward is None else reward.standing
+    if reward is None:
+        return Standing.NOT_SHOWN
+    is_doubtful = bool(doubts) and reward.standing is Standing.BETTER
+    return Standing.NOT_SHOWN if is_doubtful else reward.standing
 
 
-def _sentence(standing: Standing, reward: Difference | None, regressed: Sequence[str]) -> str:
+def _lost(played: Played, reward: Difference | None) -> Iterator[str]:
+    """Cases that could be scored on one side only, or on none, may be the ones that fail."""
+    cases = {each.case.id for each in (*played.base, *played.trained)}
+    missing = len(cases) - (reward.cases if reward else 0)
+    if cases and missing / len(cases) > _LOST:
+        yield f"{missing} of {len(cases)} cases could not be scored on both sides"
+
+
+def _silent(guards: Sequence[str], changes: Sequence[MeasureChange]) -> Iterator[str]:
+    told = {each.name for each in changes}
+    for name in guards:
+        if name not in told:
+            yield f"{name} could not be judged on both sides"
+
+
+def _sentence(
+    standing: Standing, reward: Difference | None, regressed: Sequence[str], doubts: Sequence[str]
+) -> str:
     if reward is None:
         return "no case could be scored on both sides, so that nothing can be compared"
     told = (
@@ -120,6 +147,10 @@ def _sentence(standing: Standing, reward: Difference | None, regressed: Sequence
     )
     if regressed:
         return f"{', '.join(regressed)} got worse: {told}"
+    if doubts:
+        return f"{'; '.join(doubts)}: {told}"
+    if standing is Standing.NOT_SHOWN and reward.low > 0:
+        return f"{told}; only {reward.differing} cases came out differently, too few to tell"
     if standing is Standing.NOT_SHOWN:
         told += f"; an effect of {reward.smallest_effect:.3f} or more would have been shown"
     return told

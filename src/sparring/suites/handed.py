@@ -10,8 +10,7 @@ import os
 import pickle
 from array import array
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SuiteError
@@ -57,8 +56,8 @@ def hand_over(suite: Suite, file: BinaryIO) -> None:
 class HandedSuite(Suite):
     """What was handed over. It reads like the suite it came from, held-out cases apart."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         self._offsets: array[int] = array("Q")
         self._sides = array("B")
         self._about: _About = pickle.loads(self._block(0))  # noqa: S301 - our own process wrote it

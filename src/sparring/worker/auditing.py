@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import MachineryFailure
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.verdicts import Judgement
+from sparring.contracts.verdicts import Judgement, cannot_tell
 from sparring.measures import Measure, MeasureSet
 from sparring.measures.judging import blend
 from sparring.player.player import ContextFactory, taking_a_case
-from sparring.player.worlds import end_world
+from sparring.player.worlds import end_world, world_tools
 from sparring.proofs.audit import Sight
-from sparring.proofs.null_players import PLAYERS, null_rollout
+from sparring.proofs.null_players import PLAYERS, null_rollout, said
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS
 from sparring.run_folder.rollout_log import RolloutWriter
 from sparring.suites import Suite
 
 AUDITED_CASES = 8
+_PATIENCE = 2
+_SECONDS = 240.0
 
 
 async def audit_null_players(
@@ -61,6 +64,9 @@ class Auditor:
         self._world = taking_a_case(context)
         self.sights: list[Sight] = []
         self.judged = 0
+        self.left_out: list[str] = []
+        self.has_world_tools = False
+        self._late: Counter[str] = Counter()
 
     async def look_again(self, rollout: Rollout, log: str) -> None:
         """A rollout that was judged already, while its world is still there."""
@@ -84,35 +90,50 @@ class Auditor:
     async def play_null(self, cases: Sequence[Case], writer: RolloutWriter | None = None) -> None:
         """Every null player on every case; each rollout judged twice, and once more in
         another order."""
-        rollouts = [
-            null_rollout(number, case, answer, await self._made(case))
-            for case in cases
-            for number, player in enumerate(PLAYERS)
-            if (answer := player.answer(case, cases)) is not None
-        ]
+        rollouts: list[Rollout] = []
+        began = time.monotonic()
         try:
-            seen = [await self._seen(rollout) for rollout in rollouts]
-            anew = list(zip(rollouts, seen, strict=True))
+            for case in cases:
+                rollouts += await self._of_case(case, cases)
+            if not rollouts and self.left_out:
+                raise MachineryFailure(self.left_out[0])
+            seen: list[list[Sight]] = []
+            for rollout in rollouts:
+                if time.monotonic() - began > _SECONDS:
+                    told = f"{len(seen)} of {len(rollouts)} answers were judged in {_SECONDS:g} s"
+                    self.left_out.append(f"{told}; the others were left out")
+                    break
+                seen.append(await self._seen(rollout))
+            anew = list(zip(rollouts, seen, strict=False))
             random.Random(0).shuffle(anew)  # noqa: S311 - any order, but always the same
-            for rollout, sights in anew:
+            for rollout, sights in anew if time.monotonic() - began < _SECONDS else ():
                 for number, each in enumerate(self._measures.applying_to(rollout)):
                     later = await self._judge(each, rollout)
-                    sights[number] = replace(sights[number], later=later.judgement.verdict.score)
+                    score = later.judgement.verdict.score
+                    sights[number] = replace(sights[number], later=score, was_reordered=True)
         finally:
             for rollout in rollouts:
-                await end_world(rollout.world)
-        for rollout, sights in zip(rollouts, seen, strict=True):
+                with contextlib.suppress(Exception):  # the user's code
+                    await end_world(rollout.world)
+        for rollout, sights in zip(rollouts, seen, strict=False):
             self.sights += sights
             if writer is not None:
                 judged = tuple(sight.judgement for sight in sights)
                 writer.append(replace(rollout, judgements=judged, reward=blend(judged)), 0.0)
 
-    async def _made(self, case: Case) -> Any:
+    async def _of_case(self, case: Case, cases: Sequence[Case]) -> list[Rollout]:
+        """What each player says to it, each in a world of its own."""
+        made: list[Rollout] = []
         try:
-            return await self._world(case)
+            for number, player in enumerate(PLAYERS):
+                if (answer := said(player, case, cases)) is not None:
+                    world = await self._world(case)
+                    self.has_world_tools = self.has_world_tools or bool(world_tools(world))
+                    made.append(null_rollout(number, case, answer, world))
         except Exception as error:  # the user's code
             told = f"making the world of case {case.id} failed: {type(error).__name__}: {error}"
-            raise MachineryFailure(told) from error
+            self.left_out.append(told)
+        return made
 
     async def _seen(self, rollout: Rollout) -> list[Sight]:
         sights = []
@@ -136,5 +157,9 @@ class Auditor:
     async def _judge(self, each: Measure, rollout: Rollout) -> _Judged:
         started = time.monotonic()
         self.judged += 1
+        if self._late[each.name] >= _PATIENCE:  # its threads are all taken by now
+            cause = "no verdict in time, again and again"
+            return _Judged(Judgement(each.name, cannot_tell(cause), 0.0, cause=cause), 0.0)
         judgement = await self._measures.judge_with(each, rollout)
+        self._late[each.name] += "no verdict within" in (judgement.cause or "")
         return _Judged(judgement, time.monotonic() - started)

@@ -1,8 +1,9 @@
-"""`python -m sparring.worker.cases_apart FILE`: read an environment's cases, in a process apart.
+"""`python -m sparring.worker.cases_apart FD`: read an environment's cases, in a process apart.
 
 The training process gets training and validation cases from here, so that held-out ones never
-enter its memory. What to read comes by standard input; the cases go to FILE. It starts while the
-training process still imports its libraries, and costs no time of its own on two cores.
+enter its memory. What to read comes by standard input; the cases go to a file without a name, by
+its descriptor. It starts while the training process still imports its libraries, and costs no
+time of its own on two cores.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from sparring.contracts import errors
@@ -31,9 +31,8 @@ class CasesApart:
         is_unsandboxed: bool,
         addresses: Mapping[str, str] | None = None,
     ) -> None:
-        descriptor, name = tempfile.mkstemp(prefix="cases-", suffix=".pickle")
-        os.close(descriptor)
-        self._file = Path(name)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the suite reads from it
+        descriptor = self._file.fileno()
         asked = {
             "target": target,
             "config": dict(config),
@@ -41,9 +40,10 @@ class CasesApart:
             "addresses": dict(addresses or {}),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sparring.worker.cases_apart", name],
+            [sys.executable, "-m", "sparring.worker.cases_apart", str(descriptor)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            pass_fds=(descriptor,),
         )
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(asked).encode())
@@ -55,18 +55,15 @@ class CasesApart:
         from sparring.suites.handed import HandedSuite
 
         out, _ = self._process.communicate()
-        try:
-            told = json.loads(out.splitlines()[-1]) if out.strip() else {}
-            if told.get("error"):
-                raise _named(told["error"], told["message"])
-            if self._process.returncode or not told:
-                raise MachineryFailure(
-                    f"the process that reads the cases ended with {self._process.returncode}, "
-                    "without a word; its last lines are in the log"
-                )
-            return HandedSuite(self._file)
-        finally:
-            self._file.unlink(missing_ok=True)  # the open file keeps the cases
+        told = json.loads(out.splitlines()[-1]) if out.strip() else {}
+        if told.get("error"):
+            raise _named(told["error"], told["message"])
+        if self._process.returncode or not told:
+            raise MachineryFailure(
+                f"the process that reads the cases ended with {self._process.returncode}, "
+                "without a word; its last lines are in the log"
+            )
+        return HandedSuite(self._file)
 
 
 def _named(name: str, message: str) -> SparringError:
@@ -76,7 +73,7 @@ def _named(name: str, message: str) -> SparringError:
     return InvalidInput(message)
 
 
-def read_into(path: Path, asked: Mapping[str, Any]) -> None:
+def read_into(descriptor: int, asked: Mapping[str, Any]) -> None:
     from sparring.environments import load_environment
     from sparring.environments.environment import read_suite
     from sparring.suites.handed import hand_over
@@ -84,7 +81,7 @@ def read_into(path: Path, asked: Mapping[str, Any]) -> None:
     environment = load_environment(asked["target"], asked["config"])
     environment.is_unsandboxed = asked["is_unsandboxed"]
     environment.learn_addresses(asked["addresses"])
-    with path.open("wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         hand_over(read_suite(environment), file)
 
 
@@ -94,7 +91,7 @@ def main() -> int:
     os.dup2(2, 1)  # what the environment prints goes to the log
     told: dict[str, Any] = {"ok": True}
     try:
-        read_into(Path(sys.argv[1]), asked)
+        read_into(int(sys.argv[1]), asked)
     except SparringError as error:
         told = {"error": type(error).__name__, "message": str(error)}
     except Exception as error:

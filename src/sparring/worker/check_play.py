@@ -152,7 +152,7 @@ class CheckPlay:
             if timed is not None:
                 timed.note()
 
-        with log.telling():
+        with log.telling(is_alone=timed is not None):
             async with asyncio.timeout(60 * self._spec.minutes):
                 await logged.run(note)
         self.models.append(_figures_of(log, name, kept))
@@ -164,9 +164,12 @@ class CheckPlay:
         began = _now()
         await play_and_judge(self._built.practice.player, self._measures, plays)
         ended = _now()
+        # Where a step is more than may be in flight, it is played in several batches.
+        plan = self._built.plan
+        batches = plan.cases_per_step * plan.rollouts_per_case / timed.size
         return (
-            Measured(timed.clock, ended[0] - began[0], 0.0),
-            Measured(timed.cpu, ended[1] - began[1], 0.0),
+            Measured([batches * each for each in timed.clock], ended[0] - began[0], 0.0),
+            Measured([batches * each for each in timed.cpu], ended[1] - began[1], 0.0),
         )
 
     def _plan(self, cases: Sequence[Case]) -> Iterator[Play]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import MachineryFailure, SparringError
+from sparring.contracts.errors import GuardStop, MachineryFailure, SparringError
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import FORMAT
@@ -56,7 +56,7 @@ class Check:
         self._failures: list[str] = []
         self._notes: list[Note] = []
         self._agent_model = ""
-        self._training_cases = 0
+        self._training_cases = self._validation_cases = 0
         self._dry = DryRun(spec.dry_steps, on_doing=pulse.note)
 
     def run(self) -> dict[str, Any]:
@@ -69,22 +69,21 @@ class Check:
         )
         self._agent_model = parts.agent.model if isinstance(parts.agent.model, str) else ""
         self._training_cases = parts.suite.size(Split.TRAINING)
+        self._validation_cases = parts.suite.size(Split.VALIDATION)
         in_the_way = list(dict.fromkeys(_obstacles(parts)))
         self._look_at_splits(parts)
         auditor = Auditor(measures, parts.world)
-        self._pulse.note("auditing")
-        try:
-            asyncio.run(audit_null_players(self._folder, auditor, parts.suite))
-        except MachineryFailure as error:
-            self._failures.append(str(error))
         built = played = None
         with tempfile.TemporaryDirectory() as scratch:
-            if not in_the_way:
+            if not in_the_way and not self._failures:
                 work = self._load(parts, measures)
                 built = self._build(RunFolder(Path(scratch) / "dry"), work)
                 played = CheckPlay(self._folder, self._spec, parts, measures, built)
-                asyncio.run(played.run(auditor, self._pulse))
+                # One loop for all that is judged: clients that a measure keeps belong to a loop.
+                built.practice.loop.run(self._audit_and_play(auditor, parts, played))
                 self._try_steps(built, work, played)
+            elif not self._failures:
+                asyncio.run(self._audit(auditor, parts))
         findings = audit(auditor.sights)
         learner = played.learner if played else []
         live = self._live(learner, built)
@@ -97,7 +96,8 @@ class Check:
             live=live,
             others=[each for each in played.models if not each.is_learner] if played else (),
             completion_length=self._spec.settings.max_completion_length,
-            has_tools=bool(parts.agent.tools) or parts.world is not None,
+            has_tools=bool(parts.agent.tools) or auditor.has_world_tools,
+            masks_truncated=self._spec.settings.mask_truncated_completions,
         )
         checked = judge(facts)
         return self._sum_up(
@@ -112,6 +112,19 @@ class Check:
             estimate=self._estimate(live, played) if played else None,
             seconds=round(time.monotonic() - started, 1),
         )
+
+    async def _audit_and_play(self, auditor: Auditor, parts: Parts, played: CheckPlay) -> None:
+        await self._audit(auditor, parts)
+        await played.run(auditor, self._pulse)
+
+    async def _audit(self, auditor: Auditor, parts: Parts) -> None:
+        self._pulse.watch(lambda: auditor.judged)
+        self._pulse.note("auditing")
+        try:
+            await audit_null_players(self._folder, auditor, parts.suite)
+        except MachineryFailure as error:
+            self._failures.append(str(error))
+        self._notes += [Note("audit", each) for each in auditor.left_out]
 
     # ------------------------------------------------------------------ before playing
 
@@ -142,7 +155,7 @@ class Check:
         self._failures += [
             f"the chat format of {loaded.family.name} does not survive: {problem}"
             for problem in round_trip_problems(codec)
-            if parts.agent.tools or "tool" not in problem
+            if parts.agent.tools or parts.world is not None or "tool" not in problem
         ]
         if told := difference_from(loaded.own_template, codec):
             message = f"training renders conversations otherwise than {loaded.name} itself: {told}"
@@ -173,6 +186,8 @@ class Check:
             refuse_several_rows(work.agent)
             built.practice.resume_at(0)
             self._dry.run(built, longest=longest)
+        except GuardStop:
+            pass  # as many steps as it takes for a guard to say what the verdict says
         except (SparringError, RuntimeError, ValueError) as error:
             self._failures.append(f"a step of training fails: {type(error).__name__}: {error}")
         finally:
@@ -214,7 +229,7 @@ class Check:
             replacement_groups=plan.cases_per_step if spares is None else spares,
             world_size=self._world_size,
             validations=plan.steps // plan.checkpoint_steps + 2,
-            validation_cases=64 if wanted is None else wanted,
+            validation_cases=min(64 if wanted is None else wanted, self._validation_cases),
             tokens_per_rollout=sum(each.tokens.sampled for each in learner) / len(learner),
             live=live[0],
         )

@@ -82,7 +82,7 @@ def compare(sides: Sequence[Side]) -> dict[str, Any]:
         "format": 1,
         "runs": [side.folder.id for side in sides],
         "settings": _differing(sides),
-        "differences": [_difference(first, other) for other in sides[1:]],
+        "differences": [_difference(first, other, len(sides) - 1) for other in sides[1:]],
     }
 
 
@@ -92,8 +92,13 @@ def _differing(sides: Sequence[Side]) -> list[tuple[str, list[Any]]]:
     return [(name, values) for name, values in rows if any(each != values[0] for each in values)]
 
 
-def _difference(first: Side, other: Side) -> dict[str, Any]:
-    proof = prove(Played(first.rollouts, other.rollouts))
+def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
+    """Cases that ask the same: ids may be numbers in two suites."""
+    asked = {each.case.id: each.case.input for each in first.rollouts}
+    same = [each for each in other.rollouts if asked.get(each.case.id) == each.case.input]
+    shared = {each.case.id for each in same}
+    base = [each for each in first.rollouts if each.case.id in shared]
+    proof = prove(Played(base, same), chances=looks)
     shown = {
         "run": other.folder.id,
         "basis": f"{first.basis}; {other.basis}",

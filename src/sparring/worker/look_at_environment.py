@@ -15,9 +15,19 @@ from sparring.proofs.audit import audit
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.worker.auditing import Auditor, audit_null_players
+from sparring.worker.holding import report_event
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
 from sparring.worker.reporting import write_report
+
+
+def report(folder: RunFolder) -> None:
+    """A report that cannot be drawn does not undo what it would report."""
+    try:
+        write_report(folder)
+    except Exception as error:
+        message = f"no report was written: {type(error).__name__}: {error}"
+        report_event(folder, "warning", message=message)
 
 
 def check_environment(folder: RunFolder, spec: CheckSpec, pulse: Pulse) -> str:
@@ -27,7 +37,7 @@ def check_environment(folder: RunFolder, spec: CheckSpec, pulse: Pulse) -> str:
         folder, spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed
     ) as environment:
         Check(folder, spec, environment, pulse).run()
-    write_report(folder)
+    report(folder)
     return "completed"
 
 
@@ -38,7 +48,7 @@ def prove_environment(folder: RunFolder, spec: ProveSpec, pulse: Pulse) -> str:
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:
         Proving(folder, spec, environment, pulse).run()
-    write_report(folder)
+    report(folder)
     return "completed"
 
 
@@ -69,5 +79,5 @@ def audit_environment(folder: RunFolder, spec: AuditSpec, pulse: Pulse) -> str:
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(folder.summary, summary)
-    write_report(folder)
+    report(folder)
     return "completed"

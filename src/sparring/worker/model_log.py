@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sparring.contracts.errors import SparringError
 from sparring.player import Played
 from sparring.run_folder import RunFolder
 
@@ -39,8 +40,9 @@ class ModelLog:
         self._file.flush()
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
-        """What a model that is too slow or broken has said by then counts; it ends no other."""
+    def telling(self, *, is_alone: bool) -> Iterator[None]:
+        """What a model that is too slow has said by then counts. One that breaks ends no other,
+        unless it is the one that all this is about."""
         started = time.monotonic()
         try:
             yield
@@ -48,6 +50,10 @@ class ModelLog:
             self.message = (
                 f"stopped after {self._minutes:g} minutes with {self._count} rollouts done"
             )
+        except (SparringError, OSError, RuntimeError) as error:
+            if is_alone:
+                raise
+            self.message = f"{type(error).__name__}: {error}"
         finally:
             self.seconds = time.monotonic() - started
             self._file.write(f"{self.model}: {self.message or 'done'}, {self.seconds:.1f} s\n")

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sparring.contracts.cases import Case
-from sparring.contracts.errors import InvalidInput, MachineryFailure, RunChanged
+from sparring.contracts.errors import InvalidInput, MachineryFailure, RunChanged, SparringError
 from sparring.contracts.policies import Policy
 from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
@@ -62,21 +62,21 @@ class Proving:
         self._environment = environment
         self._pulse = pulse
         self._chosen = self._checkpoint()
+        self._audit: list[dict[str, Any]] | None = None
 
     def run(self) -> dict[str, Any]:
         started = time.monotonic()
         suites = [self._suite("", self._environment)]
         if self._spec.also:
             suites.append(self._suite("also-", load_environment(self._spec.also)))
-        self._refuse_other_inputs(suites[0])
-        asyncio.run(self._play(suites))
+        self._refuse_other_inputs(suites)
+        asyncio.run(self._play_and_audit(suites))
         chances = self._chances()
         played = [self._both(suite) for suite in suites]
         _refuse_nothing(played[0])
-        audited = self._audited(suites[0])
         proof = prove(played[0], chances=chances, also=played[1] if len(played) > 1 else None)
         summary = self._summary(proof, chances, suites[0])
-        summary |= {"audit": audited, "seconds": round(time.monotonic() - started, 1)}
+        summary |= {"audit": self._audit, "seconds": round(time.monotonic() - started, 1)}
         write_json(self._folder.summary, summary)
         return summary
 
@@ -107,8 +107,8 @@ class Proving:
         names = ", ".join(each.path.name for each in there)
         raise InvalidInput(f"run {self._spec.run} has no checkpoint {wanted}; there are {names}")
 
-    def _refuse_other_inputs(self, suite: _Suite) -> None:
-        digest = digest_of(suite.cases)
+    def _refuse_other_inputs(self, suites: Sequence[_Suite]) -> None:
+        digest = digest_of([case for suite in suites for case in suite.cases])
         for event in read_lines(self._folder.events):
             if event.get("event") == "proving" and event.get("cases") != digest:
                 raise RunChanged(
@@ -117,6 +117,22 @@ class Proving:
         report_event(self._folder, "proving", checkpoint=self._chosen.path.name, cases=digest)
 
     # ------------------------------------------------------------------ playing
+
+    async def _play_and_audit(self, suites: Sequence[_Suite]) -> None:
+        """A measure that nobody has audited proves little. In one loop: clients that a measure
+        keeps belong to a loop."""
+        await self._play(suites)
+        first = suites[0]
+        auditor = Auditor(first.measures, first.parts.world)
+        self._pulse.watch(lambda: auditor.judged)
+        self._pulse.note("auditing")
+        try:
+            await auditor.play_null(spread(first.parts.suite, _AUDITED_CASES))
+        except SparringError as error:  # too few training cases, say: the proof stands
+            report_event(self._folder, "warning", message=f"no audit: {error}")
+            return
+        found = audit(auditor.sights)
+        self._audit = [{**asdict(each), "fault": each.fault.value} for each in found]
 
     async def _play(self, suites: Sequence[_Suite]) -> None:
         """One model after the other: two at once may not fit."""
@@ -185,13 +201,6 @@ class Proving:
         }
         return max(self._spec.picked_from, len(validated - {0}))
 
-    def _audited(self, suite: _Suite) -> list[dict[str, Any]]:
-        """A measure that nobody has audited proves little."""
-        auditor = Auditor(suite.measures, suite.parts.world)
-        self._pulse.note("auditing")
-        asyncio.run(auditor.play_null(spread(suite.parts.suite, _AUDITED_CASES)))
-        return [{**asdict(each), "fault": each.fault.value} for each in audit(auditor.sights)]
-
     def _summary(self, proof: Proof, chances: int, suite: _Suite) -> dict[str, Any]:
         digest = digest_of(suite.cases)
         before = [
@@ -248,7 +257,8 @@ def digest_of(cases: Sequence[Case]) -> str:
     """Which cases these are: each look at the same ones is counted."""
     digest = hashlib.sha256()
     for case in sorted(cases, key=lambda each: each.id):
-        digest.update(json.dumps([case.id, case.input], sort_keys=True, default=repr).encode())
+        told = [case.id, case.input, case.expected, case.measures]
+        digest.update(json.dumps(told, sort_keys=True, default=repr).encode())
     return digest.hexdigest()
 
 

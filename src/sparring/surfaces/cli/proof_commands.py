@@ -98,6 +98,9 @@ def prove(
         int, typer.Option(help="Trained models that were compared on these very cases.")
     ] = 1,
     also: Annotated[str, typer.Option(help="A second environment that must not get worse.")] = "",
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Although the environment's file has changed.")
+    ] = False,
     detach: Detach = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
@@ -113,5 +116,6 @@ def prove(
         "split": split,
         "picked_from": picked_from,
         "also": also,
+        "accept_changes": accept_changes,
     }
     raise typer.Exit(starting.prove(request, runs, detach=detach, as_json=as_json))
