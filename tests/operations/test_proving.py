@@ -78,7 +78,11 @@ def test_which_servers_play_is_the_owners_to_say(operator):
     assert start_audit(StartAudit(target="shop"), operator).run.startswith("audit-shop-")
 
 
-def test_models_are_named_with_or_without_their_server():
+def test_models_are_named_with_or_without_their_server(monkeypatch):
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    with pytest.raises(InvalidInput, match="OPENROUTER_API_KEY is not set"):
+        models_from(["a/b"], "MY_KEY")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
     named = models_from(["a/b", "c@http://127.0.0.1:9/v1", "d@1@https://e.f/v1"], "MY_KEY")
     assert named is not None
     assert [each["model"] for each in named] == ["a/b", "c", "d@1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from sparring.contracts.cases import Split
 from sparring.contracts.specs import EndpointSpec, PlaySettings, PolicySpec, RunSpec
@@ -52,6 +52,16 @@ class ProveSpec(RunSpec):
     )
     also: str = Field(default="", description="FILE:NAME of a second suite that must not suffer")
     also_environment: str = ""
+
+    @field_validator("split")
+    @classmethod
+    def _proves_something(cls, split: Split) -> Split:
+        if split is Split.TRAINING:
+            raise ValueError(
+                "training cases are what it learned from, and prove nothing; take held-out, or "
+                "validation"
+            )
+        return split
 
 
 # OpenRouter's names of a small, a medium and a large model.

@@ -40,6 +40,11 @@ class StartProof(Frozen):
 @operation("prove.start", role=Role.OPERATOR, changes_state=True)
 def start_proof(request: StartProof, caller: Caller) -> Started:
     """Play base and trained on the same held-out cases, and say whether it got better."""
+    if request.split is Split.TRAINING:
+        raise InvalidInput(
+            "training cases are what it learned from, and prove nothing; take held-out, or "
+            "validation"
+        )
     folder = find_run(caller.runs, request.run)
     spec = _training(folder)
     state = read_history(folder).history.state

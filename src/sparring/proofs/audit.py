@@ -54,6 +54,21 @@ GRAVE = frozenset(
 )
 
 
+ADVICE: Mapping[Fault, str] = {
+    Fault.PASSED_BY_NOTHING: "ask for what only a right answer has: training will find this way; "
+    "if it only sees to the form, say so with @measure(side_condition=True)",
+    Fault.CONSTANT: "let it tell answers apart, or leave it out",
+    Fault.FLAKY: "make it say the same of the same rollout: a coin cannot be learned from",
+    Fault.ORDER_DEPENDENT: "judge each rollout by itself, without what is kept between them",
+    Fault.BREAKS: "let it fail a rollout, or say cannot_tell, instead of raising",
+    Fault.CANNOT_TELL: "a rollout that cannot be judged teaches nothing",
+    Fault.SATURATED: "give it weight 0: it is shown, and its weight goes to the others",
+    Fault.DUPLICATE: "give one of them weight 0",
+    Fault.SLOW: "rollouts wait for it; make it faster, or judge fewer of them",
+    Fault.NEVER_PASSED: "see whether anything can pass it",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Sight:
     """One measure's word on one rollout, and on the same one again.
@@ -153,9 +168,10 @@ def _constant(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
         told = f"gives {score:g} to everything, an empty answer and any other alike"
         yield _finding(name, Fault.CONSTANT, told, first)
     elif sum(not each.player for each in scored) >= _SEEN_ENOUGH:
+        played = sum(not each.player for each in scored)
         known = any(each.player and _BY_NAME[each.player].knows for each in scored)
-        told = f"passed none of {len(scored)} rollouts"
-        told += ", not even the expected answer" if known else ""
+        told = f"passed none of {played} rollouts of the model"
+        told += ", and not the expected answer without tools" if known else ""
         yield _finding(name, Fault.NEVER_PASSED, told, first)
 
 

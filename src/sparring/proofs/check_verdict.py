@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparring.contracts.rollouts import Ending, Rollout
-from sparring.proofs.audit import Fault, Finding
+from sparring.proofs.audit import ADVICE, Fault, Finding
 from sparring.proofs.learnability import LiveShare, is_passed
 
 _HALF = 0.5
@@ -190,25 +190,10 @@ def _audited(facts: Facts) -> Iterator[Note]:
         yield Note(
             each.fault.value,
             f"{each.measure} {each.message}",
-            _ADVICE.get(each.fault, ""),
+            ADVICE[each.fault],
             each.rollout,
             is_grave=counts,
         )
-
-
-_ADVICE = {
-    Fault.PASSED_BY_NOTHING: "ask for what only a right answer has: training will find this way; "
-    "if it only sees to the form, say so with @measure(side_condition=True)",
-    Fault.CONSTANT: "let it tell answers apart, or leave it out",
-    Fault.FLAKY: "make it say the same of the same rollout: a coin cannot be learned from",
-    Fault.ORDER_DEPENDENT: "judge each rollout by itself, without what is kept between them",
-    Fault.BREAKS: "let it fail a rollout, or say cannot_tell, instead of raising",
-    Fault.CANNOT_TELL: "a rollout that cannot be judged teaches nothing",
-    Fault.SATURATED: "give it weight 0: it is shown, and its weight goes to the others",
-    Fault.DUPLICATE: "give one of them weight 0",
-    Fault.SLOW: "rollouts wait for it; make it faster, or judge fewer of them",
-    Fault.NEVER_PASSED: "see whether anything can pass it",
-}
 
 
 # ---------------------------------------------------------------------- rewards

@@ -82,6 +82,7 @@ class Folded:
 
 Block = Heading | Paragraph | Verdict | Grid | Picture | Gallery | SideBySide | Folded
 _NARROW = 3  # columns that fit a telephone
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _FIGURE = re.compile(r"^[-+–−]?[\d.,]+( ?%| s| GiB| h| min)?$|^–$|[-+]?\d.* … ")
 
 
@@ -94,7 +95,10 @@ class Document:
         self.blocks += [block for block in blocks if block is not None]
 
     def html(self) -> str:
-        body = "\n".join(_html(block) for block in self.blocks)
+        body = _CONTROL.sub(
+            lambda found: f"\\x{ord(found[0]):02x}",
+            "\n".join(_html(block) for block in self.blocks),
+        )
         return _PAGE.format(title=html.escape(self.title), style=_STYLE, body=body)
 
     def markdown(self) -> str:
@@ -253,7 +257,7 @@ p { margin: .5rem 0; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: .92rem; }
 th { text-align: left; color: var(--quiet); font-weight: 500; }
 th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
- overflow-wrap: anywhere; min-width: 4.5rem; }
+ overflow-wrap: break-word; max-width: 34rem; }
 .figure { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 figure { margin: 1rem 0; } figure img { width: 100%; max-width: 40rem; height: auto; }
 .gallery { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr));

@@ -151,6 +151,8 @@ def _sentence(
         return f"{'; '.join(doubts)}: {told}"
     if standing is Standing.NOT_SHOWN and reward.low > 0:
         return f"{told}; only {reward.differing} cases came out differently, too few to tell"
+    if not reward.differing:
+        return f"{told}; no case came out differently at all"
     if standing is Standing.NOT_SHOWN:
         told += f"; an effect of {reward.smallest_effect:.3f} or more would have been shown"
     return told

@@ -22,6 +22,7 @@ from sparring.proofs.document import (
     SideBySide,
     Verdict,
 )
+from sparring.proofs.null_players import question_of
 from sparring.proofs.pictures import Curve, case_bands, curves, intervals
 
 Row = Mapping[str, Any]
@@ -56,7 +57,7 @@ def proof_report(
         *(Paragraph(line, is_quiet=True) for line in _small_print(summary)),
     )
     if pairs:
-        document.add(Heading(f"Cases that flipped: {len(summary['flips'])}"))
+        document.add(Heading(_flipped(pairs, summary["flips"])))
         document.add(
             *(_pair(flip, (base, "base"), (other, "trained")) for flip, base, other in pairs)
         )
@@ -86,10 +87,15 @@ def check_report(summary: Row) -> Document:
     )
     if summary["live"]:
         rows = [
-            (str(each["group_size"]), _percent(each["value"]), _span(each, _percent))
+            (
+                str(each["group_size"]),
+                _percent(each["value"]),
+                _span(each, _percent),
+                "planned" if each["group_size"] == summary["group_size"] else "",
+            )
             for each in sorted(summary["live"], key=lambda each: each["group_size"])
         ]
-        head = ("group size", "live groups", "in the first five steps")
+        head = ("group size", "live groups", "in the first five steps", "")
         document.add(Heading("Share of groups that would teach something"), Grid(head, rows))
     if summary["cases"]:
         caption = "Pass rate of each case: what was seen, and what it may be (95 %)"
@@ -137,7 +143,7 @@ def comparison_report(
         document.add(Paragraph(each["basis"], is_quiet=True), _changes(each))
         shown = pairs.get(each["run"], ())
         if shown:
-            document.add(Heading(f"Cases that flipped: {len(each['flips'])}", 3))
+            document.add(Heading(_flipped(shown, each["flips"]), 3))
         for flip, one, other in shown:
             document.add(_pair(flip, (one, names[0]), (other, each["run"])))
     return document
@@ -170,9 +176,10 @@ def _changes(summary: Row) -> Grid:
 
 def _what_was_proved(summary: Row) -> str:
     return (
-        f"{summary['model'] or 'The base model'} and what training {summary['training']} made of "
-        f"it played the same {summary['cases']} {summary['split']} cases, "
-        f"{summary['rollouts_per_case']} rollouts each."
+        f"The base model ({summary['model'] or 'the agent’s own'}) and the trained one "
+        f"({summary['training']}, {summary['checkpoint'].rpartition('/')[2]}) played the same "
+        f"{summary['cases']} {summary['split']} cases, {summary['rollouts_per_case']} rollouts "
+        "each."
     )
 
 
@@ -196,8 +203,14 @@ def _small_print(summary: Row) -> list[str]:
     return lines
 
 
+def _flipped(shown: Sequence[Any], flips: Sequence[Any]) -> str:
+    more = f", of which {len(shown)} are shown" if len(shown) < len(flips) else ""
+    return f"Cases that flipped: {len(flips)}{more}"
+
+
 def _pair(flip: Row, *sides: tuple[Rollout, str]) -> SideBySide:
-    title = f"case {flip['case']}: {flip['before']:.2f} → {flip['after']:.2f}"
+    asked = _short(" ".join(question_of(sides[0][0].case).split()), 80)
+    title = f"{flip['before']:.2f} → {flip['after']:.2f}: {asked} (case {flip['case']})"
     return SideBySide(title, [_column(*side) for side in sides])
 
 
@@ -331,7 +344,7 @@ def _estimate(found: Row | None) -> list[Block]:
     rows = [
         ("plan", found["plan"]),
         ("a step", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})"),
-        ("all of it", f"{hours['value']:.2f} h ({hours['low']:.2f} … {hours['high']:.2f})"),
+        ("all of it", _hours(hours)),
         ("tokens sampled", f"{tokens['value']:,.0f}"),
         ("memory", f"{found['memory'] / 2**30:.1f} GiB of {found['memory_of']}"),
     ]
@@ -339,6 +352,11 @@ def _estimate(found: Row | None) -> list[Block]:
         rows.append(("cost", f"{cost['value']:.2f} ({cost['low']:.2f} … {cost['high']:.2f})"))
     told = f"From {found['basis']}. {found['parity']}"
     return [Heading("What training would take"), Grid(("", ""), rows), Paragraph(told, True)]
+
+
+def _hours(amount: Row) -> str:
+    value, low, high = (in_words(3600 * amount[part]) for part in ("value", "low", "high"))
+    return f"{value} ({low} … {high})"
 
 
 def _figures(figures: Row) -> list[Block]:

@@ -25,8 +25,9 @@ def find_run(runs: Path, name: str) -> RunFolder:
     names = [row.id for row in found]
     proofs = {f"proof-{each}" for each in names}
     names = [each for each in names if each not in proofs]  # the training is meant
-    if len(names) == 1 or (names and all(is_run_of(each, name) for each in names)):
-        return RunFolder(runs / names[0])
+    named = [each for each in names if is_run_of(each, name)]  # a whole name goes before a part
+    if named or len(names) == 1:
+        return RunFolder(runs / (named or names)[0])
     if names:
         listed = ", ".join(names[:5])
         raise RunNotFound(

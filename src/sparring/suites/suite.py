@@ -178,10 +178,8 @@ class Suite:
         share = self.splitter.share(split)
         way_out = "give records a `split` field"
         if share > 0:
-            total = math.ceil(self.minimum / share)
-            way_out = (
-                f"about {total} cases in all are needed at a share of {share:.0%}, or {way_out}"
-            )
+            more = math.ceil((self.minimum - have) / share)
+            way_out = f"about {more} more cases are needed at a share of {share:.0%}, or {way_out}"
         tells = f", which tells a pass rate to ±{98 / math.sqrt(have):.0f} points" if have else ""
         raise SplitTooSmall(
             f"the {split.value} split has {have} of {len(self)} cases{tells}; {self.minimum} are "

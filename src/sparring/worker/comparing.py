@@ -36,38 +36,37 @@ class Side:
     folder: RunFolder
     settings: dict[str, Any]
     history: list[dict[str, Any]]
-    rollouts: list[Rollout]
-    basis: str
+    played: dict[str, list[Rollout]]  # by what it is, the best to compare first
+
+    @property
+    def by_id(self) -> dict[str, Rollout]:
+        return {each.id: each for rollouts in self.played.values() for each in rollouts}
 
 
 def read_side(folder: RunFolder) -> Side:
     spec = folder.read_spec()
-    rollouts, basis = _rollouts(folder, spec)
     told = {name: value for name, value in spec.items() if name not in _LEFT_OUT}
     history = history_of(folder) if spec.get("kind") == "train" else []
-    return Side(folder, flat(told), history, rollouts, basis)
+    return Side(folder, flat(told), history, _rollouts(folder, spec))
 
 
-def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> tuple[list[Rollout], str]:
-    """The last that can be held against another run, and what it is."""
+def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
+    """What can be held against another run, by the cases that were played."""
     kind = spec.get("kind")
     if kind == "prove":
-        return _read([folder.rollouts_of("trained")]), f"{folder.id}: trained, {spec['split']}"
+        return {str(spec["split"]): _read([folder.rollouts_of("trained")])}
     if kind == "check":
-        return _read([folder.rollouts_of("learner")]), f"{folder.id}: the model to be trained"
+        return {"training": _read([folder.rollouts_of("learner")])}
     if kind == "eval":
-        return _read(folder.rollout_logs()), f"{folder.id}: {spec['split']} cases"
+        return {str(spec["split"]): _read(folder.rollout_logs())}
+    found: dict[str, list[Rollout]] = {}
     proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
     if proof.summary.is_file():
-        split = read_json(proof.summary)["split"]
-        return _read([proof.rollouts_of("trained")]), f"{proof.id}: trained, {split}"
-    places = sorted((folder.path / "validation").glob("rank-*"))
-    played = _read(places)
-    last = max((each.key.step for each in played), default=0)
-    return (
-        [each for each in played if each.key.step == last],
-        f"{folder.id}: validation at step {last}",
-    )
+        found[read_json(proof.summary)["split"]] = _read([proof.rollouts_of("trained")])
+    validated = _read(sorted((folder.path / "validation").glob("rank-*")))
+    last = max((each.key.step for each in validated), default=0)
+    found["validation"] = [each for each in validated if each.key.step == last]
+    return found
 
 
 def _read(places: Sequence[Path]) -> list[Rollout]:
@@ -93,24 +92,37 @@ def _differing(sides: Sequence[Side]) -> list[tuple[str, list[Any]]]:
 
 
 def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
-    """Cases that ask the same: ids may be numbers in two suites."""
-    asked = {each.case.id: each.case.input for each in first.rollouts}
-    same = [each for each in other.rollouts if asked.get(each.case.id) == each.case.input]
-    shared = {each.case.id for each in same}
-    base = [each for each in first.rollouts if each.case.id in shared]
-    proof = prove(Played(base, same), chances=looks)
+    """Over the first kind of cases that both have played."""
+    basis = next((each for each in first.played if _shared(first, other, each).base), "")
+    proof = prove(_shared(first, other, basis), chances=looks)
     shown = {
         "run": other.folder.id,
-        "basis": f"{first.basis}; {other.basis}",
+        "basis": f"over the {basis} cases that both have played",
         "standing": proof.standing.value,
         "sentence": proof.sentence,
         "reward": asdict(proof.reward) if proof.reward else None,
         "measures": {each.name: asdict(each.difference) for each in proof.measures},
         "flips": [asdict(each) for each in proof.flips],
     }
-    if proof.reward is None:
-        shown["sentence"] = "they have played no case in common, so that there is nothing to pair"
+    if not basis:
+        has = " and ".join(
+            f"{side.folder.id} has {', '.join(filter(side.played.get, side.played)) or 'none'}"
+            for side in (first, other)
+        )
+        shown["basis"] = ""
+        shown["sentence"] = (
+            f"they have played no case in common ({has}); `sparring prove` gives both"
+        )
     return shown
+
+
+def _shared(first: Side, other: Side, basis: str) -> Played:
+    """Cases that ask the same: ids may be numbers in two suites."""
+    one, two = first.played.get(basis, []), other.played.get(basis, [])
+    asked = {each.case.id: each.case.input for each in one}
+    same = [each for each in two if asked.get(each.case.id) == each.case.input]
+    shared = {each.case.id for each in same}
+    return Played([each for each in one if each.case.id in shared], same)
 
 
 def _panels(sides: Sequence[Side]) -> dict[str, list[Curve]]:
@@ -125,7 +137,7 @@ def _panels(sides: Sequence[Side]) -> dict[str, list[Curve]]:
 
 
 def _pairs(sides: Sequence[Side], compared: dict[str, Any]) -> dict[str, list[Any]]:
-    by_id = [{each.id: each for each in side.rollouts} for side in sides]
+    by_id = [side.by_id for side in sides]
     return {
         difference["run"]: [
             (flip, by_id[0][flip["base"]], by_id[number][flip["trained"]])

@@ -152,6 +152,12 @@ def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Pro
     from sparring.proofs.proof import Played  # scipy is for those who prove
     from sparring.proofs.proof import prove as paired
 
+    for each in (before, after):
+        if not isinstance(each, EvalResult):
+            raise InvalidInput(
+                f"prove() takes two evaluations, not {type(each).__name__}; of a training, pass "
+                "evaluate(…, policy=result.policy)"
+            )
     played = Played(list(before.rollouts()), list(after.rollouts()))
     return paired(played, chances=picked_from)
 

@@ -11,7 +11,7 @@ from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.specs import FORMAT
 from sparring.environments.environment import read_parts
 from sparring.measures import MeasureSet
-from sparring.proofs.audit import audit
+from sparring.proofs.audit import ADVICE, audit
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.worker.auditing import Auditor, audit_null_players
@@ -75,7 +75,11 @@ def audit_environment(folder: RunFolder, spec: AuditSpec, pulse: Pulse) -> str:
         "measures": dict(measures.weights),
         "cases": spec.cases,
         "judgements": auditor.judged,
-        "audit": [{**asdict(each), "fault": each.fault.value} for each in findings],
+        "audit": [
+            {**asdict(each), "fault": each.fault.value, "advice": ADVICE[each.fault]}
+            for each in findings
+        ],
+        "left_out": auditor.left_out,
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(folder.summary, summary)

@@ -7,6 +7,7 @@ same seeds, so that where nothing was learned, nothing differs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import time
@@ -25,12 +26,12 @@ from sparring.environments.environment import Environment, Parts, read_parts
 from sparring.measures import MeasureSet
 from sparring.player import Play
 from sparring.policies.loading import load_policy
-from sparring.proofs.audit import audit
+from sparring.proofs.audit import Fault, Sight, audit
 from sparring.proofs.paired import Standing
 from sparring.proofs.proof import Played, Proof, prove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
-from sparring.run_folder.files import append_line, read_lines, write_json
+from sparring.run_folder.files import append_line, read_json, read_lines, write_json
 from sparring.worker.auditing import Auditor, spread
 from sparring.worker.holding import report_event
 from sparring.worker.logged_play import LoggedPlay
@@ -39,6 +40,7 @@ from sparring.worker.pulse import Pulse
 
 BASE, TRAINED = "base", "trained"
 _AUDITED_CASES = 4
+_OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)  # the table says so itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,13 @@ class Proving:
         except SparringError as error:  # too few training cases, say: the proof stands
             report_event(self._folder, "warning", message=f"no audit: {error}")
             return
-        found = audit(auditor.sights)
+        for side in (BASE, TRAINED):
+            for rollout in read_rollouts(self._folder, side):
+                auditor.sights += [
+                    Sight(told, f"{side}/{rollout.id}", rollout.case.id)
+                    for told in rollout.judgements
+                ]
+        found = [each for each in audit(auditor.sights) if each.fault not in _OF_THE_MODEL]
         self._audit = [{**asdict(each), "fault": each.fault.value} for each in found]
 
     async def _play(self, suites: Sequence[_Suite]) -> None:
@@ -201,14 +209,20 @@ class Proving:
         }
         return max(self._spec.picked_from, len(validated - {0}))
 
+    def _earlier_proofs(self, digest: str) -> set[str]:
+        """From the list of proofs, which outlives their folders, and from folders, which outlive
+        the list."""
+        told = [(row.get("proof"), row.get("cases")) for row in read_lines(self._folder.proofs)]
+        for path in self._folder.path.parent.glob("proof-*/report/summary.json"):
+            with contextlib.suppress(OSError, ValueError):
+                summary = read_json(path)
+                told.append((summary.get("run"), summary.get("cases_digest")))
+        return {str(name) for name, cases in told if cases == digest} - {self._folder.id}
+
     def _summary(self, proof: Proof, chances: int, suite: _Suite) -> dict[str, Any]:
-        digest = digest_of(suite.cases)
-        before = [
-            row
-            for row in read_lines(self._folder.proofs)
-            if row.get("cases") == digest and row.get("proof") != self._folder.id
-        ]
         spec = self._spec
+        digest = digest_of(list(suite.parts.suite.cases(spec.split)))  # whatever part was played
+        earlier = self._earlier_proofs(digest)
         summary = {
             "format": FORMAT,
             "kind": "prove",
@@ -235,7 +249,7 @@ class Proving:
             "unscored": proof.unscored,
             "picked_from": chances,
             "cases_digest": digest,
-            "proofs_on_these_cases": len({row.get("proof") for row in before}) + 1,
+            "proofs_on_these_cases": len(earlier) + 1,
             "unsandboxed": spec.play.unsandboxed,
         }
         told = {"format": FORMAT, "proof": self._folder.id, "training": spec.run, "cases": digest}

@@ -24,6 +24,7 @@ from sparring.player.trainability import (
 )
 from sparring.run_folder import RunFolder
 from sparring.worker.cases_apart import CasesApart
+from sparring.worker.holding import report_event
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
 from sparring.worker.training import Training
@@ -54,7 +55,7 @@ def train_environment(
     ) as environment:
         training = Training(
             folder,
-            _load(spec, environment, launched.world_size, cases),
+            _load(folder, spec, environment, launched.world_size, cases),
             launched,
             on_progress=_Printed(),
             should_stop=stop.is_set,
@@ -78,7 +79,11 @@ class _Printed:
 
 
 def _load(
-    spec: TrainSpec, environment: Environment, world_size: int, cases: CasesApart | None
+    folder: RunFolder,
+    spec: TrainSpec,
+    environment: Environment,
+    world_size: int,
+    cases: CasesApart | None,
 ) -> TrainWork:
     cases = cases or CasesApart(
         spec.target,
@@ -95,6 +100,9 @@ def _load(
         parts.measures, environment.weights, seconds=spec.settings.measure_seconds
     )
     parts.suite.require(Split.TRAINING)
+    if (held_out := parts.suite.size(Split.HELD_OUT)) < parts.suite.minimum:
+        told = f"there are {held_out} held-out cases, and a proof wants {parts.suite.minimum}"
+        report_event(folder, "warning", message=f"{told}: this training cannot be proved")
     check(spec.settings, parts.suite.size(Split.TRAINING), world_size)
     return TrainWork(
         agent=parts.agent,

@@ -69,6 +69,8 @@ def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> N
         print(f"it is {started.state.value} already", file=sys.stderr)
     elif started.message:
         print(started.message, file=sys.stderr)
+    if started.proof:
+        print(f"its proof follows: {started.proof}", file=sys.stderr)
 
 
 def follow(

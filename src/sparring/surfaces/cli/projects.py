@@ -47,8 +47,8 @@ def init(name: str, *, as_json: bool) -> None:
     console.print()
     for command, purpose in (
         (f"sparring env test {name}", "play two cases, to see that it works"),
-        (f"sparring eval {name}", "how good is the agent now?"),
-        (f"sparring train {name}", "make it better"),
+        (f"sparring check {name}", "can it be learned, and what would it take?"),
+        (f"sparring train {name}", "make it better, and prove it"),
     ):
         console.print(Text.assemble((f"  {command:<32}", "bold"), (purpose, "dim")))
 

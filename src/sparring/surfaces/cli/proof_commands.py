@@ -47,6 +47,9 @@ def check(
     price_per_hour: Annotated[
         float | None, typer.Option(help="What the machine costs, for an estimate of the run.")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 110 unless it is learnable.")
+    ] = False,
     set: Assignments = None,
     launcher: Launcher = None,
     detach: Detach = False,
@@ -68,12 +71,16 @@ def check(
         "price_per_hour": price_per_hour,
         "settings": starting.settings_from(given, set or []),
     }
-    starting.check(request, runs, detach=detach, as_json=as_json)
+    code = starting.check(request, runs, detach=detach, as_json=as_json)
+    raise typer.Exit(code if strict else 0)
 
 
 def audit(
     target: EnvironmentName,
     cases: Annotated[int, typer.Option(help="Cases that are answered by null players.")] = 8,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 110 where something grave is found.")
+    ] = False,
     set: Assignments = None,
     detach: Detach = False,
     runs: RunsFolder = None,
@@ -83,7 +90,8 @@ def audit(
     from sparring.surfaces.cli import starting
 
     request = {"target": target, "cases": cases, "settings": starting.settings_from({}, set or [])}
-    starting.audit(request, runs, detach=detach, as_json=as_json)
+    code = starting.audit(request, runs, detach=detach, as_json=as_json)
+    raise typer.Exit(code if strict else 0)
 
 
 def prove(

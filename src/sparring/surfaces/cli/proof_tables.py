@@ -42,15 +42,17 @@ def show_audit(summary: dict[str, Any], console: Console) -> None:
     found = summary["audit"]
     told = f"{len(found)} findings" if found else "nothing found"
     verdict = told if not any(each["is_grave"] for each in found) else f"{told}, some grave"
-    why = f"{summary['judgements']} judgements of {len(summary['measures'])} measures"
+    why = f"{', '.join(summary['measures'])}, asked {summary['judgements']} times over answers "
+    why += "of nine players, seven of whom know nothing"
     style = _GOOD if not found else _BAD
     console.print(Text.assemble("\n", (verdict, style), f": {why}"))
     for each in found:
-        line = Text.assemble(("● ", _BAD if each["is_grave"] else _DOUBTFUL))
+        line = Text.assemble(("✗ ", _BAD) if each["is_grave"] else ("● ", _DOUBTFUL))
         line.append(f"{each['measure']} ", style="bold")
         line.append(f"{printable(each['message'])}  ")
         line.append(each["rollout"], style="dim")
         console.print(line, soft_wrap=True)
+        console.print(Text(f"  → {each['advice']}", style="cyan"), soft_wrap=True)
     _way_on(summary["run"], console)
 
 
@@ -196,7 +198,7 @@ def _models(models: list[dict[str, Any]]) -> Table:
             _share(model["accuracy"]),
             _share(model["any_correct"]),
             in_words(model["seconds"]),
-            Text(printable(model["message"]), style="red"),
+            Text("see above" if model["message"] else "", style="red"),
         )
     return table
 
@@ -224,5 +226,5 @@ def _share(value: float | None) -> str:
 
 
 def _way_on(run: str, console: Console) -> None:
-    told = f"sparring run report {run} · sparring rollout show {run} PLAYER/ID"
+    told = f"sparring run report {run} · sparring rollout list {run}"
     console.print(Text(told, style="dim"), soft_wrap=True)

@@ -353,6 +353,8 @@ def report(run: str, runs: str | None, *, as_json: bool) -> None:
 
 
 def compare(names: list[str], runs: str | None, *, as_json: bool) -> None:
+    if len(names) < 2:
+        raise InvalidInput(f"comparing takes two runs or more; there is {names[0]} alone")
     found = compare_runs(CompareRuns.model_validate({"runs": tuple(names)}), owner(runs))
     if as_json:
         print(found.model_dump_json())

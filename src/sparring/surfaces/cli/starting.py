@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from sparring.operations.operation import Caller, Role
 from sparring.operations.proving import StartProof, start_proof
 from sparring.operations.run_views import ResultsQuery
 from sparring.operations.runs import run_results
+from sparring.operations.starting import Started
 from sparring.operations.training import StartTrain, start_train
 from sparring.projects import find_project
+from sparring.secrets import read_key
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import begin
 
@@ -61,6 +64,11 @@ def models_from(named: list[str] | None, key_variable: str) -> list[dict[str, An
         if at:
             found.append({"model": model, "base_url": f"http{url}", "key_variable": key_variable})
         else:
+            if read_key(OPENROUTER_KEY) is None:
+                raise InvalidInput(
+                    f"--against {each} has no @URL, so that it would be OpenRouter's, and "
+                    f"{OPENROUTER_KEY} is not set; write {each}@http://…"
+                )
             key = {"base_url": OPENROUTER, "key_variable": OPENROUTER_KEY}
             found.append({"model": each, **key})
     return found
@@ -78,16 +86,24 @@ def train(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
     begin(started, caller, detach=detach, as_json=as_json)
 
 
-def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+    """110 unless it is learnable."""
     caller = owner(runs)
     started = start_check(StartCheck.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
+    return 0 if detach else _code(started, caller, lambda told: told["verdict"] == "learnable")
 
 
-def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+    """110 where something grave is found."""
     caller = owner(runs)
     started = start_audit(StartAudit.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
+
+    def is_fine(told: dict[str, Any]) -> bool:
+        return not any(each["is_grave"] for each in told["audit"])
+
+    return 0 if detach else _code(started, caller, is_fine)
 
 
 def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
@@ -95,7 +111,9 @@ def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
     caller = owner(runs)
     started = start_proof(StartProof.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
-    if detach:
-        return 0
+    return 0 if detach else _code(started, caller, lambda told: told["verdict"] == "better")
+
+
+def _code(started: Started, caller: Caller, is_fine: Callable[[dict[str, Any]], bool]) -> int:
     summary = run_results(ResultsQuery(run=started.run), caller).summary
-    return 0 if summary["verdict"] == "better" else NotBetter.exit_code
+    return 0 if is_fine(summary) else NotBetter.exit_code
