@@ -28,7 +28,9 @@ def test_a_clear_gain_is_better() -> None:
 def test_the_same_is_not_shown_and_says_what_would_have_been() -> None:
     proof = prove(Played(mixed(0.5), mixed(0.5)))
     assert proof.standing is Standing.NOT_SHOWN
-    assert "would have been shown" in proof.sentence
+    assert "no case came out differently" in proof.sentence
+    wavering = [answered(case, float(n % 2)) for n, case in enumerate(CASES)]
+    assert "would have been shown" in prove(Played(mixed(0.5), wavering)).sentence
 
 
 def test_a_measure_that_nobody_trained_on_and_that_got_worse_makes_it_worse() -> None:

@@ -57,7 +57,7 @@ def test_an_unknown_split_is_refused_with_the_names():
 
 def test_a_split_too_small_to_say_anything_is_refused_with_the_number_needed():
     suite = Suite.from_records(records(40))
-    with pytest.raises(SplitTooSmall, match="about 200 cases in all are needed"):
+    with pytest.raises(SplitTooSmall, match="about 180 more cases are needed"):
         list(suite.cases(Split.VALIDATION))
 
 
