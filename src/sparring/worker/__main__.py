@@ -65,7 +65,7 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool, pulse: Pulse) -
             raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
         pulse.note("loading")
         if not accept_changes:
-            refuse_changed_code(folder.id, spec["target"], spec["code_digest"])
+            refuse_changed_code(folder.id, spec.get("target", ""), spec.get("code_digest", ""))
         ended = work(folder, spec, accept_changes, pulse)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if rank == 0:
