@@ -3,6 +3,7 @@ why; and what other models do behind servers that hang and break."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ MADE_UP = f"{Path(__file__).parent}/made_up.py"
 
 
 def checked(place: Path, tiny: Path, name: str, **given: Any) -> dict[str, Any]:
+    pulse = given.pop("pulse", Pulse)
     settings = {"max_completion_length": 192, **given.pop("settings", {})}
     spec = CheckSpec(
         target=f"{MADE_UP}:{name}",
@@ -35,7 +37,7 @@ def checked(place: Path, tiny: Path, name: str, **given: Any) -> dict[str, Any]:
     )
     folder = RunFolder(place / name)
     folder.create(spec.model_dump(mode="json"))
-    check_environment(folder, spec, Pulse(folder, 0, None))
+    check_environment(folder, spec, pulse(folder, 0, None))
     assert folder.report.is_file()
     return read_json(folder.summary)
 
@@ -81,6 +83,20 @@ def test_a_healthy_check_says_what_training_would_take(tmp_path: Path, tiny_fold
     assert planned["group_size"] == 4
     assert planned["low"] <= planned["value"] <= planned["high"]
     assert [each["rollouts"] for each in summary["cases"]] == [8] * 8
+
+
+def test_a_check_that_is_asked_to_stop_stops(tmp_path: Path, tiny_folder: Path) -> None:
+    asked = tmp_path / "Healthy" / "stop.json"
+
+    class Asking(Pulse):
+        def note(self, doing: str, step: int | None = None) -> None:
+            if doing == "playing":
+                asked.write_text("{}")
+            super().note(doing, step)
+
+    with pytest.raises(asyncio.CancelledError):
+        checked(tmp_path, tiny_folder, "Healthy", pulse=Asking)
+    assert not (tmp_path / "Healthy" / "report" / "summary.json").exists()
 
 
 @pytest.mark.timeout(180)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
@@ -56,6 +57,8 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(until_over(), self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:  # as it would be called in this thread
+            raise asyncio.CancelledError from None
         except BaseException:
             if not over.is_set():
                 future.cancel()

@@ -87,19 +87,21 @@ class Check:
         findings = audit(auditor.sights)
         learner = played.learner if played else []
         live = self._live(learner, built)
-        facts = Facts(
-            obstacles=in_the_way,
-            failures=self._failures,
-            rollouts=learner,
-            findings=findings,
-            rewarded=frozenset(name for name, weight in measures.weights.items() if weight > 0),
-            live=live,
-            others=[each for each in played.models if not each.is_learner] if played else (),
-            completion_length=self._spec.settings.max_completion_length,
-            has_tools=bool(parts.agent.tools) or auditor.has_world_tools,
-            masks_truncated=self._spec.settings.mask_truncated_completions,
+        settings = self._spec.settings
+        checked = judge(
+            Facts(
+                obstacles=in_the_way,
+                failures=self._failures,
+                rollouts=learner,
+                findings=findings,
+                rewarded=frozenset(name for name, weight in measures.weights.items() if weight > 0),
+                live=live,
+                others=[each for each in played.models if not each.is_learner] if played else (),
+                completion_length=settings.max_completion_length,
+                has_tools=bool(parts.agent.tools) or auditor.has_world_tools,
+                masks_truncated=settings.mask_truncated_completions,
+            )
         )
-        checked = judge(facts)
         return self._sum_up(
             verdict=checked.verdict.value,
             why=checked.why,
