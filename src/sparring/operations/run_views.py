@@ -91,6 +91,7 @@ class ShownRun(Frozen):
     estimate_basis: str = ""
     links: dict[str, str] = Field(default_factory=dict)
     warning: str = ""
+    proof: str = Field(default="", description="the run that proves this training")
     progress: dict[str, Any] | None = None
     next_check_seconds: float = 5.0
     is_repeated: bool = Field(default=False, description="the last answer: you asked too soon")
@@ -255,6 +256,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         estimate_basis=left.basis if left else "",
         links=dict(history.links),
         warning=words_for(caller, folder, history.warning),
+        proof=_proof_of(folder),
         progress=dict(status.progress) if status.progress else None,
         next_check_seconds=seconds_between(status),
     )
@@ -282,6 +284,11 @@ def waiting_for(folder: RunFolder, history: History) -> str:
     before = waiting.index(folder.id) if folder.id in waiting else 0
     others = f", and {before} wait before it" if before else ""
     return f"it waits for its turn: {begun} of at most {most} runs are on{others}"
+
+
+def _proof_of(folder: RunFolder) -> str:
+    proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
+    return proof.id if proof.spec.is_file() else ""
 
 
 def _follows(folder: RunFolder) -> bool:

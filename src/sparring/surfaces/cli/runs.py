@@ -221,7 +221,8 @@ def _show_history(rows: list[dict[str, Any]], console: Console) -> None:
 
 def watch(run: str, runs: str | None, *, as_json: bool) -> None:
     caller = owner(runs)
-    follow(show_run(RunQuery(run=run), caller).run, caller, as_json=as_json, only_looks=True)
+    shown = show_run(RunQuery(run=run), caller)
+    follow(shown.run, caller, as_json=as_json, only_looks=True, proof=shown.proof)
 
 
 def wait(
