@@ -102,7 +102,7 @@ def _load(
     parts.suite.require(Split.TRAINING)
     if (held_out := parts.suite.size(Split.HELD_OUT)) < parts.suite.minimum:
         told = f"there are {held_out} held-out cases, and a proof wants {parts.suite.minimum}"
-        report_event(folder, "warning", message=f"{told}: this training cannot be proved")
+        report_event(folder, "note", message=f"{told}: this training cannot be proved")
     check(spec.settings, parts.suite.size(Split.TRAINING), world_size)
     return TrainWork(
         agent=parts.agent,
