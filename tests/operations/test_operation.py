@@ -2,11 +2,13 @@ import pytest
 
 from sparring.contracts.errors import NotPermitted
 from sparring.contracts.specs import Frozen
-from sparring.operations import models, rollouts, run_control
+from sparring.operations import checking, models, reporting, rollouts, run_control
 from sparring.operations.operation import REGISTRY, Caller, Role
 from sparring.run_folder import RunFolder
 
+assert checking
 assert models
+assert reporting
 assert rollouts
 assert run_control
 

@@ -49,8 +49,10 @@ def report_run(request: RunQuery, caller: Caller) -> Report:
 
 @operation("run.compare", role=Role.VIEWER, changes_state=False)
 def compare_runs(request: CompareRuns, caller: Caller) -> Comparison:
-    """Hold runs against the first of them: settings, curves, the difference paired by case. Cases
-    are shown to the owner only."""
+    """Hold runs against the first of them: settings, curves, the difference paired by case.
+
+    Cases that flipped are shown to the owner only.
+    """
     folders = [find_run(caller.runs, run) for run in request.runs]
     if len({folder.id for folder in folders}) < len(folders):
         raise InvalidInput(f"the same run twice: {', '.join(folder.id for folder in folders)}")
