@@ -127,6 +127,12 @@ def test_a_proof_is_of_a_training_that_has_ended(owner):
     assert spec_of(owner, start_proof(StartProof(run=done), owner).run)["rollouts"] == 4
 
 
+def test_training_cases_prove_nothing(owner):
+    run, _ = trained(owner, *DONE)
+    with pytest.raises(InvalidInput, match="training cases are what it learned from"):
+        start_proof(StartProof(run=run, split="training"), owner)
+
+
 def test_a_proof_plays_no_more_than_the_budget_allows(owner):
     (owner.folder / "sparring.toml").write_text("[budget]\nrollouts = 400\n")
     run, proof = trained(owner, *DONE, settings={"validation_cases": 0, "max_steps": 2})

@@ -40,11 +40,6 @@ class StartProof(Frozen):
 @operation("prove.start", role=Role.OPERATOR, changes_state=True)
 def start_proof(request: StartProof, caller: Caller) -> Started:
     """Play base and trained on the same held-out cases, and say whether it got better."""
-    if request.split is Split.TRAINING:
-        raise InvalidInput(
-            "training cases are what it learned from, and prove nothing; take held-out, or "
-            "validation"
-        )
     folder = find_run(caller.runs, request.run)
     spec = _training(folder)
     state = read_history(folder).history.state
@@ -59,8 +54,9 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     refuse_changed_code(folder.id, spec.target, spec.code_digest)
     project = find_project(caller.folder)
     also = project.find(request.also, by_name_only=False) if request.also else None
-    proof = proof_of(folder.id, spec).model_copy(
-        update={
+    proof = ProveSpec.model_validate(
+        proof_of(folder.id, spec).model_dump()
+        | {
             "checkpoint": request.checkpoint,
             "cases": request.cases,
             "rollouts": request.rollouts,

@@ -6,7 +6,6 @@ What stands in a run's folder is enough to write them; nothing is played or judg
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.progress import in_words
@@ -15,7 +14,6 @@ from sparring.proofs.document import (
     Block,
     Column,
     Document,
-    Folded,
     Grid,
     Heading,
     Paragraph,
@@ -24,21 +22,10 @@ from sparring.proofs.document import (
 )
 from sparring.proofs.null_players import question_of
 from sparring.proofs.pictures import Curve, case_bands, curves, intervals
+from sparring.proofs.training_report import Row, TrainingTold, shortened, training_blocks
 
-Row = Mapping[str, Any]
 _TONES = {"learnable": "good", "better": "good", "worse": "bad", "broken": "bad", "constant": "bad"}
 _LONGEST = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingTold:
-    """A training, as its folder tells of it."""
-
-    run: str
-    spec: Row
-    summary: Row
-    history: Sequence[Row]
-    manifest: Row
 
 
 def proof_report(
@@ -63,13 +50,13 @@ def proof_report(
         )
     document.add(*_audit(summary.get("audit")))
     if training is not None:
-        document.add(*_training(training))
+        document.add(*training_blocks(training))
     return document
 
 
 def training_report(training: TrainingTold) -> Document:
     document = Document(f"{training.spec.get('environment') or training.run}: training")
-    document.add(*_training(training))
+    document.add(*training_blocks(training))
     return document
 
 
@@ -128,7 +115,9 @@ def comparison_report(
     names = list(compared["runs"])
     document = Document(f"{len(names)} runs compared")
     document.add(Heading("Settings that differ"))
-    rows = [(name, *(_short(value) for value in values)) for name, values in compared["settings"]]
+    rows = [
+        (name, *(shortened(value) for value in values)) for name, values in compared["settings"]
+    ]
     document.add(
         Grid(("setting", *names), rows) if rows else Paragraph("none", is_quiet=True),
         Heading("Curves"),
@@ -209,7 +198,7 @@ def _flipped(shown: Sequence[Any], flips: Sequence[Any]) -> str:
 
 
 def _pair(flip: Row, *sides: tuple[Rollout, str]) -> SideBySide:
-    asked = _short(" ".join(question_of(sides[0][0].case).split()), 80)
+    asked = shortened(" ".join(question_of(sides[0][0].case).split()), 80)
     title = f"{flip['before']:.2f} → {flip['after']:.2f}: {asked} (case {flip['case']})"
     return SideBySide(title, [_column(*side) for side in sides])
 
@@ -219,87 +208,12 @@ def _column(rollout: Rollout, name: str) -> Column:
     for message in rollout.messages:
         said = message.content or ""
         said += "".join(f"\n→ {call.tool}({call.arguments})" for call in message.calls)
-        lines.append((message.role, _short(said.strip() or "(nothing)", _LONGEST)))
+        lines.append((message.role, shortened(said.strip() or "(nothing)", _LONGEST)))
     for told in rollout.judgements:
         mark = {True: "passed", False: "failed", None: "cannot tell"}[told.is_correct]
         lines.append(("verdict", f"{told.measure}: {mark}: {told.verdict.reason}"))
     reward = "none" if rollout.reward is None else f"{rollout.reward:.2f}"
     return Column(f"{name}, reward {reward}", lines)
-
-
-# ---------------------------------------------------------------------- trainings
-
-
-def _training(told: TrainingTold) -> list[Block | None]:
-    summary, spec = told.summary, told.spec
-    seconds = summary.get("seconds")
-    about = [
-        ("run", told.run),
-        ("environment", str(spec.get("environment") or spec.get("target"))),
-        ("model", str(summary.get("model") or (spec.get("policy") or {}).get("model") or "")),
-        ("plan", str(summary.get("plan", ""))),
-        ("time", in_words(seconds) if seconds else "–"),
-        ("weights", str(summary.get("best_checkpoint") or summary.get("last_checkpoint") or "–")),
-    ]
-    return [
-        Heading("What was trained"),
-        Grid(("", ""), about),
-        curves(panels_of(told.history)),
-        Folded("Settings, with their sources and locks", [_settings(spec)]),
-        Folded("To do it again: versions and digests", [_versions(told)]),
-    ]
-
-
-def panels_of(history: Sequence[Row], label: str = "") -> dict[str, list[Curve]]:
-    """Reward, pass rates, live groups, length, entropy, and the loss on what tools answer."""
-
-    def curve(key: str, name: str) -> Curve:
-        rows = [row for row in history if row.get(key) is not None]
-        return Curve(
-            f"{label} {name}".strip() if label else name,
-            [row["step"] for row in rows],
-            [row[key] for row in rows],
-        )
-
-    rates = sorted({key for row in history for key in row if key.startswith("pass_rate/")})
-    return {
-        "reward": [curve("reward", "training"), curve("validation/reward", "validation")],
-        "pass rate": [curve(key, key.removeprefix("pass_rate/")) for key in rates],
-        "live groups": [curve("live_groups", "live groups")],
-        "tokens in a rollout": [curve("completion_tokens", "tokens in a rollout")],
-        "entropy": [curve("entropy", "entropy")],
-        "loss on what tools answer": [curve("env_loss", "loss on what tools answer")],
-    }
-
-
-def _settings(spec: Row) -> Grid:
-    sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
-    rows = []
-    for name, value in flat(spec.get("settings") or {}).items():
-        rows.append((name, _short(value), sources.get(name, "default"), locks.get(name, "")))
-    for name, value in flat({"config": spec.get("config") or {}}).items():
-        rows.append((name, _short(value), sources.get(name, "default"), locks.get(name, "")))
-    return Grid(("setting", "value", "from", "locked by"), rows)
-
-
-def _versions(told: TrainingTold) -> Grid:
-    rows = [("sparring run", told.run), ("code", str(told.spec.get("code_digest", "")))]
-    for name, digest in (told.manifest.get("digests") or {}).items():
-        rows.append((name, str(digest)))
-    for name, version in (told.manifest.get("versions") or {}).items():
-        rows.append((name, str(version)))
-    return Grid(("", ""), rows)
-
-
-def flat(table: Row, prefix: str = "") -> dict[str, Any]:
-    """A table of settings by dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in table.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
 
 
 # ---------------------------------------------------------------------- checks
@@ -417,8 +331,3 @@ def _percent(value: float | None) -> str:
 
 def _span(row: Row, told: Any) -> str:
     return f"{told(row['low'])} … {told(row['high'])}"
-
-
-def _short(value: Any, longest: int = 200) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= longest else text[: longest - 1] + "…"

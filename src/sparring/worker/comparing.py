@@ -18,7 +18,8 @@ from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.rollouts import Rollout
 from sparring.proofs.pictures import Curve
 from sparring.proofs.proof import Played, prove
-from sparring.proofs.report import comparison_report, flat, panels_of
+from sparring.proofs.report import comparison_report
+from sparring.proofs.training_report import flat, panels_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_text
 from sparring.run_folder.metrics import history_of

@@ -27,7 +27,6 @@ from sparring.measures import MeasureSet
 from sparring.player import Play
 from sparring.policies.loading import load_policy
 from sparring.proofs.audit import Fault, Sight, audit
-from sparring.proofs.paired import Standing
 from sparring.proofs.proof import Played, Proof, prove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
@@ -281,7 +280,3 @@ def _refuse_nothing(played: Played) -> None:
         if rollouts and all(each.reward is None for each in rollouts):
             why = rollouts[0].detail or "no measure could tell"
             raise MachineryFailure(f"no rollout of the {side} model could be scored: {why}")
-
-
-def is_better(summary: dict[str, Any]) -> bool:
-    return bool(summary["verdict"] == Standing.BETTER)

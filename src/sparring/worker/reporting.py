@@ -11,13 +11,13 @@ from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.rollouts import Rollout
 from sparring.proofs.document import Document
 from sparring.proofs.report import (
-    TrainingTold,
     audit_report,
     check_report,
     eval_report,
     proof_report,
     training_report,
 )
+from sparring.proofs.training_report import TrainingTold
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.run_folder.files import read_json, write_text
