@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparring.player.worlds import tool
     from sparring.sandbox import SandboxLimits
     from sparring.suites import Suite
+    from sparring.surfaces.agents_tools import operator_tools
     from sparring.worker.evaluate import EvalResult, evaluate, prove
     from sparring.worker.train import Trainer, train
     from sparring.worker.train_result import TrainResult
@@ -60,6 +61,7 @@ _HOMES = {
     "length": "sparring.measures.ready",
     "no_tool_failed": "sparring.measures.ready",
     "numeric": "sparring.measures.ready",
+    "operator_tools": "sparring.surfaces.agents_tools",
     "regex": "sparring.measures.ready",
     "tool_called": "sparring.measures.ready",
     "Suite": "sparring.suites",
@@ -98,6 +100,7 @@ __all__ = [
     "measure",
     "no_tool_failed",
     "numeric",
+    "operator_tools",
     "passed",
     "prove",
     "regex",

@@ -2,15 +2,11 @@ import pytest
 
 from sparring.contracts.errors import NotPermitted
 from sparring.contracts.specs import Frozen
-from sparring.operations import checking, models, reporting, rollouts, run_control
-from sparring.operations.operation import REGISTRY, Caller, Role
+from sparring.operations.every import every_operation
+from sparring.operations.operation import Caller, Role
 from sparring.run_folder import RunFolder
 
-assert checking
-assert models
-assert reporting
-assert rollouts
-assert run_control
+REGISTRY = every_operation()
 
 
 def test_every_operation_says_what_it_takes_gives_and_does():
@@ -25,7 +21,7 @@ def test_a_role_below_the_operations_is_refused(tmp_path):
     operation = REGISTRY["eval.start"]
     viewer = Caller(Role.VIEWER, tmp_path, "guest")
     with pytest.raises(NotPermitted, match="takes the role operator, and guest is viewer"):
-        operation(operation.request(target="x.py:X"), viewer)
+        operation(operation.request(environment="x.py:X"), viewer)
 
 
 def test_held_out_reasons_are_for_the_owner_only(tmp_path):

@@ -51,7 +51,7 @@ def spec_of(caller: Caller, run: str) -> dict[str, Any]:
 
 
 def test_a_check_has_the_settings_of_the_training_that_is_planned(owner):
-    request = StartCheck(target="shop", settings={"temperature": 0.9})
+    request = StartCheck(environment="shop", settings={"temperature": 0.9})
     spec = CheckSpec.model_validate(spec_of(owner, start_check(request, owner).run))
     assert spec.settings.max_completion_length == 77
     assert spec.settings.num_generations == 8
@@ -62,20 +62,20 @@ def test_a_check_has_the_settings_of_the_training_that_is_planned(owner):
 
 def test_with_a_key_three_models_of_openrouter_play_by_default(owner, monkeypatch):
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
-    run = start_check(StartCheck(target="shop"), owner).run
+    run = start_check(StartCheck(environment="shop"), owner).run
     spec = CheckSpec.model_validate(spec_of(owner, run))
     assert len({each.model for each in spec.others}) == 3
     assert "sk-planted" not in (owner.runs / run / "spec.json").read_text()
-    alone = start_check(StartCheck(target="shop", others=()), owner).run
+    alone = start_check(StartCheck(environment="shop", others=()), owner).run
     assert spec_of(owner, alone)["others"] == []
 
 
 def test_which_servers_play_is_the_owners_to_say(operator):
     others = (EndpointSpec(base_url="http://127.0.0.1:1/v1", model="x"),)
     with pytest.raises(NotPermitted):
-        start_check(StartCheck(target="shop", others=others), operator)
-    assert start_check(StartCheck(target="shop"), operator).run.startswith("check-shop-")
-    assert start_audit(StartAudit(target="shop"), operator).run.startswith("audit-shop-")
+        start_check(StartCheck(environment="shop", others=others), operator)
+    assert start_check(StartCheck(environment="shop"), operator).run.startswith("check-shop-")
+    assert start_audit(StartAudit(environment="shop"), operator).run.startswith("audit-shop-")
 
 
 def test_models_are_named_with_or_without_their_server(monkeypatch):
@@ -92,7 +92,7 @@ def test_models_are_named_with_or_without_their_server(monkeypatch):
 
 
 def trained(owner: Caller, *states: RunState, **given: Any) -> tuple[str, str]:
-    started = start_train(StartTrain(target="shop", **given), owner)
+    started = start_train(StartTrain(environment="shop", **given), owner)
     for state in states:
         tell_state(RunFolder(owner.runs / started.run), state, author="supervisor", epoch=1)
     return started.run, started.proof
@@ -140,7 +140,7 @@ def test_a_proof_plays_no_more_than_the_budget_allows(owner):
     with pytest.raises(OverBudget, match="take fewer"):
         start_proof(StartProof(run=run, cases=51), owner)
     with pytest.raises(OverBudget):
-        start_check(StartCheck(target="shop", cases=100, rollouts=100), owner)
+        start_check(StartCheck(environment="shop", cases=100, rollouts=100), owner)
 
 
 def test_a_second_suite_is_the_owners_to_name(owner, operator):

@@ -137,7 +137,7 @@ def test_who_asks_too_soon_hears_the_same_again_but_never_misses_news(operator, 
 
 def test_waiting_returns_on_news_and_not_before(owner):
     folder = make(owner, "shop-1", *RUNNING)
-    nothing = wait_for_run(WaitFor(run="shop-1", seconds=0.3), owner)
+    nothing = wait_for_run(WaitFor(run="shop-1", since=None, timeout=0.3), owner)
     assert (nothing.news, nothing.exit_code) == ((), 101)
 
     def later() -> None:
@@ -148,15 +148,15 @@ def test_waiting_returns_on_news_and_not_before(owner):
     thread = threading.Thread(target=later)
     started = time.monotonic()
     thread.start()
-    news = wait_for_run(WaitFor(run="shop-1", cursor=nothing.cursor, seconds=20), owner)
+    news = wait_for_run(WaitFor(run="shop-1", since=nothing.cursor, timeout=20), owner)
     thread.join()
     assert time.monotonic() - started < 10
     assert [event["event"] for event in news.news] == ["checkpoint"]
     tell_state(folder, RunState.FAILED, author="supervisor", epoch=1, exit_code=100, message="no")
-    end = wait_for_run(WaitFor(run="shop-1", cursor=news.cursor, seconds=20), owner)
+    end = wait_for_run(WaitFor(run="shop-1", since=news.cursor, timeout=20), owner)
     assert (end.has_ended, end.exit_code, end.message) == (True, 100, "no")
     for cursor in (end.cursor, 10**9):  # nothing more will come
-        again = wait_for_run(WaitFor(run="shop-1", cursor=cursor, seconds=20), owner)
+        again = wait_for_run(WaitFor(run="shop-1", since=cursor, timeout=20), owner)
         assert (again.has_ended, again.news) == (True, ())
 
 
@@ -226,7 +226,7 @@ def test_hours_that_are_used_up_are_not_gone_on_with_until_there_are_more(owner,
 def test_a_run_that_waits_says_what_for(owner, project):
     (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
     make(owner, "shop-1", *RUNNING)
-    request = run_control.StartTrain(target="shop", settings={"max_steps": 1})
+    request = run_control.StartTrain(environment="shop", settings={"max_steps": 1})
     started = [run_control.start_train(request, owner) for _ in range(2)]
     assert started[0].message == "it waits for its turn: 1 of at most 1 runs are on"
     shown = [show_run(RunQuery(run=each.run), owner).message for each in started]
@@ -300,7 +300,7 @@ def test_what_was_printed_over_held_out_cases_is_for_the_owner(owner, operator):
             show_run(RunQuery(run="secret"), caller).model_dump_json(),
             run_status(RunQuery(run="secret"), caller).model_dump_json(),
             list_runs(ListRuns(), caller).model_dump_json(),
-            wait_for_run(WaitFor(run="secret", cursor=0, seconds=0), caller).model_dump_json(),
+            wait_for_run(WaitFor(run="secret", since=0, timeout=0), caller).model_dump_json(),
         ]
         assert all(("case 7" in each) == is_shown for each in words), words
 
@@ -309,7 +309,7 @@ def test_runs_wait_for_their_turn_where_the_project_says_so(owner, project):
     (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
     make(owner, "shop-1", *RUNNING)
     started = run_control.start_train(
-        run_control.StartTrain(target="shop", settings={"max_steps": 1}), owner
+        run_control.StartTrain(environment="shop", settings={"max_steps": 1}), owner
     )
     assert project == []
     assert show_run(RunQuery(run=started.run), owner).state is RunState.QUEUED
@@ -322,7 +322,7 @@ def test_a_run_is_there_whole_or_not_at_all(owner, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(starting, "tell", die)
-    request = run_control.StartTrain(target="shop", settings={"max_steps": 1})
+    request = run_control.StartTrain(environment="shop", settings={"max_steps": 1})
     with pytest.raises(KeyboardInterrupt):
         run_control.start_train(request, owner)
     assert list_runs(ListRuns(), owner).runs == ()

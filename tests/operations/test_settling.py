@@ -118,20 +118,20 @@ def test_an_operator_names_environments_not_files_and_no_servers(operator):
     evil.write_text(f"open({str(evil.with_suffix('.ran'))!r}, 'w')\n")
     for target in (str(evil), f"{evil}:E", "../evil.py:E"):
         with pytest.raises(EnvironmentNotFound):
-            start_train(StartTrain(target=target), operator)
+            start_train(StartTrain(environment=target), operator)
         with pytest.raises(EnvironmentNotFound):
-            show_environment(EnvironmentQuery(target=target), operator)
+            show_environment(EnvironmentQuery(environment=target), operator)
     assert not evil.with_suffix(".ran").exists()
     servers = {"kind": "endpoint", "model": "m", "endpoints": []}
     with pytest.raises(NotPermitted, match="the owner's to say"):
-        start_eval(StartEval.model_validate({"target": "shop", "servers": servers}), operator)
+        start_eval(StartEval.model_validate({"environment": "shop", "servers": servers}), operator)
     with pytest.raises(NotPermitted, match="held-out"):
-        start_eval(StartEval.model_validate({"target": "shop", "split": "held-out"}), operator)
+        start_eval(StartEval.model_validate({"environment": "shop", "split": "held-out"}), operator)
 
 
 def test_budgets_are_enforced_before_a_run_is_made(owner):
     def start(**settings):
-        start_train(StartTrain(target="shop", settings=settings), owner)
+        start_train(StartTrain(environment="shop", settings=settings), owner)
 
     with pytest.raises(OverBudget, match=r"sparring\.toml:11: at most 50 steps a run"):
         start(max_steps=51)
@@ -144,14 +144,16 @@ def test_budgets_are_enforced_before_a_run_is_made(owner):
 
 def test_a_wrong_name_or_field_makes_no_run(owner):
     with pytest.raises(EnvironmentNotFound, match="did you mean shop"):
-        start_train(StartTrain(target="shopp"), owner)
+        start_train(StartTrain(environment="shopp"), owner)
     with pytest.raises(SettingError, match=r"did you mean config\.size"):
-        start_train(StartTrain(target="shop", settings={"config": {"sice": 3}}), owner)
+        start_train(StartTrain(environment="shop", settings={"config": {"sice": 3}}), owner)
     assert not owner.runs.exists()
 
 
 def test_what_is_shown_says_who_locked_what(operator):
-    shown = {each.name: each for each in show_config(ConfigQuery(target="shop"), operator).settings}
+    shown = {
+        each.name: each for each in show_config(ConfigQuery(environment="shop"), operator).settings
+    }
     assert shown["beta"].locked_by == "Kim, sparring.toml:5"
     assert shown["max_steps"].locked
     assert not shown["learning_rate"].locked
@@ -189,10 +191,10 @@ def test_an_environments_own_defaults_are_left_to_it(owner):
 
 def test_evaluations_have_a_budget_too(owner):
     with pytest.raises(OverBudget, match="so set cases"):
-        start_eval(StartEval(target="shop"), owner)
+        start_eval(StartEval(environment="shop"), owner)
     many = {"num_generations": 3000}
     with pytest.raises(OverBudget, match="could play 30,000"):
-        start_eval(StartEval(target="shop", cases=10, settings=many), owner)
+        start_eval(StartEval(environment="shop", cases=10, settings=many), owner)
 
 
 def test_going_on_with_what_is_the_owners_takes_the_owner(operator):

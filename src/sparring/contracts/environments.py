@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.services import Service
 from sparring.contracts.specs import Frozen
 
@@ -17,7 +18,7 @@ class FoundEnvironment(Frozen):
     class_name: str
     file: str
     line: int
-    description: str = ""
+    description: ForeignText = ""
     config_class: str = ""
     package: str = Field(default="", description="the installed package that brings it")
     needs_port: bool = Field(default=False, description="written for Atropos")
@@ -32,7 +33,7 @@ class SourceProblem(Frozen):
 
     file: str
     line: int
-    message: str
+    message: ForeignText
 
 
 class Catalogue(Frozen):
@@ -48,9 +49,9 @@ class FieldDescription(Frozen):
     name: str
     type: str
     required: bool = False
-    default: Any = None
-    description: str = ""
-    json_schema: dict[str, Any] = Field(default_factory=dict)
+    default: Annotated[Any, MIXED] = None
+    description: ForeignText = ""
+    json_schema: MixedTable = Field(default_factory=dict)
 
 
 class EnvironmentDescription(Frozen):
@@ -58,8 +59,8 @@ class EnvironmentDescription(Frozen):
 
     name: str
     fields: tuple[FieldDescription, ...] = ()
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: MixedTable = Field(default_factory=dict)
     measures: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
     needs_sandbox: bool = False
-    error: str = ""
+    error: ForeignText = ""

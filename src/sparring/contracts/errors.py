@@ -7,6 +7,7 @@ class SparringError(Exception):
     """Everything Sparring raises on purpose."""
 
     exit_code = 2
+    is_foreign = False  # whether the message is in words of somebody else's
 
     @property
     def name(self) -> str:
@@ -84,6 +85,12 @@ class EnvironmentNotFound(InvalidInput):
     """No environment of that name."""
 
 
+class EnvironmentBroken(InvalidInput):
+    """An environment that could not say what it is; it says why in its own words."""
+
+    is_foreign = True
+
+
 class MachineryFailure(SparringError):
     """Something broke that is not the model's doing; never scored as zero."""
 
@@ -139,6 +146,14 @@ class RunFailed(SparringError):
         super().__init__(message)
         self.kind = kind
         self.exit_code = exit_code
+
+
+class PlanRefused(SparringError):
+    """A plan that was started already, or that no longer says what would happen."""
+
+
+class TrailBusy(SparringError):
+    """The record of who did what cannot be written now, and nothing happens off the record."""
 
 
 class NotPermitted(SparringError):

@@ -120,6 +120,7 @@ class RunSpec(Frozen):
     hours: float | None = Field(default=None, gt=0, description="it is stopped after so many")
     code_digest: str = ""
     after: str = Field(default="", description="a run that must be completed before this begins")
+    plan: str = Field(default="", description="the plan that it was started from")
     measures: dict[str, float] = Field(
         default_factory=dict, description="names and weights, for a run started from Python"
     )

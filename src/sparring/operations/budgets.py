@@ -21,9 +21,9 @@ def refuse_rollouts_over_budget(settled: Settled, rollouts: int | None, bound: s
 def refuse_over_budget(settled: Settled, *, cases: int | None = None) -> None:
     """Steps and rollouts of this run, as far as its settings tell. Runs at once are no reason to
     refuse one: it waits for its turn."""
-    budget = settled.project.file.budget
+    budget = settled.budget
     if settled.kind == "eval":
-        _refuse_rollouts(settled, _of_evaluation(settled, cases), "cases")
+        _refuse_rollouts(settled, rollouts_of_evaluation(settled, cases), "cases")
         return
     steps = settled.values["max_steps"]
     if steps is None and (budget.steps or budget.rollouts):
@@ -36,11 +36,11 @@ def refuse_over_budget(settled: Settled, *, cases: int | None = None) -> None:
             f"{_place(settled, 'budget.steps')}: at most {budget.steps} steps a run; "
             f"max_steps is {steps}"
         )
-    _refuse_rollouts(settled, _of_training(settled, steps) if steps else None, "max_steps")
+    _refuse_rollouts(settled, rollouts_of_training(settled, steps) if steps else None, "max_steps")
 
 
 def _refuse_rollouts(settled: Settled, most: int | None, bound: str) -> None:
-    allowed = settled.project.file.budget.rollouts
+    allowed = settled.budget.rollouts
     if allowed is None:
         return
     place = _place(settled, "budget.rollouts")
@@ -53,7 +53,7 @@ def _refuse_rollouts(settled: Settled, most: int | None, bound: str) -> None:
         )
 
 
-def _of_training(settled: Settled, steps: int) -> int:
+def rollouts_of_training(settled: Settled, steps: int) -> int:
     """With every group replaced that may be, and validation before each checkpoint."""
     settings = TrainSettings.model_validate(settled.own())
     groups = settings.cases_per_batch * settings.gradient_accumulation_steps
@@ -65,7 +65,7 @@ def _of_training(settled: Settled, steps: int) -> int:
     return learned_from + per_checkpoint * (steps // settings.checkpoint_steps + 2)
 
 
-def _of_evaluation(settled: Settled, cases: int | None) -> int | None:
+def rollouts_of_evaluation(settled: Settled, cases: int | None) -> int | None:
     return None if cases is None else cases * int(settled.values["num_generations"])
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from sparring.contracts.errors import InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec
 from sparring.contracts.training import TrainSpec
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.settling import settle
 from sparring.projects import find_project
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
@@ -28,7 +28,12 @@ class ChatSpec(Frozen):
     play: PlaySettings
 
 
-@operation("chat.prepare", role=Role.OWNER, changes_state=False)
+@operation(
+    "chat.prepare",
+    role=Role.OWNER,
+    changes_state=False,
+    forms=Forms(cli="chat", python="sparring.TrainResult.generate"),
+)
 def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     """Find what to talk to: the best checkpoint of a run, or an environment's own model."""
     try:

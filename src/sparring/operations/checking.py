@@ -17,22 +17,23 @@ from sparring.contracts.proof_specs import (
 from sparring.contracts.specs import EndpointSpec, Frozen, PlaySettings
 from sparring.contracts.training import TrainSettings
 from sparring.operations.budgets import refuse_rollouts_over_budget
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.settling import settle
 from sparring.operations.starting import Started, start
 from sparring.secrets import read_key
 
 
 class StartCheck(Frozen):
-    target: str = Field(description="name of an environment; for owners also FILE:NAME")
+    environment: str = Field(description="its name; for owners also FILE:NAME")
     cases: int = Field(default=12, ge=2, le=1000, description="that the model to be trained plays")
     rollouts: int = Field(default=16, ge=2, le=256, description="of each case")
     others: tuple[EndpointSpec, ...] | None = Field(
         default=None,
         description="models that play it, too; by default OpenRouter's, where a key is set",
+        json_schema_extra=FOR_OWNERS,
     )
     other_cases: int = Field(default=3, ge=1, le=1000, description="that each of them plays")
-    minutes: float = Field(default=10.0, gt=0, description="for each model")
+    minutes: float = Field(default=10.0, gt=0, le=1440, description="for each model")
     dry_steps: int = Field(default=2, ge=0, le=20, description="steps that are tried")
     price_per_hour: float | None = Field(default=None, gt=0, description="of the machine")
     settings: dict[str, Any] = Field(
@@ -41,17 +42,25 @@ class StartCheck(Frozen):
 
 
 class StartAudit(Frozen):
-    target: str = Field(description="name of an environment; for owners also FILE:NAME")
+    environment: str = Field(description="its name; for owners also FILE:NAME")
     cases: int = Field(default=8, ge=2, le=1000, description="cases that null players answer")
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-@operation("check.start", role=Role.OPERATOR, changes_state=True)
+@operation(
+    "check.start",
+    role=Role.OPERATOR,
+    changes_state=True,
+    starts=True,
+    forms=Forms(
+        cli="check", tool="check_environment", known_as=("test_environment", "test_inference")
+    ),
+)
 def start_check(request: StartCheck, caller: Caller) -> Started:
     """Find out whether an environment can be learned from, and what training it would take."""
-    if caller.role < Role.OWNER and request.others is not None:
+    if not caller.is_owner and request.others is not None:
         raise NotPermitted("which servers are played is the owner's to say; leave `others` out")
-    settled = settle(request.target, "train", request.settings, caller)
+    settled = settle(request.environment, "train", request.settings, caller)
     others = _default_models() if request.others is None else request.others
     most = request.rollouts * (request.cases + request.other_cases * len(others))
     refuse_rollouts_over_budget(settled, most, "cases and rollouts")
@@ -68,19 +77,25 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
         dry_steps=request.dry_steps,
         price_per_hour=request.price_per_hour,
     )
-    return start(spec, caller, runs_at_once=settled.project.file.budget.runs_at_once)
+    return start(spec, caller, runs_at_once=settled.budget.runs_at_once)
 
 
-@operation("audit.start", role=Role.OPERATOR, changes_state=True)
+@operation(
+    "audit.start",
+    role=Role.OPERATOR,
+    changes_state=True,
+    starts=True,
+    forms=Forms(cli="audit measures", known_as=("lint_rewards",)),
+)
 def start_audit(request: StartAudit, caller: Caller) -> Started:
     """Look for faults in an environment's measures, with players that know nothing."""
-    settled = settle(request.target, "eval", request.settings, caller)
+    settled = settle(request.environment, "eval", request.settings, caller)
     spec = AuditSpec(
         **settled.shared(),
         cases=request.cases,
         play=PlaySettings.model_validate(settled.own()),
     )
-    return start(spec, caller, runs_at_once=settled.project.file.budget.runs_at_once)
+    return start(spec, caller, runs_at_once=settled.budget.runs_at_once)
 
 
 def _default_models() -> tuple[EndpointSpec, ...]:

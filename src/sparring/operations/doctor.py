@@ -14,7 +14,7 @@ from typing import Literal
 from sparring import sandbox
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
-from sparring.operations.operation import Caller, Nothing, Role, operation
+from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
 from sparring.projects import find_project
 from sparring.secrets import read_key
 
@@ -27,6 +27,7 @@ TESTED = {
     "typer": ("0.29.0", ""),
     "SQLAlchemy": ("2.0.57", ""),
     "psutil": ("7.2.2", ""),
+    "mcp": ("2.3.0", "mcp"),
     "torch": ("2.13.0", "local"),
     "transformers": ("5.22.2", "local"),
     "accelerate": ("1.15.0", "local"),
@@ -63,7 +64,12 @@ class Examination(Frozen):
     findings: tuple[Finding, ...]
 
 
-@operation("doctor", role=Role.VIEWER, changes_state=False)
+@operation(
+    "doctor",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="doctor", known_as=("check_requirements",)),
+)
 def examine(_: Nothing, caller: Caller) -> Examination:
     """Look at Python, packages, devices, the sandbox, disk and keys."""
     findings = tuple(_findings(caller))
@@ -73,13 +79,13 @@ def examine(_: Nothing, caller: Caller) -> Examination:
 def _findings(caller: Caller) -> Iterator[Finding]:
     yield _python()
     for package in TESTED:
-        yield _package(package)
+        yield package_finding(package)
     yield _torch()
-    yield from _sandbox()
+    yield from sandbox_findings()
     yield _project(caller)
     yield _disk(caller.runs)
     for variable, purpose in KEYS.items():
-        yield _key(variable, purpose)
+        yield key_finding(variable, purpose)
 
 
 def _python() -> Finding:
@@ -92,7 +98,7 @@ def _python() -> Finding:
     return Finding(what="Python", standing="warning", found=found, fix=fix)
 
 
-def _package(name: str) -> Finding:
+def package_finding(name: str) -> Finding:
     tested, extra = TESTED[name]
     source = f"sparring[{extra}]" if extra else "sparring"
     fix = f"pip install '{source}'"
@@ -100,7 +106,8 @@ def _package(name: str) -> Finding:
         found = version(name)
     except PackageNotFoundError:
         standing: Standing = "optional" if extra else "missing"
-        purpose = {"local": "playing weights in this process", "train": "training"}.get(extra, "")
+        purposes = {"local": "playing weights in this process", "train": "training"}
+        purpose = {**purposes, "mcp": "operating by an AI agent"}.get(extra, "")
         told = f"not installed ({purpose} needs it)" if purpose else "not installed"
         return Finding(what=name, standing=standing, found=told, fix=fix)
     if found.split("+")[0].rsplit(".", 1)[0] == tested.rsplit(".", 1)[0]:
@@ -134,7 +141,7 @@ def _torch() -> Finding:
     return Finding(what="devices", standing="warning", found=found, fix=fix)
 
 
-def _sandbox() -> Iterator[Finding]:
+def sandbox_findings() -> Iterator[Finding]:
     support = sandbox.probe()
     if not support.works:
         found = f"does not work: {support.why_not}"
@@ -170,7 +177,7 @@ def _disk(runs: Path) -> Finding:
     return Finding(what="disk", standing="warning", found=found, fix=fix)
 
 
-def _key(variable: str, purpose: str) -> Finding:
+def key_finding(variable: str, purpose: str) -> Finding:
     """Set or not; never what it is."""
     try:
         is_set = read_key(variable) is not None

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen
-from sparring.operations.operation import Caller, Nothing, Role, operation
-from sparring.operations.settling import settle
+from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
+from sparring.operations.settling import Settled, settle
 from sparring.projects import find_project
 from sparring.projects.beginning import write_environment
 from sparring.settings.fields import describe_settings
@@ -22,16 +24,10 @@ from sparring.settings.locks import Lock
 
 
 class EnvironmentQuery(Frozen):
-    target: str = Field(description="name of an environment")
+    environment: str = Field(description="its name")
 
 
-class ShownEnvironment(Frozen):
-    found: FoundEnvironment
-    description: EnvironmentDescription
-
-
-class ConfigQuery(Frozen):
-    target: str
+class ConfigQuery(EnvironmentQuery):
     kind: Literal["train", "eval"] = "train"
     settings: dict[str, Any] = Field(default_factory=dict)
 
@@ -40,12 +36,21 @@ class ShownSetting(Frozen):
     """One resolved value: what it is, where it came from, who locked it."""
 
     name: str
-    value: Any
+    value: Annotated[Any, MIXED]
     source: str
     locked: bool = False
     locked_by: str = ""
     reason: str = ""
     description: str = ""
+    words: ForeignText = Field(default="", description="the environment's own, of its config")
+
+
+class ShownEnvironment(Frozen):
+    found: FoundEnvironment
+    description: EnvironmentDescription
+    config: tuple[ShownSetting, ...] = Field(
+        default=(), description="what the fields of its config are now, and who locked them"
+    )
 
 
 class ShownConfig(Frozen):
@@ -54,9 +59,26 @@ class ShownConfig(Frozen):
     file: str
     settings: tuple[ShownSetting, ...]
 
+    def short(self) -> ConfigTable:
+        """Values alone: those that one may change, and those that are locked."""
+        told = {each.name: "unset" if each.value is None else each.value for each in self.settings}
+        locked = {each.name: told[each.name] for each in self.settings if each.locked}
+        values = {name: value for name, value in told.items() if name not in locked}
+        return ConfigTable(
+            environment=self.environment, kind=self.kind, may_change=values, locked=locked
+        )
 
-class TryEnvironment(Frozen):
-    target: str
+
+class ConfigTable(Frozen):
+    """Settings in few words."""
+
+    environment: str
+    kind: str
+    may_change: MixedTable
+    locked: MixedTable
+
+
+class TryEnvironment(EnvironmentQuery):
     model: str = "tiny"
     cases: int = Field(default=2, ge=1, le=100)
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -84,49 +106,56 @@ class WrittenEnvironment(Frozen):
     files: tuple[str, ...]
 
 
-@operation("env.list", role=Role.VIEWER, changes_state=False)
+@operation(
+    "env.list",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="env list", tool="list_environments"),
+)
 def list_environments(_: Nothing, caller: Caller) -> Catalogue:
     """All environments of the project and of installed packages, without running any."""
     return find_project(caller.folder).catalogue()
 
 
-@operation("env.show", role=Role.VIEWER, changes_state=False)
+@operation(
+    "env.show",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="env show", tool="describe_environment", known_as=("select_environment",)),
+)
 def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironment:
-    """What an environment is, and the fields of its config."""
+    """What an environment is, and the fields of its config: values, and who locked them."""
     project = find_project(caller.folder)
-    is_owner = caller.role >= Role.OWNER
-    found = project.find(request.target, by_name_only=not is_owner)
-    description = project.describe(found, may_write=is_owner)
-    return ShownEnvironment(found=found, description=description)
+    found = project.find(request.environment, by_name_only=not caller.is_owner)
+    description = project.describe(found, may_write=caller.is_owner)
+    if description.error:
+        return ShownEnvironment(found=found, description=description)
+    settled = settle(request.environment, "train", {}, caller)
+    own = [each for each in _shown(settled) if each.name.startswith("config.")]
+    return ShownEnvironment(found=found, description=description, config=tuple(own))
 
 
-@operation("config.show", role=Role.VIEWER, changes_state=False)
+@operation(
+    "config.show",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="config show", tool="show_config", known_as=("get_config",)),
+)
 def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
     """Every setting of a run of this environment, with where it came from and who locked it."""
-    settled = settle(request.target, request.kind, request.settings, caller)
-    about = describe_settings(request.kind)
-    about |= {f"config.{each.name}": each.description for each in settled.description.fields}
+    settled = settle(request.environment, request.kind, request.settings, caller)
     return ShownConfig(
         environment=settled.found.name,
         kind=request.kind,
         file=str(settled.project.root / settled.project.file.document.name),
-        settings=tuple(
-            ShownSetting(
-                name=name,
-                value=setting.value,
-                source=setting.source,
-                **_lock_of(setting.lock),
-                description=about.get(name, about.get(name.partition(".")[0], "")),
-            )
-            for name, setting in sorted(settled.resolved.settings.items())
-        ),
+        settings=tuple(_shown(settled)),
     )
 
 
-@operation("env.test", role=Role.OWNER, changes_state=True)
+@operation("env.test", role=Role.OWNER, changes_state=True, forms=Forms(cli="env test"))
 def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
     """Load an environment, play a few cases of it and judge them, to see that all of it works."""
-    settled = settle(request.target, "eval", request.settings, caller)
+    settled = settle(request.environment, "eval", request.settings, caller)
     asked = {
         "target": settled.found.target,
         "config": settled.config,
@@ -150,7 +179,7 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
     )
 
 
-@operation("env.new", role=Role.OWNER, changes_state=True)
+@operation("env.new", role=Role.OWNER, changes_state=True, forms=Forms(cli="init"))
 def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironment:
     """Write a working environment, with a test and a project file, to start from."""
     folder = Path(caller.folder).resolve()
@@ -159,6 +188,20 @@ def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironme
             f"{request.name!r} cannot be a name: use small letters, digits and _, as in my_agent"
         )
     return WrittenEnvironment(files=tuple(map(str, write_environment(folder, request.name))))
+
+
+def _shown(settled: Settled) -> Iterator[ShownSetting]:
+    about = describe_settings(settled.kind)
+    words = {f"config.{each.name}": each.description for each in settled.description.fields}
+    for name, setting in sorted(settled.resolved.settings.items()):
+        yield ShownSetting(
+            name=name,
+            value=setting.value,
+            source=setting.source,
+            **_lock_of(setting.lock),
+            description=about.get(name, about.get(name.partition(".")[0], "")),
+            words=words.get(name, ""),
+        )
 
 
 def _lock_of(lock: Lock | None) -> dict[str, Any]:

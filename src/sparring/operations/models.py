@@ -7,7 +7,7 @@ import sys
 
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import Caller, Forms, Role, operation
 
 
 class FetchModel(Frozen):
@@ -19,7 +19,7 @@ class FetchedModel(Frozen):
     folder: str
 
 
-@operation("models.fetch", role=Role.OWNER, changes_state=True)
+@operation("models.fetch", role=Role.OWNER, changes_state=True, forms=Forms(cli="models fetch"))
 def fetch_model(request: FetchModel, _: Caller) -> FetchedModel:
     """Build a development model (tiny, smollm2) into the cache, or find it there."""
     done = subprocess.run(

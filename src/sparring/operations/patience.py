@@ -12,7 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from sparring.operations.operation import Caller, Role
+from sparring.operations.operation import Caller
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
 from sparring.runs.processes import boot_id, since_boot
@@ -32,7 +32,7 @@ def seconds_between(status: RunStatus) -> float:
 def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[str, Any] | None:
     """What this caller was told a moment ago, if nothing of note has happened since. An owner is
     always answered afresh."""
-    if caller.role >= Role.OWNER:
+    if caller.is_owner:
         return None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = read_json(_place(folder, caller))
@@ -47,7 +47,7 @@ def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[st
 def keep_answer(
     folder: RunFolder, status: RunStatus, caller: Caller, answer: dict[str, Any]
 ) -> None:
-    if caller.role >= Role.OWNER:
+    if caller.is_owner:
         return
     told = {"format": 1, "boot": boot_id(), "since_boot": since_boot(), "news": _news(status)}
     with contextlib.suppress(OSError):

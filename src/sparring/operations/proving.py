@@ -9,7 +9,8 @@ from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, O
 from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.specs import Frozen, PlaySettings
 from sparring.contracts.training import TrainSpec
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.limits import budget_for
+from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
@@ -31,13 +32,25 @@ class StartProof(Frozen):
     picked_from: int = Field(
         default=1, ge=1, le=1000, description="how many trained models were compared on these cases"
     )
-    also: str = Field(default="", description="a second environment that must not suffer")
+    also: str = Field(
+        default="",
+        description="a second environment that must not suffer",
+        json_schema_extra=FOR_OWNERS,
+    )
     accept_changes: bool = Field(
-        default=False, description="although its environment's file has changed since training"
+        default=False,
+        description="although its environment's file has changed since training",
+        json_schema_extra=FOR_OWNERS,
     )
 
 
-@operation("prove.start", role=Role.OPERATOR, changes_state=True)
+@operation(
+    "prove.start",
+    role=Role.OPERATOR,
+    changes_state=True,
+    starts=True,
+    forms=Forms(cli="prove", tool="prove_run", python="sparring.prove"),
+)
 def start_proof(request: StartProof, caller: Caller) -> Started:
     """Play base and trained on the same held-out cases, and say whether it got better."""
     folder = find_run(caller.runs, request.run)
@@ -47,13 +60,14 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
         raise IllegalMove(
             f"run {folder.id} is {state.value}; wait for it, or name one of its checkpoints"
         )
-    if caller.role < Role.OWNER and (request.also or request.accept_changes):
+    if not caller.is_owner and (request.also or request.accept_changes):
         raise NotPermitted("a second suite, and changed code, are the owner's to say")
     if request.accept_changes:
         spec = spec.model_copy(update={"code_digest": code_digest(spec.target)})
     refuse_changed_code(folder.id, spec.target, spec.code_digest)
-    project = find_project(caller.folder)
-    also = project.find(request.also, by_name_only=False) if request.also else None
+    also = (
+        find_project(caller.folder).find(request.also, by_name_only=False) if request.also else None
+    )
     proof = ProveSpec.model_validate(
         proof_of(folder.id, spec).model_dump()
         | {
@@ -66,7 +80,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
             "also_environment": also.name if also else "",
         }
     )
-    budget = project.file.budget
+    budget = budget_for(caller.folder, is_owner=caller.is_owner)
     return start(within(budget, proof), caller, runs_at_once=budget.runs_at_once)
 
 

@@ -8,13 +8,14 @@ import secrets
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.foreign import MIXED
 from sparring.contracts.specs import Frozen
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder.ids import new_run_id
 from sparring.runs.finding import find_run
@@ -34,12 +35,17 @@ class CompareRuns(Frozen):
 
 class Comparison(Frozen):
     runs: tuple[str, ...]
-    settings: tuple[tuple[str, tuple[Any, ...]], ...]
-    differences: tuple[dict[str, Any], ...]
+    settings: Annotated[tuple[tuple[str, tuple[Any, ...]], ...], MIXED]
+    differences: Annotated[tuple[dict[str, Any], ...], MIXED]
     html: str = ""
 
+    def short(self) -> Comparison:
+        """Settings that both have, and have otherwise."""
+        both = [each for each in self.settings if all(value is not None for value in each[1])]
+        return self.model_copy(update={"settings": tuple(both)})
 
-@operation("run.report", role=Role.OWNER, changes_state=False)
+
+@operation("run.report", role=Role.OWNER, changes_state=False, forms=Forms(cli="run report"))
 def report_run(request: RunQuery, caller: Caller) -> Report:
     """Write what there is to say of a run as one HTML file, and as Markdown."""
     folder = find_run(caller.runs, request.run)
@@ -47,7 +53,12 @@ def report_run(request: RunQuery, caller: Caller) -> Report:
     return Report(run=folder.id, html=str(folder.report), markdown=str(folder.report_text))
 
 
-@operation("run.compare", role=Role.VIEWER, changes_state=False)
+@operation(
+    "run.compare",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="run compare", tool="compare_runs"),
+)
 def compare_runs(request: CompareRuns, caller: Caller) -> Comparison:
     """Hold runs against the first of them: settings, curves, the difference paired by case.
 
@@ -56,7 +67,7 @@ def compare_runs(request: CompareRuns, caller: Caller) -> Comparison:
     folders = [find_run(caller.runs, run) for run in request.runs]
     if len({folder.id for folder in folders}) < len(folders):
         raise InvalidInput(f"the same run twice: {', '.join(folder.id for folder in folders)}")
-    is_owner = caller.role >= Role.OWNER
+    is_owner = caller.is_owner
     name = new_run_id("comparison", time.time(), secrets.token_hex(2))
     place = caller.runs / ".sparring" / "reports" / f"{name}.html"
     told = _worker(

@@ -6,15 +6,19 @@ from typing import Any
 
 from pydantic import Field
 
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import NotPermitted
+from sparring.contracts.foreign import ForeignTable, ForeignText
 from sparring.contracts.specs import Frozen
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import Caller, Forms, Role, operation
+from sparring.operations.run_views import RunQuery
+from sparring.run_folder import RunFolder
 from sparring.run_folder.rollout_log import GangLog
 from sparring.runs.finding import find_run
 
 
-class ListRollouts(Frozen):
-    run: str
-    start: int = Field(default=0, ge=0)
+class ListRollouts(RunQuery):
+    start: int = Field(default=0, ge=0, description="the first to show; `next` of an earlier page")
     count: int = Field(default=20, ge=1, le=1000)
 
 
@@ -25,8 +29,8 @@ class RolloutLine(Frozen):
     tool_calls: int
     sampled_tokens: int
     seconds: float
-    answer: str
-    reason: str
+    answer: ForeignText
+    reason: ForeignText = Field(description="why it did not pass, where it did not")
 
 
 class RolloutPage(Frozen):
@@ -34,22 +38,34 @@ class RolloutPage(Frozen):
     total: int
     start: int
     rollouts: tuple[RolloutLine, ...]
+    next: int | None = Field(default=None, description="pass as `start` for the next page")
+
+    def first(self, count: int) -> RolloutPage:
+        """The beginning of the page, with the way to the rest of it."""
+        if count >= len(self.rollouts):
+            return self
+        update = {"rollouts": self.rollouts[:count], "next": self.start + count}
+        return self.model_copy(update=update)
 
 
-class ShowRollout(Frozen):
-    run: str
-    rollout: str
+class ShowRollout(RunQuery):
+    rollout: str = Field(description="its id, from a page of rollouts")
 
 
 class ShownRollout(Frozen):
     run: str
-    record: dict[str, Any]
+    record: ForeignTable = Field(description="messages, tool calls, verdicts and reasons")
 
 
-@operation("rollout.list", role=Role.OWNER, changes_state=False)
+@operation(
+    "rollout.list",
+    role=Role.OPERATOR,
+    changes_state=False,
+    forms=Forms(cli="rollout list", tool="list_rollouts", known_as=("get_samples", "traces")),
+)
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     """One page of a run's rollouts; only that page is read."""
-    folder = find_run(caller.runs, request.run)
+    folder = _readable(request.run, caller)
     log = GangLog(folder.rollout_logs())
     stop = min(request.start + request.count, len(log))  # once: the log may be growing
     lines = [
@@ -67,15 +83,37 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
             log.entries(request.start, stop), log.records(request.start, stop), strict=True
         )
     ]
-    return RolloutPage(run=folder.id, total=len(log), start=request.start, rollouts=tuple(lines))
+    return RolloutPage(
+        run=folder.id,
+        total=len(log),
+        start=request.start,
+        rollouts=tuple(lines),
+        next=stop if stop < len(log) else None,
+    )
 
 
-@operation("rollout.show", role=Role.OWNER, changes_state=False)
+@operation(
+    "rollout.show",
+    role=Role.OPERATOR,
+    changes_state=False,
+    forms=Forms(cli="rollout show", tool="show_rollout"),
+)
 def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
     """One rollout, whole: messages, tool calls, verdicts and reasons."""
-    folder = find_run(caller.runs, request.run)
+    folder = _readable(request.run, caller)
     record = GangLog(folder.rollout_logs()).find(request.rollout)
     return ShownRollout(run=folder.id, record=record)
+
+
+def _readable(run: str, caller: Caller) -> RunFolder:
+    """What was played on held-out cases is for the owner only."""
+    folder = find_run(caller.runs, run)
+    if not caller.is_owner and folder.read_spec().get("split") == Split.HELD_OUT:
+        raise NotPermitted(
+            f"run {folder.id} was played on held-out cases, which nobody but the owner sees; its "
+            "figures are in its results"
+        )
+    return folder
 
 
 def _first_reason(record: dict[str, Any]) -> str:

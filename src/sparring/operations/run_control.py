@@ -25,19 +25,20 @@ from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.limits import budget_for
+from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
+from sparring.operations.outgrown import refuse_outgrown, settings_of
 from sparring.operations.proving import wait_again
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
 from sparring.operations.starting import Started, begin
 from sparring.operations.training import StartTrain, start_train
-from sparring.projects import find_project
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import note_news, tell, tell_state
 from sparring.run_folder.files import write_json
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
-from sparring.runs.history import read_history
+from sparring.runs.history import History, read_history
 from sparring.runs.hosts import free_number
 from sparring.runs.launching import handle_of, launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
@@ -56,9 +57,15 @@ _SPECS: dict[str, type[RunSpec]] = {
 
 
 class ResumeRun(RunQuery):
-    accept_changes: bool = Field(default=False, description="although code or cases have changed")
+    accept_changes: bool = Field(
+        default=False,
+        description="although code or cases have changed",
+        json_schema_extra=FOR_OWNERS,
+    )
     take_over: bool = Field(
-        default=False, description="go on here with a run whose host is gone, or has another name"
+        default=False,
+        description="go on here with a run whose host is gone, or has another name",
+        json_schema_extra=FOR_OWNERS,
     )
 
 
@@ -77,14 +84,20 @@ class Joined(Frozen):
     pid: int
 
 
-@operation("run.stop", role=Role.OPERATOR, changes_state=True)
+@operation(
+    "run.stop",
+    role=Role.OPERATOR,
+    changes_state=True,
+    ends=True,
+    is_idempotent=True,
+    forms=Forms(cli="run stop", tool="stop_run", known_as=("stop_training", "cancel")),
+)
 def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     """Ask a run to stop: it makes a checkpoint, and then its processes are ended."""
     folder = find_run(caller.runs, request.run)
     history = read_history(folder).history
-    if (
-        not history.state.has_ended
-    ):  # the wish comes first: whatever else does not work, it is there
+    _refuse_of_others(folder, history, caller)
+    if not history.state.has_ended:  # the wish comes first: whatever else breaks, it is there
         tell(folder, "stop_requested", author=caller.name)
         note_news(folder)
         if not history.is_supervised:
@@ -94,13 +107,21 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     return show_run(RunQuery(run=folder.id), caller)
 
 
-@operation("run.resume", role=Role.OPERATOR, changes_state=True)
+@operation(
+    "run.resume",
+    role=Role.OPERATOR,
+    changes_state=True,
+    starts=True,
+    is_idempotent=True,
+    forms=Forms(cli="run resume", tool="resume_run", known_as=("continue_training",)),
+)
 def resume_run(request: ResumeRun, caller: Caller) -> Started:
     """Go on with a run where it stopped; one that runs or is done is left alone."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_to_operators(spec, request, caller)
     status = attended_status(folder)
+    _refuse_of_others(folder, status.history, caller)
     state = status.state
     if request.take_over and status.is_elsewhere:
         return _take_over(folder, status.supervisor)
@@ -113,7 +134,9 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     _refuse_of_python(folder, spec)
     if not request.accept_changes:
         refuse_changed_code(folder.id, spec.target, spec.code_digest)
-    budget = find_project(caller.folder).file.budget
+    if not caller.is_owner:
+        refuse_outgrown(spec, caller)
+    budget = budget_for(caller.folder, is_owner=caller.is_owner)
     most, hours = budget.runs_at_once, budget.hours
     if hours is not None and status.seconds >= 3600 * hours:
         raise OverBudget(
@@ -132,21 +155,27 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     return begin(folder, is_limited=most is not None).model_copy(update={"proof": proof})
 
 
-@operation("run.clone", role=Role.OPERATOR, changes_state=True)
+@operation(
+    "run.clone",
+    role=Role.OPERATOR,
+    changes_state=True,
+    starts=True,
+    forms=Forms(cli="run clone"),
+)
 def clone_run(request: CloneRun, caller: Caller) -> Started:
     """Start another run like this one, with some settings changed."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_of_python(folder, spec)
-    settings = nested({**_settings_of(spec), **dict(flatten(request.settings))})
+    settings = nested({**settings_of(spec), **dict(flatten(request.settings))})
     # An operator names an environment; the owner may mean the very file.
-    target = spec.target if caller.role >= Role.OWNER else spec.environment
+    target = spec.target if caller.is_owner else spec.environment
     if isinstance(spec, TrainSpec):
-        return start_train(StartTrain(target=target, settings=settings), caller)
+        return start_train(StartTrain(environment=target, settings=settings), caller)
     if not isinstance(spec, EvalSpec):
         raise InvalidInput(f"a run of kind {spec.kind} cannot be cloned")
     request_again = StartEval(
-        target=target,
+        environment=target,
         split=spec.split,
         cases=spec.cases,
         settings=settings,
@@ -155,7 +184,13 @@ def clone_run(request: CloneRun, caller: Caller) -> Started:
     return start_eval(request_again, caller)
 
 
-@operation("run.delete", role=Role.OWNER, changes_state=True)
+@operation(
+    "run.delete",
+    role=Role.OWNER,
+    changes_state=True,
+    ends=True,
+    forms=Forms(cli="run delete"),
+)
 def delete_run(request: RunQuery, caller: Caller) -> Deleted:
     """Take a run that has ended away, with its rollouts and weights."""
     folder = find_run(caller.runs, request.run)
@@ -178,7 +213,7 @@ def delete_run(request: RunQuery, caller: Caller) -> Deleted:
     return Deleted(run=folder.id, bytes=size)
 
 
-@operation("run.join", role=Role.OWNER, changes_state=True)
+@operation("run.join", role=Role.OWNER, changes_state=True, forms=Forms(cli="run join"))
 def join_run(request: RunQuery, caller: Caller) -> Joined:
     """Bring this host's processes into a training that was started on another host."""
     folder = find_run(caller.runs, request.run)
@@ -239,20 +274,19 @@ def _take_over(folder: RunFolder, told: Mapping[str, Any]) -> Started:
     return Started(run=folder.id, folder=str(folder.path))
 
 
+def _refuse_of_others(folder: RunFolder, history: History, caller: Caller) -> None:
+    """An operator steers what it started itself."""
+    if not caller.is_owner and history.author != caller.name:
+        raise NotPermitted(
+            f"run {folder.id} is {history.author or 'somebody else'}'s, and {caller.name} steers "
+            "its own runs only; ask the owner"
+        )
+
+
 def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:
-    if caller.role >= Role.OWNER:
+    if caller.is_owner:
         return
     plays_held_out = isinstance(spec, EvalSpec) and spec.split is Split.HELD_OUT
     is_delicate = spec.policy.endpoints or plays_held_out
     if request.accept_changes or request.take_over or is_delicate:
         raise NotPermitted("changed code, servers and held-out cases are the owner's to go on with")
-
-
-def _settings_of(spec: RunSpec) -> dict[str, Any]:
-    """What was set for a run, by dotted name; defaults are left to be what they are now."""
-    told = spec.model_dump(mode="json")
-    values = {**told.get("settings", {}), **told.get("play", {}), **told["supervision"]}
-    values |= {name: told.get(name) for name in ("config", "processes", "nodes", "rendezvous")}
-    values |= {"model": spec.policy.model, "family": spec.policy.family}
-    every = dict(flatten(values))
-    return {name: every[name] for name in spec.sources if every.get(name) is not None}

@@ -1,23 +1,15 @@
-"""What is asked and answered about runs, and how a folder becomes an answer."""
+"""What is asked and answered about runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from sparring.contracts.cases import Split
+from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen
-from sparring.operations.operation import Caller, Role
-from sparring.operations.patience import seconds_between
-from sparring.run_folder import RunFolder
-from sparring.runs.history import History, read_history
-from sparring.runs.index import Index, Row
 from sparring.runs.lifecycle import RunState
-from sparring.runs.processes import Identity
-from sparring.runs.status import RunStatus, recent_rows, time_left, with_figures
 
 
 class RunQuery(Frozen):
@@ -44,12 +36,18 @@ class RunLine(Frozen):
     step: int | None = None
     steps: int | None = None
     reward: float | None = None
-    message: str = ""
+    message: ForeignText = ""
 
 
 class RunPage(Frozen):
     runs: tuple[RunLine, ...]
     next: str = Field(default="", description="pass as `after` for the next page; empty at the end")
+
+    def first(self, count: int) -> RunPage:
+        """The beginning of the page, with the way to the rest of it."""
+        if count >= len(self.runs):
+            return self
+        return RunPage(runs=self.runs[:count], next=self.runs[count - 1].run)
 
 
 class ProcessLine(Frozen):
@@ -70,14 +68,14 @@ class ShownRun(Frozen):
     folder: str
     state: RunState
     cause: str = ""
-    message: str = ""
+    message: ForeignText = ""
     error: str = ""
     exit_code: int = 0
     author: str = ""
     minutes: float = 0.0
     attempts: int = 0
     restarts: int = Field(default=0, description="since its last new checkpoint")
-    last_restart: str = ""
+    last_restart: ForeignText = ""
     is_stopping_for: str = ""
     processes: tuple[ProcessLine, ...] = ()
     step: int | None = None
@@ -90,11 +88,17 @@ class ShownRun(Frozen):
     seconds_left: float | None = None
     estimate_basis: str = ""
     links: dict[str, str] = Field(default_factory=dict)
-    warning: str = ""
+    warning: ForeignText = ""
     proof: str = Field(default="", description="the run that proves this training")
-    progress: dict[str, Any] | None = None
+    progress: Annotated[dict[str, Any] | None, MIXED] = None
     next_check_seconds: float = 5.0
     is_repeated: bool = Field(default=False, description="the last answer: you asked too soon")
+
+    def short(self) -> ShownRun:
+        """Without what is told in other fields, or by the run's results."""
+        doing = {name: (self.progress or {}).get(name) for name in ("doing", "seconds_left")}
+        dull = {name: value for name, value in doing.items() if value}
+        return self.model_copy(update={"progress": dull, "folder": ""})
 
 
 class Status(Frozen):
@@ -103,11 +107,11 @@ class Status(Frozen):
     run: str
     kind: str
     state: RunState
-    message: str = ""
+    message: ForeignText = ""
     exit_code: int = 0
     error: str = ""
-    last_restart: str = ""
-    progress: dict[str, Any] | None = None
+    last_restart: ForeignText = ""
+    progress: Annotated[dict[str, Any] | None, MIXED] = None
 
 
 class ResultsQuery(RunQuery):
@@ -118,19 +122,35 @@ class Results(Frozen):
     run: str
     kind: str
     state: RunState
-    message: str = ""
-    summary: dict[str, Any]
-    final: dict[str, Any] = Field(default_factory=dict, description="the last row of metrics")
-    history: tuple[dict[str, Any], ...] = ()
+    message: ForeignText = ""
+    summary: MixedTable
+    final: MixedTable = Field(default_factory=dict, description="the last row of metrics")
+    history: Annotated[tuple[dict[str, Any], ...], MIXED] = ()
     best_checkpoint: str | None = None
     last_checkpoint: str | None = None
 
+    def short(self) -> Results:
+        """The figures that say whether it learned, and few rows of them."""
+        kept = {
+            name: value
+            for name, value in self.summary.items()
+            if name not in _TOLD_ELSEWHERE and (name != "cases" or isinstance(value, int))
+        }
+        if isinstance(told := kept.get("validation"), list):
+            kept["validation"] = [_telling(row) for row in (told[:1] + told[1:][-1:])]
+        update = {
+            "summary": kept,
+            "final": _telling(self.final),
+            "history": tuple(_telling(row, briefly=True) for row in self.history),
+        }
+        return self.model_copy(update=update)
+
 
 class WaitFor(RunQuery):
-    cursor: int | None = Field(
-        default=None, ge=0, description="from an earlier answer; default: now"
+    since: int | None = Field(
+        default=0, ge=0, description="`cursor` of an earlier answer, for what came after; null: now"
     )
-    seconds: float = Field(default=60.0, ge=0, le=3600, description="at most so long")
+    timeout: float = Field(default=45.0, ge=0, le=45, description="seconds, at most")
 
 
 class News(Frozen):
@@ -138,9 +158,17 @@ class News(Frozen):
     state: RunState
     has_ended: bool
     exit_code: int
-    message: str
-    news: tuple[dict[str, Any], ...]
-    cursor: int
+    message: ForeignText
+    news: Annotated[tuple[dict[str, Any], ...], MIXED]
+    cursor: int = Field(description="pass as `since`, to hear only what comes after")
+
+    def short(self) -> News:
+        """What happened, without who wrote it down."""
+        dull = ("epoch", "runs_at_once", "attempt", "time", "tokens", "dtype")
+        news = tuple(
+            {name: value for name, value in each.items() if name not in dull} for each in self.news
+        )
+        return self.model_copy(update={"news": news})
 
 
 class LogQuery(RunQuery):
@@ -155,174 +183,25 @@ class Log(Frozen):
     attempt: int
     path: str
     there_are: tuple[str, ...]
-    text: str
+    text: ForeignText
 
 
 class Reindexed(Frozen):
     runs: int
 
 
-# ---------------------------------------------------------------------- from folders to words
+_TOLD_ELSEWHERE = frozenset(
+    {"run", "kind", "last", "cases_digest", "best_checkpoint", "last_checkpoint"}
+)
+_TELLING = ("step", "reward", "validation/reward", "pass_rate/", "validation/pass_rate/")
+_ALSO_TELLING = ("loss", "live_groups", "truncated", "unscored", "call_rate", "kl", "seconds")
 
 
-def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
-    """A line for each run, also for one whose files somebody has spoilt."""
-    try:
-        return _line(row, folder, caller)
-    except (ValueError, TypeError, AttributeError) as error:
-        told = f"its figures cannot be read: {type(error).__name__}"
-        return RunLine(
-            run=row.id,
-            kind=row.kind,
-            environment=row.environment,
-            model=row.model,
-            state=row.state,
-            author=row.history.author,
-            created=row.history.created,
-            minutes=0.0,
-            message=told,
-        )
-
-
-def words_for(caller: Caller, folder: RunFolder, words: str) -> str:
-    """What a run says in its own words may quote its cases; of held-out ones, that is for the
-    owner."""
-    if not words or caller.role >= Role.OWNER:
-        return words
-    is_held_out = folder.read_spec().get("split") == Split.HELD_OUT
-    return "(what is said over held-out cases is for the owner)" if is_held_out else words
-
-
-def _line(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
-    status = with_figures(folder, row.history)
-    beat = status.progress or {}
-    metrics = beat.get("metrics") or {}
-    return RunLine(
-        run=row.id,
-        kind=row.kind,
-        environment=row.environment,
-        model=Path(row.model).name if "/" in row.model else row.model,
-        state=status.state,
-        author=row.history.author,
-        created=row.history.created,
-        minutes=round(status.seconds / 60, 2),
-        step=beat.get("step", beat.get("rollouts")),
-        steps=beat.get("steps", beat.get("total")),
-        reward=metrics.get("reward"),
-        message=words_for(caller, folder, row.history.message),
-    )
-
-
-def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
-    spec, history, beat = folder.read_spec(), status.history, status.progress or {}
-    rows = recent_rows(folder)
-    metrics = beat.get("metrics") or {}
-    validated: dict[str, Any] = next(
-        (row for row in reversed(rows) if "validation/reward" in row), {}
-    )
-    left = time_left(status, rows)
-    message = history.message
-    if status.state is RunState.QUEUED and not message:
-        message = waiting_for(folder, history)
-    if status.is_elsewhere:
-        host = status.supervisor.get("host", "another host")
-        message = message or f"it is supervised on {host}; commands there look after it"
-    return ShownRun(
-        run=folder.id,
-        kind=str(spec.get("kind")),
-        environment=str(spec.get("environment") or spec.get("target")),
-        model=str((spec.get("policy") or {}).get("model") or ""),
-        folder=str(folder.path),
-        state=status.state,
-        cause=history.cause,
-        message=words_for(caller, folder, message),
-        error=history.error,
-        exit_code=history.exit_code,
-        author=history.author,
-        minutes=round(status.seconds / 60, 2),
-        attempts=max(history.attempt, folder.attempts()),
-        restarts=history.restarts,
-        last_restart=words_for(caller, folder, history.restart_message),
-        is_stopping_for=history.stop_author if not status.state.has_ended else "",
-        processes=tuple(_processes(status)),
-        step=beat.get("step", beat.get("rollouts")),
-        steps=beat.get("steps", beat.get("total")),
-        loss=metrics.get("loss"),
-        reward=metrics.get("reward"),
-        pass_rates=_rates(metrics, "pass_rate/"),
-        validation_reward=validated.get("validation/reward"),
-        validation_pass_rates=_rates(validated, "validation/pass_rate/"),
-        seconds_left=left.seconds if left else None,
-        estimate_basis=left.basis if left else "",
-        links=dict(history.links),
-        warning=words_for(caller, folder, history.warning),
-        proof=_proof_of(folder),
-        progress=dict(status.progress) if status.progress else None,
-        next_check_seconds=seconds_between(status),
-    )
-
-
-def waiting_for(folder: RunFolder, history: History) -> str:
-    """What keeps a run waiting."""
-    if other := str(folder.read_spec().get("after") or ""):
-        forerunner = RunFolder(folder.path.parent / other)
-        if not forerunner.spec.is_file():
-            return f"it waits for {other}, which is gone"
-        state = read_history(forerunner).history.state
-        if state is not RunState.COMPLETED:
-            return f"it waits for {other}, which is {state.value}"
-    most = history.runs_at_once
-    active = Index(folder.path.parent).active()
-    begun = sum(row.state is not RunState.QUEUED for row in active)
-    if most is None or begun < most:
-        return "it is about to start"
-    waiting = [
-        row.id
-        for row in active
-        if row.state is RunState.QUEUED and not _follows(RunFolder(folder.path.parent / row.id))
-    ]
-    before = waiting.index(folder.id) if folder.id in waiting else 0
-    others = f", and {before} wait before it" if before else ""
-    return f"it waits for its turn: {begun} of at most {most} runs are on{others}"
-
-
-def _proof_of(folder: RunFolder) -> str:
-    proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
-    return proof.id if proof.spec.is_file() else ""
-
-
-def _follows(folder: RunFolder) -> bool:
-    """Whether a run waits for another, not for its turn."""
-    return bool(folder.spec.is_file() and folder.read_spec().get("after"))
-
-
-def _processes(status: RunStatus) -> list[ProcessLine]:
-    """The supervisor and the gang; of a run that has ended, how each process ended."""
-    told = status.supervisor
-    if not told:
-        return []
-    over = status.state.has_ended
-    own = {"name": "supervisor", "state": "done" if over else "running", "log": ""}
-    return [_process({**told, **own}), *map(_process, told.get("processes", ()))]
-
-
-def _process(row: Mapping[str, Any]) -> ProcessLine:
-    """As its supervisor told last; that it is gone can be newer."""
-    identity = Identity.from_dict(row)
-    state = str(row["state"])
-    is_gone = identity is not None and identity.is_of_this_host and not identity.is_alive
-    return ProcessLine(
-        name=str(row["name"]),
-        state="gone" if state == "running" and is_gone else state,
-        pid=int(row["pid"]),
-        host=str(row["host"]),
-        log=str(row["log"]),
-    )
-
-
-def _rates(row: dict[str, Any], prefix: str) -> dict[str, float]:
+def _telling(row: Mapping[str, Any], *, briefly: bool = False) -> dict[str, Any]:
+    """Of a row of metrics, what one looks at first."""
+    wanted = _TELLING if briefly else (*_TELLING, *_ALSO_TELLING)
     return {
-        name.removeprefix(prefix): float(value)
+        name: value
         for name, value in row.items()
-        if name.startswith(prefix) and value is not None
+        if name in wanted or name.startswith(("pass_rate/", "validation/pass_rate/"))
     }

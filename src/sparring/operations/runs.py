@@ -7,7 +7,7 @@ from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotFinished, NotPermitted, RunNotFound
-from sparring.operations.operation import Caller, Nothing, Role, operation
+from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
 from sparring.operations.patience import keep_answer, last_answer
 from sparring.operations.run_views import (
     ListRuns,
@@ -22,10 +22,8 @@ from sparring.operations.run_views import (
     ShownRun,
     Status,
     WaitFor,
-    line_of,
-    shown_run,
-    words_for,
 )
+from sparring.operations.run_words import line_of, shown_run, words_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.run_folder.files import read_from, read_json
@@ -40,7 +38,12 @@ _NEWS = ("state", "warning", "checkpoint", "restart", "links", "parity", "stop_r
 _LOOK_SECONDS = 0.2
 
 
-@operation("run.list", role=Role.VIEWER, changes_state=False)
+@operation(
+    "run.list",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="run list", tool="list_runs"),
+)
 def list_runs(request: ListRuns, caller: Caller) -> RunPage:
     """Runs, the newest first, running and ended."""
     if not caller.runs.is_dir():
@@ -62,7 +65,14 @@ def list_runs(request: ListRuns, caller: Caller) -> RunPage:
     return RunPage(runs=lines, next=shown[-1].id if len(rows) > request.count else "")
 
 
-@operation("run.show", role=Role.VIEWER, changes_state=False)
+@operation(
+    "run.show",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(
+        cli="run show", tool="show_run", known_as=("check_status", "get_status", "check_training")
+    ),
+)
 def show_run(request: RunQuery, caller: Caller) -> ShownRun:
     """Say how a run is: state, processes, step, figures, time left."""
     folder = find_run(caller.runs, request.run)
@@ -91,7 +101,12 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
     )
 
 
-@operation("run.results", role=Role.VIEWER, changes_state=False)
+@operation(
+    "run.results",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="run results", tool="get_results", known_as=("get_training_results",)),
+)
 def run_results(request: ResultsQuery, caller: Caller) -> Results:
     """What came of a run: final figures, a sample of the history, where the weights are."""
     folder = find_run(caller.runs, request.run)
@@ -103,7 +118,7 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
             f"`sparring run wait {folder.id}` waits for them"
         )
     summary = read_json(folder.summary) if folder.summary.is_file() else {}
-    if caller.role < Role.OWNER and summary.get("split") == Split.HELD_OUT:
+    if not caller.is_owner and summary.get("split") == Split.HELD_OUT:
         summary = _figures_only(summary)
     history = history_of(folder) if spec.get("kind") == "train" else []
     there = list_checkpoints(folder.checkpoints)
@@ -121,12 +136,17 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
     )
 
 
-@operation("run.wait", role=Role.VIEWER, changes_state=False)
+@operation(
+    "run.wait",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="run wait", tool="wait_for_run", known_as=("poll", "watch")),
+)
 def wait_for_run(request: WaitFor, caller: Caller) -> News:
     """Return as soon as there is news of a run: a new state, a warning, a checkpoint, the end."""
     folder = find_run(caller.runs, request.run)
-    deadline = time.monotonic() + request.seconds
-    cursor = request.cursor
+    deadline = time.monotonic() + request.timeout
+    cursor = request.since
     if cursor is None:
         cursor = folder.events.stat().st_size if folder.events.exists() else 0
     while True:
@@ -149,11 +169,16 @@ def wait_for_run(request: WaitFor, caller: Caller) -> News:
         time.sleep(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
-@operation("run.logs", role=Role.OPERATOR, changes_state=False)
+@operation(
+    "run.logs",
+    role=Role.OPERATOR,
+    changes_state=False,
+    forms=Forms(cli="run logs", tool="read_log", known_as=("tail_log",)),
+)
 def run_logs(request: LogQuery, caller: Caller) -> Log:
     """The last lines that a process of a run has printed."""
     folder = find_run(caller.runs, request.run)
-    if caller.role < Role.OWNER and folder.read_spec().get("split") == Split.HELD_OUT:
+    if not caller.is_owner and folder.read_spec().get("split") == Split.HELD_OUT:
         raise NotPermitted("what was printed over held-out cases is for the owner")
     attempt = request.attempt or folder.attempts()
     _refuse_missing_log(folder, attempt)
@@ -177,7 +202,12 @@ def run_logs(request: LogQuery, caller: Caller) -> Log:
     )
 
 
-@operation("run.reindex", role=Role.OPERATOR, changes_state=False)
+@operation(
+    "run.reindex",
+    role=Role.OPERATOR,
+    changes_state=False,
+    forms=Forms(cli="run reindex"),
+)
 def reindex_runs(_: Nothing, caller: Caller) -> Reindexed:
     """Build the index of runs anew, from their folders alone."""
     if not caller.runs.is_dir():

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
-from sparring.contracts.errors import InvalidInput, SettingError
+from sparring.contracts.errors import EnvironmentBroken, InvalidInput, SettingError
 from sparring.contracts.specs import PolicySpec, Supervision
-from sparring.operations.operation import Caller, Role
+from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
 from sparring.settings.fields import (
     MODELS,
@@ -29,10 +29,11 @@ from sparring.settings.fields import (
 from sparring.settings.locks import UNSET, Lock, default_locks
 from sparring.settings.names import touches
 from sparring.settings.plain import refuse_odd
+from sparring.settings.project_file import Budget
 from sparring.settings.resolving import DEFAULTS, Layer, Resolved, resolve
 from sparring.source_files import code_digest
 
-_COMMAND = "the command"
+COMMAND = "the command"
 _PATHS = ("path", "file-path", "directory-path")
 _ADDRESSES = ("uri", "ipv4", "ipv6", "hostname")
 
@@ -47,6 +48,7 @@ class Settled:
     resolved: Resolved
     values: dict[str, Any]
     kind: Kind
+    budget: Budget
 
     @property
     def config(self) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class Settled:
             "locks": self.locks(),
             "services": self.description.services,
             "supervision": Supervision.model_validate({name: self.values[name] for name in names}),
-            "hours": self.project.file.budget.hours,
+            "hours": self.budget.hours,
             "code_digest": code_digest(self.found.target),
         }
 
@@ -89,14 +91,14 @@ class Settled:
 
 def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> Settled:
     """Find the environment, ask what it says of itself, and merge the layers over it."""
-    refuse_odd(command, _COMMAND)
-    refuse_unknown(command, _COMMAND, known_names(kind))
+    refuse_odd(command, COMMAND)
+    refuse_unknown(command, COMMAND, known_names(kind))
     project = find_project(caller.folder)
-    is_owner = caller.role >= Role.OWNER
+    is_owner = caller.is_owner
     found = project.find(target, by_name_only=not is_owner)
     description = project.describe(found, may_write=is_owner)
     if description.error:
-        raise InvalidInput(description.error)
+        raise EnvironmentBroken(description.error)
     _refuse_misnamed(project)
     resolved = resolve(
         layers_of(project, found, description, kind, command),
@@ -106,7 +108,8 @@ def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> 
     _refuse_locks_on_nothing(project, found, resolved)
     values = check_types(resolved, kind, description.fields)
     _place_paths(values, description, resolved, project)
-    return Settled(project, found, description, resolved, values, kind)
+    budget = project.file.budget if is_owner else project.file.budget.for_operators()
+    return Settled(project, found, description, resolved, values, kind, budget)
 
 
 def locks_of(
@@ -144,7 +147,7 @@ def layers_of(
         Layer(DEFAULTS, defaults(kind, description.fields)),
         Layer(place, normalised(own)),
         *project.file.layers(found.name, kind),
-        Layer(_COMMAND, normalised(asked), is_written=True, is_command=True),
+        Layer(COMMAND, normalised(asked), is_written=True, is_command=True),
     ]
 
 
@@ -177,13 +180,13 @@ def _place_paths(
             return [placed(each, name) for each in value]
         if not isinstance(value, str):
             return value
-        base = Path.cwd() if resolved.source_of(name) == _COMMAND else project.root
+        base = Path.cwd() if resolved.source_of(name) == COMMAND else project.root
         return str(base / value)
 
     config = values["config"]
-    for field in description.fields:
-        if field.name in config and _formats(field.json_schema) & set(_PATHS):
-            config[field.name] = placed(config[field.name], f"config.{field.name}")
+    for name in path_fields(description):
+        if name in config:
+            config[name] = placed(config[name], f"config.{name}")
     if isinstance(model := values.get("model"), str) and Path(placed(model, "model")).is_dir():
         values["model"] = placed(model, "model")
     warm = values.get("warm_start")
@@ -191,6 +194,11 @@ def _place_paths(
         place = placed(source, "warm_start.source")
         if Path(place).exists():
             warm["source"] = place
+
+
+def path_fields(description: EnvironmentDescription) -> list[str]:
+    """Fields of a config that name a file or a folder."""
+    return [each.name for each in description.fields if _formats(each.json_schema) & set(_PATHS)]
 
 
 def _formats(schema: Any) -> set[str]:

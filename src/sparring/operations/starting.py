@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sparring.contracts.specs import Frozen, RunSpec
 from sparring.operations.operation import Caller
-from sparring.operations.run_views import waiting_for
+from sparring.operations.run_words import waiting_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import note_news, tell
 from sparring.run_folder.ids import new_run_id

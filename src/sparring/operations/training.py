@@ -9,32 +9,48 @@ from pydantic import Field
 from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.budgets import refuse_over_budget
-from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.proving import start_proof_after
-from sparring.operations.settling import settle
+from sparring.operations.settling import Settled, settle
 from sparring.operations.starting import Started, start
 
 
 class StartTrain(Frozen):
-    target: str = Field(description="name of an environment; for owners also FILE:NAME")
+    environment: str = Field(description="its name; for owners also FILE:NAME")
     settings: dict[str, Any] = Field(default_factory=dict)
     prove: bool = Field(default=True, description="prove it on held-out cases when it is done")
 
 
-@operation("train.start", role=Role.OPERATOR, changes_state=True)
+@operation(
+    "train.start",
+    role=Role.OPERATOR,
+    changes_state=True,
+    starts=True,
+    forms=Forms(cli="train", python="sparring.train", known_as=("fit", "launch_training")),
+)
 def start_train(request: StartTrain, caller: Caller) -> Started:
     """Train an environment's agent, as a run of its own."""
-    settled = settle(request.target, "train", request.settings, caller)
+    settled = settle(request.environment, "train", request.settings, caller)
+    return begin_training(training_of(settled), settled, caller, proves=request.prove)
+
+
+def training_of(settled: Settled) -> TrainSpec:
+    """What would be started, if the project's budget allows it."""
     refuse_over_budget(settled)
-    spec = TrainSpec(
+    return TrainSpec(
         **settled.shared(),
         settings=TrainSettings.model_validate(settled.own()),
         processes=settled.values["processes"],
         nodes=settled.values["nodes"],
         rendezvous=settled.values["rendezvous"],
     )
-    budget = settled.project.file.budget
-    started = start(spec, caller, runs_at_once=budget.runs_at_once)
-    if not request.prove:
+
+
+def begin_training(
+    spec: TrainSpec, settled: Settled, caller: Caller, *, proves: bool, name: str | None = None
+) -> Started:
+    budget = settled.budget
+    started = start(spec, caller, runs_at_once=budget.runs_at_once, name=name)
+    if not proves:
         return started
     return started.model_copy(update={"proof": start_proof_after(started, spec, caller, budget)})

@@ -75,12 +75,16 @@ class Project:
     ) -> EnvironmentDescription:
         """What an environment says of itself. One that writes at import is let do so only if
         whoever asks may run it anyway."""
+        cache = self.state / "cache" / "descriptions"
+        return describe(found, self.sources_of(found), cache, may_write=may_write)
+
+    def sources_of(self, found: FoundEnvironment) -> list[Path]:
+        """The files of source behind an environment: its own, and what that imports from here."""
         file = Path(found.file)
         files = files_needed_by(file, self.root, self.folders(), self._source_cache)
         if not files:  # it lies elsewhere
             files = files_needed_by(file, file.parent, [file.parent])
-        cache = self.state / "cache" / "descriptions"
-        return describe(found, files or [file], cache, may_write=may_write)
+        return list(files) or [file]
 
     @property
     def _source_cache(self) -> Path:

@@ -18,6 +18,8 @@ from sparring.settings.resolving import Layer
 
 _TABLES = ("project", "settings", "eval", "environment", "lock", "budget", "operators")
 
+_AT_ONCE, _PER_DAY = 2, 50  # of operators, where the project says nothing
+
 
 class ProjectTable(Frozen):
     look_in: tuple[str, ...] = Field(default=(".",), description="folders with environments")
@@ -31,6 +33,17 @@ class Budget(Frozen):
     rollouts: int | None = Field(default=None, ge=1, description="rollouts of one run")
     hours: float | None = Field(default=None, gt=0, description="hours of one run")
     runs_at_once: int | None = Field(default=None, ge=1, description="runs at the same time")
+    starts_per_day: int | None = Field(
+        default=None, ge=0, description="runs that operators start or go on with in 24 hours"
+    )
+
+    def for_operators(self) -> Budget:
+        """Where a person has set no limit, an operator has one: it does not get tired."""
+        limits = {
+            "runs_at_once": self.runs_at_once or _AT_ONCE,
+            "starts_per_day": _PER_DAY if self.starts_per_day is None else self.starts_per_day,
+        }
+        return self.model_copy(update=limits)
 
 
 class LockTable(Frozen):

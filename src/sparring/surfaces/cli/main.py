@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparring.surfaces.cli import proof_commands
+from sparring.surfaces.cli import operator_commands, proof_commands
 from sparring.surfaces.cli.options import (
     AsJson,
     Assignments,
@@ -36,9 +36,12 @@ models = typer.Typer(help="Models for development.", no_args_is_help=True)
 environments = typer.Typer(help="Environments of this project.", no_args_is_help=True)
 config = typer.Typer(help="Settings, with their sources and locks.", no_args_is_help=True)
 app.command("check")(proof_commands.check)
-app.command("audit")(proof_commands.audit)
 app.command("prove")(proof_commands.prove)
 app.add_typer(run_commands, name="run")
+app.add_typer(operator_commands.audits, name="audit")
+app.add_typer(operator_commands.plans, name="plan")
+app.command("mcp")(operator_commands.mcp)
+app.command("limits")(operator_commands.limits)
 app.add_typer(environments, name="env")
 app.add_typer(config, name="config")
 app.add_typer(rollouts, name="rollout")
@@ -105,7 +108,7 @@ def evaluate(
         "launcher": launcher,
     }
     request = {
-        "target": target,
+        "environment": target,
         "split": split,
         "cases": cases,
         "settings": starting.settings_from(given, set or []),
@@ -197,7 +200,7 @@ def train(
         "launcher": launcher,
     }
     settings = starting.settings_from(given, set or [])
-    request = {"target": target, "settings": settings, "prove": prove}
+    request = {"environment": target, "settings": settings, "prove": prove}
     starting.train(request, runs, detach=detach, as_json=as_json)
 
 

@@ -78,7 +78,7 @@ def list_all(*, as_json: bool) -> None:
 
 
 def show(name: str, *, as_json: bool) -> None:
-    shown = show_environment(EnvironmentQuery(target=name), owner())
+    shown = show_environment(EnvironmentQuery(environment=name), owner())
     if as_json:
         print(shown.model_dump_json())
         return
@@ -108,7 +108,9 @@ def show(name: str, *, as_json: bool) -> None:
 
 
 def try_out(name: str, model: str, cases: int, given: list[str], *, as_json: bool) -> None:
-    request = TryEnvironment(target=name, model=model, cases=cases, settings=assigned(given, {}))
+    request = TryEnvironment(
+        environment=name, model=model, cases=cases, settings=assigned(given, {})
+    )
     with Console(stderr=True).status(f"trying {name}…"):
         tried = try_environment(request, owner())
     if as_json:
@@ -126,7 +128,7 @@ def try_out(name: str, model: str, cases: int, given: list[str], *, as_json: boo
 def show_config(
     name: str, kind: str, given: list[str], *, with_defaults: bool, as_json: bool
 ) -> None:
-    query = {"target": name, "kind": kind, "settings": assigned(given, {})}
+    query = {"environment": name, "kind": kind, "settings": assigned(given, {})}
     shown = show_settings(ConfigQuery.model_validate(query), owner())
     if as_json:
         print(shown.model_dump_json())

@@ -61,7 +61,7 @@ def check(
 
     given = {"model": model, "num_generations": num_generations, "launcher": launcher}
     request = {
-        "target": target,
+        "environment": target,
         "cases": cases,
         "rollouts": rollouts,
         "others": [] if alone else starting.models_from(against, key_variable),
@@ -89,7 +89,11 @@ def audit(
     """Look for faults in measures: what they say of answers that say nothing, and twice."""
     from sparring.surfaces.cli import starting
 
-    request = {"target": target, "cases": cases, "settings": starting.settings_from({}, set or [])}
+    request = {
+        "environment": target,
+        "cases": cases,
+        "settings": starting.settings_from({}, set or []),
+    }
     code = starting.audit(request, runs, detach=detach, as_json=as_json)
     raise typer.Exit(code if strict else 0)
 

@@ -65,7 +65,7 @@ _STYLES = {
     RunState.FAILED: "red",
 }
 _SHORTLY = 5.0
-_A_LONG_TIME = 3600.0
+_A_LONG_TIME = 45.0
 _WIDE = 160
 
 
@@ -240,7 +240,7 @@ def wait(
     heard: list[dict[str, Any]] = []
     while True:
         left = _A_LONG_TIME if until is None else max(0.0, until - time.monotonic())
-        query = WaitFor(run=run, cursor=cursor, seconds=min(left, _A_LONG_TIME))
+        query = WaitFor(run=run, since=cursor, timeout=min(left, _A_LONG_TIME))
         news = wait_for_run(query, caller)
         heard += news.news
         is_over = until is not None and time.monotonic() >= until
@@ -302,7 +302,7 @@ def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
     caller = owner(runs)
     shown = stop_run(RunQuery(run=run), caller)
     while waits and not shown.state.has_ended:
-        wait_for_run(WaitFor(run=shown.run, seconds=_SHORTLY), caller)
+        wait_for_run(WaitFor(run=shown.run, since=None, timeout=_SHORTLY), caller)
         shown = show_run(RunQuery(run=shown.run), caller)
     if as_json:
         print(shown.model_dump_json())

@@ -1,0 +1,85 @@
+"""What a caller may do here: role, budget with what is left of it, fields that are free."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sparring.contracts.specs import Frozen
+from sparring.operations.limits import budget_for
+from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
+from sparring.operations.trail import starts_today, trail_of
+from sparring.projects import find_project
+from sparring.runs.index import Index
+from sparring.runs.lifecycle import RunState
+from sparring.settings.locks import DEFAULT_LOCKS, default_locks
+from sparring.settings.project_file import Budget
+
+
+class ShownLock(Frozen):
+    field: str
+    value: object = None
+    environment: str = Field(default="", description="empty: for every one")
+    author: str = ""
+    reason: str = ""
+
+
+class Limits(Frozen):
+    """What holds for the one who asks."""
+
+    name: str
+    role: str
+    project: str
+    budget: Budget
+    starts_today: int = Field(description="by operators, within 24 hours")
+    starts_left: int | None = Field(default=None, description="none: as many as one likes")
+    runs_on: int = Field(description="runs that are on now")
+    locks: tuple[ShownLock, ...] = Field(default=(), description="those of the project file")
+    locked_for_operators: tuple[str, ...] = Field(
+        default=(), description="held at the project's values, unless the owner frees them"
+    )
+    may_set: tuple[str, ...] = Field(default=(), description="freed by the owner")
+
+
+@operation(
+    "limits.show",
+    role=Role.VIEWER,
+    changes_state=False,
+    forms=Forms(cli="limits", tool="show_limits", known_as=("whoami", "budget", "permissions")),
+)
+def show_limits(_: Nothing, caller: Caller) -> Limits:
+    """What you may do here: your role, locks, the budget, and how much of it is left."""
+    project = find_project(caller.folder)
+    budget = budget_for(caller.folder, is_owner=caller.is_owner)
+    free = project.file.operators.may_set
+    used = starts_today(trail_of(caller.runs))
+    most = None if caller.is_owner else budget.starts_per_day
+    return Limits(
+        name=caller.name,
+        role=caller.role.name.lower(),
+        project=str(project.root),
+        budget=budget,
+        starts_today=used,
+        starts_left=None if most is None else max(0, most - used),
+        runs_on=_runs_on(caller),
+        locks=tuple(
+            ShownLock(
+                field=each.field,
+                value=each.value,
+                environment=each.environment,
+                author=each.author,
+                reason=each.reason,
+            )
+            for each in project.file.locks
+        ),
+        locked_for_operators=tuple(
+            lock.field for lock in default_locks(free) if lock.field in DEFAULT_LOCKS
+        ),
+        may_set=free,
+    )
+
+
+def _runs_on(caller: Caller) -> int:
+    if not caller.runs.is_dir():
+        return 0
+    active = Index(caller.runs).active()
+    return sum(row.state is not RunState.QUEUED for row in active)
