@@ -43,7 +43,7 @@ def cost_of(settled: Settled, caller: Caller, cases: int | None = None) -> Cost:
         for folder in _newest(settled, caller, kind):
             seconds = _seconds_per_rollout(folder, kind)
             if seconds is not None:
-                hours = round(seconds * steps * _per_step(settings) / 3600, 3)
+                hours = float(f"{seconds * steps * _per_step(settings) / 3600:.3g}")
                 basis = f"{folder.id} took {seconds:.2f} s a rollout; validation is not counted"
                 return Cost(steps=steps, rollouts=rollouts, hours=hours, basis=basis)
     told = "no check and no training of it has been completed yet, so nobody knows the time"

@@ -1,4 +1,4 @@
-"""`sparring mcp`, `limits`, `plan …` and `audit …`: letting an AI agent operate, and seeing what it did."""
+"""`sparring mcp`, `limits`, `plan …` and `audit …`: an AI agent at work, and its record."""
 
 from __future__ import annotations
 
