@@ -57,7 +57,11 @@ class StartAudit(Frozen):
     ),
 )
 def start_check(request: StartCheck, caller: Caller) -> Started:
-    """Find out whether an environment can be learned from, and what training it would take."""
+    """Find out whether an environment can be learned from, and what training it would take.
+
+    It is a run that goes on by itself, for minutes. Its results have a verdict (learnable, too
+    easy, too hard, broken, …), why, what to do about it, and an estimate of the training.
+    """
     if not caller.is_owner and request.others is not None:
         raise NotPermitted("which servers are played is the owner's to say; leave `others` out")
     settled = settle(request.environment, "train", request.settings, caller)

@@ -52,7 +52,12 @@ class StartProof(Frozen):
     forms=Forms(cli="prove", tool="prove_run", python="sparring.prove"),
 )
 def start_proof(request: StartProof, caller: Caller) -> Started:
-    """Play base and trained on the same held-out cases, and say whether it got better."""
+    """Play base and trained on the same held-out cases, and say whether it got better.
+
+    It is a run that goes on by itself. Its results have a verdict: better, worse, or not shown,
+    with the interval of the difference. A training that was planned with `prove` is followed by
+    one without asking.
+    """
     folder = find_run(caller.runs, request.run)
     spec = _training(folder)
     state = read_history(folder).history.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,12 +76,17 @@ class Tool:
         fields = schema.get("properties", {})
         mine = {name: told for name, told in fields.items() if not told.pop(OWNER_ONLY, False)}
         properties = {**mine, "detail": _DETAIL}
-        return {
-            **{name: schema[name] for name in ("$defs", "required") if name in schema},
+        told = {
+            **({"required": schema["required"]} if "required" in schema else {}),
             "type": "object",
             "properties": properties,
             "additionalProperties": False,
         }
+        text = json.dumps(told)
+        named = {
+            name: each for name, each in schema.get("$defs", {}).items() if f"$defs/{name}" in text
+        }
+        return {"$defs": named, **told} if named else told
 
     def output_schema(self) -> dict[str, Any]:
         """Names and what they mean. No field is promised: short answers leave out what is usual."""
