@@ -28,8 +28,10 @@ class EnvironmentQuery(Frozen):
 
 
 class ConfigQuery(EnvironmentQuery):
-    kind: Literal["train", "eval"] = "train"
-    settings: dict[str, Any] = Field(default_factory=dict)
+    kind: Literal["train", "eval"] = Field(default="train", description="of which kind of run")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="what would be asked for, to see what it would be"
+    )
 
 
 class ShownSetting(Frozen):

@@ -151,7 +151,10 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
     plans = Plans(caller.runs)
     record = _own_plan(request.plan, caller)
     if run := plans.started_as(record.plan):
-        raise PlanRefused(f"plan {record.plan} was started already, as run {run}; plan another")
+        told = f"was started already, as run {run}"
+        if not (caller.runs / run).is_dir():
+            told = f"was to become run {run} when its process died on the way, and nothing runs"
+        raise PlanRefused(f"plan {record.plan} {told}; a plan is used once: make another")
     planner = replace(caller, role=Role[record.role.upper()])
     prospect = _prospect(PlanRun.model_validate(record.asked), planner)
     if changed := changes(record.resolved, prospect.resolved()):

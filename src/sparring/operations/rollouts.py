@@ -19,7 +19,7 @@ from sparring.runs.finding import find_run
 
 class ListRollouts(RunQuery):
     start: int = Field(default=0, ge=0, description="the first to show; `next` of an earlier page")
-    count: int = Field(default=20, ge=1, le=1000)
+    count: int = Field(default=20, ge=1, le=1000, description="at most so many")
 
 
 class RolloutLine(Frozen):

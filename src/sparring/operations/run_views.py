@@ -17,11 +17,11 @@ class RunQuery(Frozen):
 
 
 class ListRuns(Frozen):
-    states: tuple[RunState, ...] = ()
-    environment: str = ""
-    kind: str = ""
+    states: tuple[RunState, ...] = Field(default=(), description="only in these")
+    environment: str = Field(default="", description="only of this one")
+    kind: str = Field(default="", description="only train, eval, check, audit or prove")
     after: str = Field(default="", description="the last id of the page before")
-    count: int = Field(default=50, ge=1, le=1000)
+    count: int = Field(default=50, ge=1, le=1000, description="at most so many")
 
 
 class RunLine(Frozen):
@@ -174,7 +174,7 @@ class News(Frozen):
 class LogQuery(RunQuery):
     process: str = Field(default="", description="as `run show` names it; default: the first")
     attempt: int | None = Field(default=None, ge=1, description="default: the last")
-    lines: int = Field(default=40, ge=1, le=10_000)
+    lines: int = Field(default=40, ge=1, le=10_000, description="the last so many")
 
 
 class Log(Frozen):

@@ -51,6 +51,9 @@ _SIZES = (
 )
 
 
+_ONE_LINE = _Size(1_000, 300)  # of a page
+
+
 def answer(result: BaseModel, detail: Detail) -> dict[str, Any]:
     """One result, within what this detail allows. Pages lose their end rather than their middle,
     and say where to go on."""
@@ -63,7 +66,7 @@ def answer(result: BaseModel, detail: Detail) -> dict[str, Any]:
     count = len(marked(result, "full").get(_page_of(result), ()))
     while True:
         told = marked(first(count), detail)
-        small = _cut(told, _SIZES[4])
+        small = _cut(told, _ONE_LINE)
         if _length(small) <= most or count <= 1:
             return fitted(small, most)
         count = max(1, count * 3 // 4)

@@ -1,0 +1,66 @@
+"""A project whose runs are started in name only, for tests of who may do what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.operations.operation import Caller, Role
+from sparring.run_folder import RunFolder
+from sparring.runs import queue, status
+from sparring.runs.launching import Watched
+
+SHOP = '''
+from pathlib import Path
+from sparring import Environment
+import prices
+class Shop(Environment):
+    """Sells things."""
+    settings = {"max_completion_length": 77, "max_steps": 5}
+    class Config(Environment.Config):
+        size: int = 2
+        stock: Path = Path("stock.txt")
+'''
+PROJECT = """
+[settings]
+model = "tiny"
+[[lock]]
+field = "beta"
+value = 0.5
+[budget]
+steps = 50
+rollouts = 3000
+starts_per_day = 5
+[operators]
+may_set = ["max_steps"]
+"""
+
+
+def make_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
+    """Its owner."""
+    (folder / "shop.py").write_text(SHOP)
+    (folder / "prices.py").write_text("APPLE = 1\n")
+    (folder / "stock.txt").write_text("apples\n")
+    (folder / "cases.jsonl").write_text('{"input": "hello"}\n')
+    (folder / "sparring.toml").write_text(PROJECT)
+    monkeypatch.setattr(queue, "launch", lambda *_: {})
+    for module in (queue, status):
+        monkeypatch.setattr(module, "is_watched", lambda *_: Watched.YES)
+    return Caller(Role.OWNER, folder / "runs", folder=folder)
+
+
+def operator_of(owner: Caller, name: str = "coach") -> Caller:
+    return Caller(Role.OPERATOR, owner.runs, name, folder=owner.folder)
+
+
+def spec_of(caller: Caller, run: str) -> dict[str, Any]:
+    return RunFolder(caller.runs / run).read_spec()
+
+
+def edit_project(caller: Caller, old: str, new: str) -> None:
+    place = caller.folder / "sparring.toml"
+    text = place.read_text()
+    assert old in text
+    place.write_text(text.replace(old, new))
