@@ -60,6 +60,7 @@ check-slow: venv sandbox slurm chromium
 	$(BIN)/python benchmarks/discovery.py
 	$(BIN)/python benchmarks/sandbox.py --quick
 	$(BIN)/python benchmarks/run_index.py --quick
+	$(BIN)/python benchmarks/mcp_tools.py --quick
 	$(BIN)/python benchmarks/starting.py --quick
 	$(BIN)/python benchmarks/kill_matrix.py --quick
 	$(BIN)/python benchmarks/proof_calibration.py --quick
@@ -77,6 +78,7 @@ bench: venv
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/sandbox_attacks.py
 	$(BIN)/python benchmarks/run_index.py
+	$(BIN)/python benchmarks/mcp_tools.py
 	$(BIN)/python benchmarks/starting.py
 	$(BIN)/python benchmarks/kill_matrix.py
 	$(BIN)/python benchmarks/proof_calibration.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import show_run
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import MANIFEST
 from sparring.run_folder.events import tell_state
+from sparring.run_folder.files import write_json
 from sparring.runs import queue, status
 from sparring.runs.finding import find_run
 from sparring.runs.launching import Watched
@@ -95,6 +98,9 @@ def trained(owner: Caller, *states: RunState, **given: Any) -> tuple[str, str]:
     started = start_train(StartTrain(environment="shop", **given), owner)
     for state in states:
         tell_state(RunFolder(owner.runs / started.run), state, author="supervisor", epoch=1)
+    if states:
+        place = RunFolder(owner.runs / started.run).checkpoints / "step-5"
+        write_json(place / MANIFEST, {"format": 1, "step": 5, "score": 0.5})
     return started.run, started.proof
 
 
@@ -125,6 +131,16 @@ def test_a_proof_is_of_a_training_that_has_ended(owner):
         start_proof(StartProof(run=proof), owner)
     done, _ = trained(owner, *DONE)
     assert spec_of(owner, start_proof(StartProof(run=done), owner).run)["rollouts"] == 4
+
+
+def test_without_the_checkpoint_there_is_nothing_to_prove(owner):
+    run, _ = trained(owner, *DONE)
+    with pytest.raises(InvalidInput, match="has no 'step-3'; there are step-5"):
+        start_proof(StartProof(run=run, checkpoint="step-3"), owner)
+    early, _ = trained(owner, RunState.STARTING, RunState.FAILED)
+    shutil.rmtree(RunFolder(owner.runs / early).checkpoints)
+    with pytest.raises(InvalidInput, match="nothing to prove"):
+        start_proof(StartProof(run=early), owner)
 
 
 def test_training_cases_prove_nothing(owner):

@@ -67,7 +67,7 @@ def test_refusals_are_on_record_with_their_reason_also_of_looks(owner, operator)
     told = entries(operator)
     assert [each["outcome"] for each in told] == ["refused", "refused", "asked", "refused"]
     assert "secret" in told[0]["reason"]
-    assert "Extra inputs" in told[1]["reason"]
+    assert "there is no such argument; there are run" in told[1]["reason"]
     assert "LockedField: the command: beta is locked to 0.5" in told[3]["reason"]
 
 

@@ -25,32 +25,46 @@ class Cost(Frozen):
     """How much a run would be."""
 
     steps: int | None = Field(default=None, description="none: as many as one pass takes")
-    rollouts: int | None = Field(default=None, description="at most")
-    hours: float | None = Field(default=None, description="estimated; none where nobody knows")
+    rollouts: int | None = Field(default=None, description="that it learns from, or plays")
+    rollouts_at_most: int | None = Field(
+        default=None, description="with groups replaced that teach nothing, and validation"
+    )
+    hours: float | None = Field(
+        default=None, description="of the steps alone, estimated; none where nobody knows"
+    )
     basis: str = ""
 
 
 def cost_of(settled: Settled, caller: Caller, cases: int | None = None) -> Cost:
     if settled.kind == "eval":
-        return Cost(rollouts=rollouts_of_evaluation(settled, cases), basis="cases x rollouts")
+        most = rollouts_of_evaluation(settled, cases)
+        return Cost(rollouts=most, rollouts_at_most=most, basis="cases x rollouts")
     steps = settled.values["max_steps"]
     if steps is None:
         told = "max_steps is not set: it trains for one pass over the cases, however many they are"
         return Cost(basis=told)
-    rollouts = rollouts_of_training(settled, steps)
     settings = TrainSettings.model_validate(settled.own())
+    world = int(settled.values["processes"]) * int(settled.values["nodes"])
+    size = {
+        "steps": steps,
+        "rollouts": steps * world * _per_step(settings),
+        "rollouts_at_most": rollouts_of_training(settled, steps),
+    }
     for kind in ("check", "train"):
-        for folder in _newest(settled, caller, kind):
+        for folder in newest_completed(settled, caller, kind):
             seconds = _seconds_per_rollout(folder, kind)
             if seconds is not None:
                 hours = float(f"{seconds * steps * _per_step(settings) / 3600:.3g}")
-                basis = f"{folder.id} took {seconds:.2f} s a rollout; validation is not counted"
-                return Cost(steps=steps, rollouts=rollouts, hours=hours, basis=basis)
+                basis = (
+                    f"{folder.id} took {seconds:.2f} s a rollout; loading, warm start, validation "
+                    "and proof come on top"
+                )
+                return Cost(**size, hours=hours, basis=basis)
     told = "no check and no training of it has been completed yet, so nobody knows the time"
-    return Cost(steps=steps, rollouts=rollouts, basis=told)
+    return Cost(**size, basis=told)
 
 
-def _newest(settled: Settled, caller: Caller, kind: str) -> list[RunFolder]:
+def newest_completed(settled: Settled, caller: Caller, kind: str) -> list[RunFolder]:
     """Of the same environment, with the same model."""
     if not caller.runs.is_dir():
         return []

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sparring.operations.settling import Settled, path_fields
 
-_DATA = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt", ".yaml", ".yml")
-_MOST = 5_000
+_DATA = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+_MOST, _NAMED = 5_000, 200
 _NOT_DATA = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
 
 
@@ -22,7 +22,11 @@ def fingerprints(settled: Settled) -> dict[str, str]:
     """By what it is, for whoever is told that it has changed."""
     project, found = settled.project, settled.found
     told = {f"file {each}": _content(each) for each in project.sources_of(found)}
-    told["data beside it"] = _stats(_data_near(Path(found.file).parent, project.runs))
+    near = list(_data_near(Path(found.file).parent, project.runs))
+    if len(near) <= _NAMED:
+        told |= {f"file {each}": _stats([each]) for each in near}
+    else:
+        told["data beside it"] = _stats(near)
     for name in path_fields(settled.description):
         value = settled.config.get(name)
         for place in value if isinstance(value, list) else [value]:

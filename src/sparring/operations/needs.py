@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 from sparring.operations.doctor import (
     TESTED,
@@ -34,9 +35,19 @@ def _missing(settled: Settled) -> Iterator[Finding]:
                 yield found.model_copy(update={"standing": "missing"})
     for tracker in settled.values.get("report_to") or ():
         yield from _tracker(str(tracker))
+    yield from _warm_start(settled)
     if settled.values.get("launcher") == "slurm" and shutil.which("sbatch") is None:
         fix = "start it on a host of the cluster, or set launcher to local"
         yield Finding(what="Slurm", standing="missing", found="there is no sbatch here", fix=fix)
+
+
+def _warm_start(settled: Settled) -> Iterator[Finding]:
+    source = (settled.values.get("warm_start") or {}).get("source")
+    runs = settled.project.runs
+    if isinstance(source, str) and not Path(source).exists() and not (runs / source).is_dir():
+        told = f"there is no file and no run {source[:80]!r}"
+        fix = "name a JSONL of demonstrations or a run, or set warm_start to null"
+        yield Finding(what="warm_start", standing="missing", found=told, fix=fix)
 
 
 def _tracker(name: str) -> Iterator[Finding]:

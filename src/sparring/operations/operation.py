@@ -116,7 +116,7 @@ class Operation(Generic[Request, Result]):
         try:
             request = self.request.model_validate(dict(arguments))
         except ValidationError as error:
-            refusal = InvalidInput(_told(error))
+            refusal = InvalidInput(_told(error, self.request))
             if not caller.is_owner:
                 note_refusal(self._entry(caller, arguments), caller.runs, refusal, is_binding=True)
             raise refusal from error
@@ -194,9 +194,11 @@ def operation(
     return declare
 
 
-def _told(error: ValidationError) -> str:
-    told = "; ".join(
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ")
-        for problem in error.errors()
-    )
-    return told.replace("Value error, ", "")
+def _told(error: ValidationError, request: type[Frozen] | None = None) -> str:
+    lines = []
+    for problem in error.errors():
+        name, message = ".".join(map(str, problem["loc"])), problem["msg"]
+        if problem["type"] == "extra_forbidden" and request is not None:
+            message = f"there is no such argument; there are {', '.join(request.model_fields)}"
+        lines.append(f"{name[:80]}: {message}".removeprefix(": "))
+    return "; ".join(lines).replace("Value error, ", "")

@@ -46,4 +46,4 @@ def settings_of(spec: RunSpec) -> dict[str, Any]:
     values |= {name: told.get(name) for name in ("config", "processes", "nodes", "rendezvous")}
     values |= {"model": spec.policy.model, "family": spec.policy.family}
     every = dict(flatten(values))
-    return {name: every[name] for name in spec.sources if every.get(name) is not None}
+    return {name: every[name] for name in spec.sources if name in every}

@@ -37,7 +37,10 @@ class Limits(Frozen):
     locked_for_operators: tuple[str, ...] = Field(
         default=(), description="held at the project's values, unless the owner frees them"
     )
-    may_set: tuple[str, ...] = Field(default=(), description="freed by the owner")
+    freed_by_owner: tuple[str, ...] = Field(
+        default=(), description="of those, what the owner leaves to operators"
+    )
+    note: str = "all other settings are yours to change: show_config lists them"
 
 
 @operation(
@@ -74,7 +77,7 @@ def show_limits(_: Nothing, caller: Caller) -> Limits:
         locked_for_operators=tuple(
             lock.field for lock in default_locks(free) if lock.field in DEFAULT_LOCKS
         ),
-        may_set=free,
+        freed_by_owner=free,
     )
 
 

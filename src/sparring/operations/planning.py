@@ -15,10 +15,11 @@ from pydantic import Field
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotPermitted, PlanRefused, SettingError
+from sparring.contracts.foreign import ForeignText
 from sparring.contracts.specs import EvalSpec, Frozen
 from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
-from sparring.operations.estimating import Cost, cost_of
+from sparring.operations.estimating import Cost, cost_of, newest_completed
 from sparring.operations.evaluating import evaluation_of
 from sparring.operations.fingerprints import fingerprints
 from sparring.operations.needs import missing_for
@@ -30,8 +31,9 @@ from sparring.operations.run_control import read_run_spec
 from sparring.operations.settling import Settled, settle
 from sparring.operations.starting import Started, new_name, start
 from sparring.operations.training import begin_training, training_of
+from sparring.run_folder.files import read_told
 from sparring.runs.finding import find_run
-from sparring.settings.fields import known_names
+from sparring.settings.fields import known_names, nearest
 from sparring.settings.names import flatten, nested
 
 _OWN_FIELDS = {"train": "prove", "eval": "cases"}  # of a plan, besides the settings
@@ -44,8 +46,8 @@ class PlanRun(Frozen):
     )
     settings: dict[str, Any] = Field(
         default_factory=dict,
-        description="what is to be different from the project's values; tables for dotted names, "
-        "as in {'config': {'level': 2}}",
+        description="what is to be different from the project's values, by dotted name, as in "
+        "{'temperature': 0.9, 'config.level': 2}; null turns off what can be off",
     )
     like: str = Field(default="", description="a run whose settings are taken over")
     prove: bool = Field(
@@ -60,7 +62,13 @@ class PlanQuery(Frozen):
 
 class RevisePlan(PlanQuery):
     field: str = Field(description="dotted name of a setting, as in temperature or config.level")
-    value: Any = Field(description="what it is to be")
+    value: Any = Field(description="what it is to be; null turns off what can be off")
+
+
+class LastCheck(Frozen):
+    run: str
+    verdict: str
+    why: ForeignText = ""
 
 
 class Plan(Frozen):
@@ -74,7 +82,11 @@ class Plan(Frozen):
     cost: Cost
     ready: bool = Field(description="whether nothing is missing")
     missing: tuple[Finding, ...] = ()
-    proves: bool = False
+    proves: bool = Field(description="whether a proof follows it")
+    last_check: LastCheck | None = Field(
+        default=None, description="what the newest check of this environment and model found"
+    )
+    changes: str = Field(default="", description="what differs from the plan that this revises")
     may_change: tuple[str, ...] = Field(default=(), description="fields that you may still change")
     revises: str = ""
     next: str = ""
@@ -132,7 +144,7 @@ def revise_plan(request: RevisePlan, caller: Caller) -> Plan:
     record = _own_plan(request.plan, caller)
     asked = PlanRun.model_validate(record.asked)
     changed = _with(asked, request.field, request.value, caller)
-    return _planned(changed, caller, revises=record.plan)
+    return _planned(changed, caller, revises=record)
 
 
 @operation(
@@ -176,28 +188,29 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
 # ---------------------------------------------------------------------- inside
 
 
-def _planned(request: PlanRun, caller: Caller, revises: str = "") -> Plan:
+def _planned(request: PlanRun, caller: Caller, revises: PlanRecord | None = None) -> Plan:
     prospect = _prospect(request, caller)
+    first = revises.plan if revises else ""
     settled = prospect.settled
     missing = missing_for(settled)
     ready = all(each.standing != "missing" for each in missing)
     role = caller.role.name.lower()
     asked = request.model_dump(mode="json")
-    record = Plans(caller.runs).keep(caller.name, role, asked, prospect.resolved(), revises)
+    record = Plans(caller.runs).keep(caller.name, role, asked, prospect.resolved(), first)
     return Plan(
         plan=record.plan,
         kind=request.kind,
         environment=settled.found.name,
         model=str(settled.values.get("model") or "the agent's own"),
-        settings={
-            name: settled.resolved.settings[name].value for name in sorted(settled.sources())
-        },
+        settings=dict(sorted(settings_of(prospect.spec).items())),
         cost=cost_of(settled, caller, request.cases),
         ready=ready,
         missing=missing,
         proves=prospect.proves,
-        may_change=tuple(_free_fields(settled)),
-        revises=revises,
+        last_check=_last_check(settled, caller),
+        changes=changes(revises.resolved, record.resolved) if revises else "",
+        may_change=() if revises else tuple(_free_fields(settled)),
+        revises=first,
         next="start_run starts it; revise_plan changes a field" if ready else "see `missing`",
     )
 
@@ -207,10 +220,18 @@ def _prospect(request: PlanRun, caller: Caller) -> _Prospect:
         raise InvalidInput("say which environment, or name a run that it is to be like")
     if request.kind == "train" and request.cases is not None:
         raise InvalidInput("cases is for an evaluation; a training goes by max_steps")
-    settled = settle(request.environment, request.kind, request.settings, caller)
+    settled = settle(request.environment, request.kind, _tables(request.settings), caller)
     if request.kind == "train":
         return _Prospect(settled, training_of(settled), request.prove)
     return _Prospect(settled, evaluation_of(settled, Split.VALIDATION, request.cases), False)
+
+
+def _last_check(settled: Settled, caller: Caller) -> LastCheck | None:
+    for folder in newest_completed(settled, caller, "check"):
+        told = read_told(folder.summary)
+        if verdict := told.get("verdict"):
+            return LastCheck(run=folder.id, verdict=str(verdict), why=str(told.get("why") or ""))
+    return None
 
 
 def _without_like(request: PlanRun, caller: Caller) -> PlanRun:
@@ -234,22 +255,35 @@ def _without_like(request: PlanRun, caller: Caller) -> PlanRun:
     return request.model_copy(update=update)
 
 
+def _tables(settings: dict[str, Any]) -> dict[str, Any]:
+    """`{"config.level": 2}` is as good as a table: answers write names with dots, too."""
+    told: dict[str, Any] = plain(settings)
+    for name in [each for each in told if "." in each]:
+        _put(told, name.split("."), told.pop(name))
+    return told
+
+
+def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
+    for part in path[:-1]:
+        inner = table.get(part)
+        table[part] = inner if isinstance(inner, dict) else {}
+        table = table[part]
+    table[path[-1]] = value
+
+
 def _with(asked: PlanRun, field: str, value: Any, caller: Caller) -> PlanRun:
     if field == _OWN_FIELDS[asked.kind]:
         return PlanRun.model_validate({**asked.model_dump(), field: value})
     parts = field.split(".")
     if parts[0] not in known_names(asked.kind) or not all(parts):
-        free = ", ".join(_free_fields(settle(asked.environment, asked.kind, {}, caller)))
+        free = _free_fields(settle(asked.environment, asked.kind, {}, caller))
+        hint = nearest(field, known_names(asked.kind))
         raise SettingError(
-            f"a plan of kind {asked.kind} has no field {field[:80]!r}; you may change {free}"
+            f"a plan of kind {asked.kind} has no field {field[:80]!r}; {hint}{' ' * bool(hint)}you "
+            f"may change {', '.join(free)}"
         )
-    settings: dict[str, Any] = plain(asked.settings)
-    place = settings
-    for part in parts[:-1]:
-        inner = place.get(part)
-        place[part] = inner if isinstance(inner, dict) else {}
-        place = place[part]
-    place[parts[-1]] = value
+    settings = _tables(asked.settings)
+    _put(settings, parts, value)
     return asked.model_copy(update={"settings": settings})
 
 

@@ -14,6 +14,7 @@ from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, opera
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.events import tell_state
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
@@ -65,6 +66,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
         raise IllegalMove(
             f"run {folder.id} is {state.value}; wait for it, or name one of its checkpoints"
         )
+    _refuse_without_checkpoint(folder, request.checkpoint)
     if not caller.is_owner and (request.also or request.accept_changes):
         raise NotPermitted("a second suite, and changed code, are the owner's to say")
     if request.accept_changes:
@@ -143,6 +145,15 @@ def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
         base=spec.policy,
         play=PlaySettings(**{**own, "num_generations": 1}),
     )
+
+
+def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:
+    """Before a run is made of it: there is nothing to prove without weights."""
+    there = [each.path.name for each in list_checkpoints(folder.checkpoints)]
+    if not there:
+        raise InvalidInput(f"run {folder.id} has no checkpoint, so there is nothing to prove")
+    if name and name not in there:
+        raise InvalidInput(f"run {folder.id} has no {name[:40]!r}; there are {', '.join(there)}")
 
 
 def _training(folder: RunFolder) -> TrainSpec:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sparring.contracts.errors import NotFinished
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen
 from sparring.runs.lifecycle import RunState
@@ -19,7 +20,9 @@ class RunQuery(Frozen):
 class ListRuns(Frozen):
     states: tuple[RunState, ...] = Field(default=(), description="only in these")
     environment: str = Field(default="", description="only of this one")
-    kind: str = Field(default="", description="only train, eval, check, audit or prove")
+    kind: Literal["", "train", "eval", "check", "audit", "prove"] = Field(
+        default="", description="only of this kind"
+    )
     after: str = Field(default="", description="the last id of the page before")
     count: int = Field(default=50, ge=1, le=1000, description="at most so many")
 
@@ -151,13 +154,21 @@ class WaitFor(RunQuery):
         default=0, ge=0, description="`cursor` of an earlier answer, for what came after; null: now"
     )
     timeout: float = Field(default=45.0, ge=0, le=45, description="seconds, at most")
+    until: Literal["news", "end"] = Field(
+        default="news", description="news: a state, a warning, a checkpoint; end: only its end"
+    )
 
 
 class News(Frozen):
     run: str
     state: RunState
     has_ended: bool
-    exit_code: int
+    exit_code: int = Field(
+        default=NotFinished.exit_code, description="0 done, 100 failed, 103 stopped"
+    )
+    step: int | None = Field(default=None, description="of a training; else rollouts played")
+    steps: int | None = None
+    reward: float | None = None
     message: ForeignText
     news: Annotated[tuple[dict[str, Any], ...], MIXED]
     cursor: int = Field(description="pass as `since`, to hear only what comes after")
@@ -172,7 +183,7 @@ class News(Frozen):
 
 
 class LogQuery(RunQuery):
-    process: str = Field(default="", description="as `run show` names it; default: the first")
+    process: str = Field(default="", description="by name, from show_run; default: the first")
     attempt: int | None = Field(default=None, ge=1, description="default: the last")
     lines: int = Field(default=40, ge=1, le=10_000, description="the last so many")
 

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
-from sparring.contracts.errors import EnvironmentBroken, InvalidInput, SettingError
+from sparring.contracts.errors import (
+    EnvironmentBroken,
+    InvalidInput,
+    NotPermitted,
+    SettingError,
+)
 from sparring.contracts.specs import PolicySpec, Supervision
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
@@ -92,13 +97,14 @@ class Settled:
 def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> Settled:
     """Find the environment, ask what it says of itself, and merge the layers over it."""
     refuse_odd(command, COMMAND)
-    refuse_unknown(command, COMMAND, known_names(kind))
     project = find_project(caller.folder)
     is_owner = caller.is_owner
     found = project.find(target, by_name_only=not is_owner)
     description = project.describe(found, may_write=is_owner)
     if description.error:
         raise EnvironmentBroken(description.error)
+    _refuse_without_table(command, description, kind)
+    refuse_unknown(command, COMMAND, known_names(kind))
     _refuse_misnamed(project)
     resolved = resolve(
         layers_of(project, found, description, kind, command),
@@ -108,6 +114,8 @@ def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> 
     _refuse_locks_on_nothing(project, found, resolved)
     values = check_types(resolved, kind, description.fields)
     _place_paths(values, description, resolved, project)
+    if not is_owner:
+        _refuse_outside(values, description, resolved, project)
     budget = project.file.budget if is_owner else project.file.budget.for_operators()
     return Settled(project, found, description, resolved, values, kind, budget)
 
@@ -149,6 +157,15 @@ def layers_of(
         *project.file.layers(found.name, kind),
         Layer(COMMAND, normalised(asked), is_written=True, is_command=True),
     ]
+
+
+def _refuse_without_table(
+    command: dict[str, Any], description: EnvironmentDescription, kind: Kind
+) -> None:
+    """A field of the config, asked for as if it were a setting."""
+    for name in command:
+        if name not in known_names(kind) and name in {each.name for each in description.fields}:
+            raise SettingError(f"{COMMAND}: {name}: that is a field of config: config.{name}")
 
 
 def _refuse_misnamed(project: Project) -> None:
@@ -194,6 +211,32 @@ def _place_paths(
         place = placed(source, "warm_start.source")
         if Path(place).exists():
             warm["source"] = place
+
+
+def _refuse_outside(
+    values: dict[str, Any],
+    description: EnvironmentDescription,
+    resolved: Resolved,
+    project: Project,
+) -> None:
+    """Where an owner lets operators name a file, it means one of the project."""
+    config = values["config"]
+    named = {f"config.{name}": config.get(name) for name in path_fields(description)}
+    named["warm_start.source"] = (values.get("warm_start") or {}).get("source")
+    named["model"] = values.get("model")
+    for name, value in named.items():
+        if resolved.source_of(name) != COMMAND:
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str) and _leads_out(each, project.root):
+                raise NotPermitted(f"{name}: files outside of the project are the owner's to name")
+
+
+def _leads_out(path: str, root: Path) -> bool:
+    """Also by a link. What is no file is something else: a run, a model of the hub."""
+    place = (root / path).resolve()
+    is_a_path = place.exists() or path.startswith(("/", ".", "~"))
+    return is_a_path and not place.is_relative_to(root.resolve())
 
 
 def path_fields(description: EnvironmentDescription) -> list[str]:

@@ -32,6 +32,7 @@ from sparring.run_folder.chain import Chain
 DAY_SECONDS = 86_400.0
 _MOST_CHARACTERS = 2_000
 _TOLD = ("run", "plan", "proof", "state", "message")  # of a result
+_NOTHING_NEW = {"is_new": False}
 
 
 class Outcome(StrEnum):
@@ -108,19 +109,20 @@ def note_done(entry: Entry, runs: Path, result: Mapping[str, Any]) -> None:
 
 
 def starts_today(chain: Chain, now: float | None = None) -> int:
-    """Runs that operators started or went on with in the last 24 hours. A question without an
-    answer counts: nobody knows what came of it."""
+    """Runs that operators started or went on with in the last 24 hours. What was refused, or was
+    done already, does not count; a question without an answer does: nobody knows what came of
+    it."""
     since = (time.time() if now is None else now) - DAY_SECONDS
-    refused: set[str] = set()
+    idle: set[str] = set()
     count = 0
     for each in chain.backwards():
         if float(each.get("time", 0.0)) < since:
             break
         if each.get("role") == "owner" or not each.get("starts"):
             continue
-        if each["outcome"] == Outcome.REFUSED:
-            refused.add(each["call"])
-        elif each["outcome"] == Outcome.ASKED and each["call"] not in refused:
+        if each["outcome"] == Outcome.REFUSED or each.get("result", {}).get("is_new") is False:
+            idle.add(each["call"])
+        elif each["outcome"] == Outcome.ASKED and each["call"] not in idle:
             count += 1
     return count
 
@@ -128,7 +130,8 @@ def starts_today(chain: Chain, now: float | None = None) -> int:
 def told_of(result: BaseModel) -> dict[str, Any]:
     """What a record keeps of a result: which run or plan it is about, and how that is."""
     there = {name: getattr(result, name, None) for name in _TOLD}
-    return {name: str(value) for name, value in there.items() if value}
+    told: dict[str, Any] = {name: str(value) for name, value in there.items() if value}
+    return told if getattr(result, "is_new", True) else {**told, **_NOTHING_NEW}
 
 
 def _refuse_one_more(chain: Chain, entry: Entry, most: int | None) -> None:

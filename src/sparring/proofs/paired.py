@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 _TAIL = 0.025
 _DRAWS = 4_000
@@ -120,7 +120,7 @@ def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
     variance = max(sample.weights @ sample.values**2 / sample.total - mean**2, 0.0)
     variance += sample.floor
     degrees = max(len(differences) - 1, 1)
-    z = stats.t.ppf(1 - _TAIL / chances, degrees) + stats.t.ppf(_POWER, degrees)
+    z = special.stdtrit(degrees, 1 - _TAIL / chances) + special.stdtrit(degrees, _POWER)
     square = float(z) ** 2
     linear = square * sample.size
     quadratic = sample.total + square
@@ -207,4 +207,4 @@ def _mcnemar(before: NDArray[Any], after: NDArray[Any]) -> float | None:
     lost = int(((before == 1) & (after == 0)).sum())
     if not won + lost:
         return 1.0
-    return float(stats.binomtest(won, won + lost).pvalue)
+    return float(min(1.0, 2 * special.bdtr(min(won, lost), won + lost, 0.5)))

@@ -119,7 +119,7 @@ def limits(runs: str | None, *, as_json: bool) -> None:
         ("hours of a run", budget.hours),
         ("runs at once", f"{budget.runs_at_once} ({shown.runs_on} on now)"),
         ("starts a day", f"{budget.starts_per_day} ({shown.starts_today} used)"),
-        ("may set, freed by you", ", ".join(shown.may_set) or "nothing besides"),
+        ("may set, freed by you", ", ".join(shown.freed_by_owner) or "nothing besides"),
         ("locked for operators", ", ".join(shown.locked_for_operators)),
         ("locked for everybody", ", ".join(each.field for each in shown.locks) or "nothing"),
     ]

@@ -24,7 +24,7 @@ MOST: Mapping[Detail, int] = {"short": 3_900, "full": 60_000}
 # Among figures of ours: a name, a number, a path. Whoever wants to give orders needs more.
 _NAME = re.compile(r"[\w./:%+\-@]{0,64}|/[\w./:+\-@]{1,300}", re.ASCII)
 _OUR_WORDS = frozenset(
-    {"advice", "basis", "fault", "plan", "sentence", "standing", "verdict", "what"}
+    {"advice", "basis", "fault", "memory_of", "plan", "sentence", "standing", "verdict", "what"}
 )
 _USUAL = frozenset({"format"})  # says nothing to whoever reads an answer
 _LARGEST_ROUNDED = 1e6
@@ -77,11 +77,12 @@ def marked(value: Any, detail: Detail) -> Any:
     if not isinstance(value, BaseModel):
         if isinstance(value, list | tuple):
             return [marked(each, detail) for each in value]
-        return _plain(value)
+        return _rounded(_plain(value), detail)
     told: dict[str, Any] = {}
     for name, field in type(value).model_fields.items():
         inner = getattr(value, name)
-        if detail == "short" and (_is_empty(inner) or inner == field.get_default()):
+        is_usual = not field.is_required() and inner == field.get_default(call_default_factory=True)
+        if is_usual and (detail == "short" or _is_empty(inner)):
             continue
         if FOREIGN in field.metadata:
             plain = _plain(inner)
@@ -151,11 +152,18 @@ def _with_marks(value: Any, detail: Detail, name: str = "") -> Any:
         return shown
     if isinstance(value, list):
         return [_with_marks(each, detail, name) for each in value]
-    if isinstance(value, float) and detail == "short":
-        return float(f"{value:.4g}") if abs(value) < _LARGEST_ROUNDED else round(value)
+    if isinstance(value, float):
+        return _rounded(value, detail)
     if isinstance(value, str) and name not in _OUR_WORDS and not _NAME.fullmatch(value):
         return {UNTRUSTED: value}
     return value
+
+
+def _rounded(value: Any, detail: Detail) -> Any:
+    """Nobody reads sixteen digits."""
+    if detail == "full" or not isinstance(value, float):
+        return value
+    return float(f"{value:.4g}") if abs(value) < _LARGEST_ROUNDED else round(value)
 
 
 def _is_empty(value: Any) -> bool:

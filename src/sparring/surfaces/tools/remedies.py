@@ -7,6 +7,7 @@ from functools import cache
 
 from sparring.contracts.errors import SparringError
 from sparring.operations.every import every_operation
+from sparring.operations.settling import COMMAND
 
 _REMEDIES = {
     "LockedField": "Leave this field out and plan without it; only the owner can unlock it.",
@@ -37,7 +38,7 @@ def remedy_for(error: SparringError) -> str:
 
 def in_words_of_tools(message: str) -> str:
     """`sparring run wait ID`, where a message says so to a person, is `wait_for_run`."""
-    return _COMMAND.sub(_tool_for, message)
+    return _COMMAND.sub(_tool_for, message).replace(f"{COMMAND}: ", "")
 
 
 def _tool_for(found: re.Match[str]) -> str:

@@ -1,0 +1,183 @@
+"""How long each tool takes to answer an AI operator, and how much it says, with 10,000 runs.
+
+    python benchmarks/mcp_tools.py [--quick]
+
+The official client talks to `sparring mcp` over standard input and output. The project has 10,000
+runs that have ended, one that trains all the while, others that wait for it, and a training with
+its proof to look at. Bars: 300 ms at the 95th percentile for every tool but those that wait
+(`wait_for_run`) or compute (`compare_runs`, told apart); answers of the default detail stay
+under 4,000 characters. The first plan of all, which builds the index and asks the environment what
+it is, is told apart. `--quick` asks less often, at three times the bar: a trip-wire.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+
+from run_index import make_ended
+
+BAR, TRIP_WIRE, MOST_CHARACTERS = 0.300, 0.900, 4_000
+RUNS = 10_000
+COMPUTES = ("compare_runs",)
+BELL = Path(__file__).parents[1] / "examples" / "bell"
+PROJECT = """
+[settings]
+model = "tiny"
+max_steps = 2
+max_completion_length = 32
+validation_cases = 4
+checkpoint_steps = 1
+checkpoints_kept = 2
+[budget]
+runs_at_once = 1
+starts_per_day = 100_000
+[operators]
+may_set = ["max_steps", "checkpoint_steps"]
+"""
+
+
+class Timed:
+    """A client that keeps how long each tool took, and how much it said."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.took: dict[str, list[float]] = {}
+        self.said: dict[str, int] = {}
+        self.first: dict[str, float] = {}
+
+    async def call(self, tool: str, **given: Any) -> dict[str, Any]:
+        started = time.perf_counter()
+        result = await self._client.call_tool(tool, given)
+        self.took.setdefault(tool, []).append(time.perf_counter() - started)
+        text = result.content[0].text
+        if given.get("detail") != "full":
+            self.said[tool] = max(self.said.get(tool, 0), len(text))
+        if result.is_error:
+            raise RuntimeError(f"{tool}: {text}")
+        return dict(result.structured_content)
+
+    def forget(self) -> None:
+        self.first = {tool: round(took[0], 3) for tool, took in self.took.items()}
+        self.took.clear()
+
+    async def end_of(self, run: str) -> None:
+        since = 0
+        while True:
+            news = await self.call("wait_for_run", run=run, since=since)
+            if news["has_ended"]:
+                return
+            since = news["cursor"]
+
+
+async def drive(client: Timed, times: int) -> None:
+    """First a training with its proof, then everything again and again, while one trains."""
+    first = await client.call("plan_run", environment="bell")
+    done = await client.call("start_run", plan=first["plan"])
+    await client.end_of(done["run"])
+    await client.end_of(done["proof"])
+    long = {"max_steps": 100_000, "checkpoint_steps": 1_000}
+    plan = await client.call("plan_run", environment="bell", settings=long)
+    busy = await client.call("start_run", plan=plan["plan"])
+    page = await client.call("list_rollouts", run=done["run"])
+    client.forget()  # the first look builds the index, and asks the environment what it is
+    try:
+        for number in range(times):
+            await look(client, done, page["rollouts"][0]["id"], number)
+        waiting = [await begin(client, done, number) for number in range(times)]
+        for runs in waiting:
+            for run in runs:
+                await client.call("stop_run", run=run)
+        for run, *_ in waiting:
+            await client.call("resume_run", run=run)
+            await client.call("stop_run", run=run)
+    finally:
+        await client.call("stop_run", run=busy["run"])
+        await client.end_of(busy["run"])
+
+
+async def look(client: Timed, done: dict[str, Any], rollout: str, number: int) -> None:
+    await client.call("list_environments")
+    await client.call("describe_environment", environment="bell")
+    await client.call("show_config", environment="bell")
+    await client.call("show_limits")
+    await client.call("list_runs", count=50)
+    await client.call("list_runs", states=["failed"], environment=f"environment-{number % 20}")
+    await client.call("show_run", run=done["run"])
+    await client.call("show_run", run="bell")
+    await client.call("get_results", run=done["run"])
+    await client.call("get_results", run=done["proof"])
+    await client.call("list_rollouts", run=done["run"], start=number)
+    await client.call("show_rollout", run=done["run"], rollout=rollout)
+    await client.call("read_log", run=done["run"])
+    await client.call("wait_for_run", run=done["run"])
+    if number % 4 == 0:
+        await client.call("compare_runs", runs=[done["run"], done["proof"]])
+
+
+async def begin(client: Timed, done: dict[str, Any], number: int) -> list[str]:
+    plan = await client.call("plan_run", environment="bell", settings={"seed": number})
+    plan = await client.call("revise_plan", plan=plan["plan"], field="temperature", value=0.9)
+    started = await client.call("start_run", plan=plan["plan"])
+    check = await client.call("check_environment", environment="bell")
+    proof = await client.call("prove_run", run=done["run"])
+    return [started["run"], check["run"], proof["run"]]
+
+
+async def measured(place: Path, times: int) -> Timed:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "sparring", "mcp", "--project", str(place), "--as", "coach"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    async with Client(server) as client:
+        timed = Timed(client)
+        await drive(timed, times)
+        return timed
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--quick", action="store_true")
+    is_quick = arguments.parse_args().quick
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        shutil.copy(BELL / "bell.py", place)
+        (place / "sparring.toml").write_text(PROJECT)
+        (place / "runs").mkdir()
+        make_ended(place / "runs", 0, RUNS)
+        timed = asyncio.run(measured(place, 8 if is_quick else 40))
+    p95 = {
+        tool: round(sorted(took)[int(0.95 * len(took))], 4)
+        for tool, took in sorted(timed.took.items())
+        if tool != "wait_for_run"
+    }
+    bar = TRIP_WIRE if is_quick else BAR
+    slow = {tool: took for tool, took in p95.items() if took > bar and tool not in COMPUTES}
+    long = {tool: most for tool, most in timed.said.items() if most >= MOST_CHARACTERS}
+    shown = {
+        "benchmark": "mcp_tools",
+        "bars": {"p95": bar, "characters": MOST_CHARACTERS},
+        "runs": RUNS,
+        "p95": {tool: took for tool, took in p95.items() if tool not in COMPUTES},
+        "first_plan": timed.first["plan_run"],
+        "computes": {tool: p95[tool] for tool in COMPUTES},
+        "most_characters": dict(sorted(timed.said.items())),
+        "ok": not slow and not long,
+    }
+    print(json.dumps(shown))
+    return 0 if shown["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
