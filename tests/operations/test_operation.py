@@ -35,8 +35,8 @@ def test_held_out_reasons_are_for_the_owner_only(tmp_path):
     write_json(folder.summary, summary)
     read = REGISTRY["run.results"]
     shown = {
-        role: read(read.request(run="run"), Caller(role, tmp_path)).model_dump_json()
-        for role in (Role.VIEWER, Role.OWNER)
+        role: read(read.request(run="run"), Caller(role, tmp_path, name)).model_dump_json()
+        for role, name in ((Role.VIEWER, "guest"), (Role.OWNER, "owner"))
     }
     assert "secret" not in shown[Role.VIEWER]
     assert "0.5" in shown[Role.VIEWER]

@@ -154,7 +154,7 @@ def test_a_lock_that_was_set_since_is_refused_as_such(operator):
 
 def test_a_plan_that_somebody_rewrote_is_no_plan(operator):
     plan = planned(operator)
-    place = operator.runs / ".sparring" / "plans" / f"{plan.plan}.json"
+    place = operator.runs / ".sparring" / "plans" / "coach" / f"{plan.plan}.json"
     told = json.loads(place.read_text())
     told["resolved"]["spec"]["settings"]["max_steps"] = 5000
     write_json(place, told)
@@ -286,7 +286,7 @@ def test_old_plans_are_forgotten(operator, monkeypatch):
     made = []
     for seed in range(5):
         made.append(planned(operator, settings={"seed": seed}))
-        place = operator.runs / ".sparring" / "plans" / f"{made[-1].plan}.json"
+        place = operator.runs / ".sparring" / "plans" / "coach" / f"{made[-1].plan}.json"
         os.utime(place, (seed, seed))
     with pytest.raises(PlanRefused, match="there is no plan"):
         started(made[0], operator)

@@ -65,7 +65,7 @@ def owner(tmp_path) -> Caller:
 
 @pytest.fixture
 def operator(owner) -> Caller:
-    return Caller(Role.OPERATOR, owner.runs, "an agent", owner.folder)
+    return Caller(Role.OPERATOR, owner.runs, "agent", owner.folder)
 
 
 def test_layers_go_over_each_other_and_say_where_they_are_from(owner):

@@ -46,8 +46,8 @@ class Catalogue(Frozen):
 class FieldDescription(Frozen):
     """One field of an environment's config."""
 
-    name: str
-    type: str
+    name: Annotated[str, MIXED]
+    type: Annotated[str, MIXED]
     required: bool = False
     default: Annotated[Any, MIXED] = None
     description: ForeignText = ""
@@ -60,7 +60,7 @@ class EnvironmentDescription(Frozen):
     name: str
     fields: tuple[FieldDescription, ...] = ()
     settings: MixedTable = Field(default_factory=dict)
-    measures: tuple[str, ...] = ()
-    services: tuple[Service, ...] = ()
+    measures: Annotated[tuple[str, ...], MIXED] = ()
+    services: Annotated[tuple[Service, ...], MIXED] = ()
     needs_sandbox: bool = False
     error: ForeignText = ""

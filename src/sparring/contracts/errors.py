@@ -73,8 +73,20 @@ class ServiceFailed(SparringError):
     exit_code = 100
 
 
+class ConfigError(SettingError):
+    """A field of an environment's config; what it may be is said in the environment's words."""
+
+    is_foreign = True
+
+
 class LockedField(SettingError):
     """A setting that somebody has fixed."""
+
+
+class LockedConfig(LockedField):
+    """A field of an environment's config that is fixed, to a value that may be its own words."""
+
+    is_foreign = True
 
 
 class OverBudget(SettingError):

@@ -20,7 +20,8 @@ class Mark:
 
 
 FOREIGN = Mark("foreign")  # all of it
-MIXED = Mark("mixed")  # figures and names of ours, with words of others among them
+MIXED = Mark("mixed")  # figures and names, with words of others among them
+SUMMARY = Mark("summary")  # the same, with sentences of ours under keys of ours
 
 ForeignText = Annotated[str, FOREIGN]
 ForeignTable = Annotated[dict[str, Any], FOREIGN]

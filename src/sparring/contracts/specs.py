@@ -51,6 +51,8 @@ class PolicySpec(Frozen):
 class PlaySettings(Frozen):
     """How rollouts are played. Names follow TRL where TRL has them."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     num_generations: int = Field(default=1, ge=1, description="rollouts per case")
     temperature: float = Field(default=0.8, ge=0, le=10)
     max_completion_length: int = Field(default=1024, ge=1)

@@ -16,7 +16,7 @@ from sparring.contracts.proof_specs import (
 )
 from sparring.contracts.specs import EndpointSpec, Frozen, PlaySettings
 from sparring.contracts.training import TrainSettings
-from sparring.operations.budgets import refuse_rollouts_over_budget
+from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.settling import settle
 from sparring.operations.starting import Started, start
@@ -65,9 +65,7 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
     if not caller.is_owner and request.others is not None:
         raise NotPermitted("which servers are played is the owner's to say; leave `others` out")
     settled = settle(request.environment, "train", request.settings, caller)
-    others = _default_models() if request.others is None else request.others
-    most = request.rollouts * (request.cases + request.other_cases * len(others))
-    refuse_rollouts_over_budget(settled, most, "cases and rollouts")
+    others = _default_models(caller) if request.others is None else request.others
     spec = CheckSpec(
         **settled.shared(),
         settings=TrainSettings.model_validate(settled.own()),
@@ -81,6 +79,7 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
         dry_steps=request.dry_steps,
         price_per_hour=request.price_per_hour,
     )
+    refuse_over_budget(spec, settled.budget, settled.project.file)
     return start(spec, caller, runs_at_once=settled.budget.runs_at_once)
 
 
@@ -102,8 +101,9 @@ def start_audit(request: StartAudit, caller: Caller) -> Started:
     return start(spec, caller, runs_at_once=settled.budget.runs_at_once)
 
 
-def _default_models() -> tuple[EndpointSpec, ...]:
-    if read_key(OPENROUTER_KEY) is None:
+def _default_models(caller: Caller) -> tuple[EndpointSpec, ...]:
+    """Whom to ask on whose bill is the owner's to say."""
+    if not caller.is_owner or read_key(OPENROUTER_KEY) is None:
         return ()
     return tuple(
         EndpointSpec(base_url=OPENROUTER, model=model, key_variable=OPENROUTER_KEY)

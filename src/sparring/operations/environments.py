@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
-from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
@@ -37,7 +37,7 @@ class ConfigQuery(EnvironmentQuery):
 class ShownSetting(Frozen):
     """One resolved value: what it is, where it came from, who locked it."""
 
-    name: str
+    name: Annotated[str, MIXED]
     value: Annotated[Any, MIXED]
     source: str
     locked: bool = False
@@ -132,7 +132,10 @@ def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironm
     description = project.describe(found, may_write=caller.is_owner)
     if description.error:
         return ShownEnvironment(found=found, description=description)
-    settled = settle(request.environment, "train", {}, caller)
+    try:
+        settled = settle(request.environment, "train", {}, caller)
+    except SettingError:  # it wants something that is not set yet
+        return ShownEnvironment(found=found, description=description)
     own = [each for each in _shown(settled) if each.name.startswith("config.")]
     return ShownEnvironment(found=found, description=description, config=tuple(own))
 

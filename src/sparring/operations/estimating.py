@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import Field
 
-from sparring.contracts.specs import Frozen
-from sparring.contracts.training import TrainSettings
-from sparring.operations.budgets import rollouts_of_evaluation, rollouts_of_training
+from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.specs import EvalSpec, Frozen
+from sparring.contracts.training import TrainSpec
+from sparring.operations.budgets import most_rollouts, rollouts_of_a_step
 from sparring.operations.operation import Caller
 from sparring.operations.settling import Settled
 from sparring.run_folder import RunFolder
@@ -35,26 +35,20 @@ class Cost(Frozen):
     basis: str = ""
 
 
-def cost_of(settled: Settled, caller: Caller, cases: int | None = None) -> Cost:
-    if settled.kind == "eval":
-        most = rollouts_of_evaluation(settled, cases)
+def cost_of(spec: TrainSpec | EvalSpec, settled: Settled, caller: Caller) -> Cost:
+    most = most_rollouts(spec)
+    if isinstance(spec, EvalSpec):
         return Cost(rollouts=most, rollouts_at_most=most, basis="cases x rollouts")
-    steps = settled.values["max_steps"]
+    steps, each = spec.settings.max_steps, rollouts_of_a_step(spec)
     if steps is None:
         told = "max_steps is not set: it trains for one pass over the cases, however many they are"
         return Cost(basis=told)
-    settings = TrainSettings.model_validate(settled.own())
-    world = int(settled.values["processes"]) * int(settled.values["nodes"])
-    size = {
-        "steps": steps,
-        "rollouts": steps * world * _per_step(settings),
-        "rollouts_at_most": rollouts_of_training(settled, steps),
-    }
+    size = {"steps": steps, "rollouts": steps * each, "rollouts_at_most": most}
     for kind in ("check", "train"):
         for folder in newest_completed(settled, caller, kind):
             seconds = _seconds_per_rollout(folder, kind)
             if seconds is not None:
-                hours = float(f"{seconds * steps * _per_step(settings) / 3600:.3g}")
+                hours = float(f"{seconds * steps * each / 3600:.3g}")
                 basis = (
                     f"{folder.id} took {seconds:.2f} s a rollout; loading, warm start, validation "
                     "and proof come on top"
@@ -77,9 +71,9 @@ def newest_completed(settled: Settled, caller: Caller, kind: str) -> list[RunFol
 
 def _seconds_per_rollout(folder: RunFolder, kind: str) -> float | None:
     try:
-        settings = TrainSettings.model_validate(folder.read_spec()["settings"])
-        return _seconds_per_step(folder, kind) / _per_step(settings)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError, json.JSONDecodeError):
+        spec = (CheckSpec if kind == "check" else TrainSpec).model_validate(folder.read_spec())
+        return _seconds_per_step(folder, kind) / rollouts_of_a_step(spec)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
 
 
@@ -89,9 +83,3 @@ def _seconds_per_step(folder: RunFolder, kind: str) -> float:
         return float(estimate["seconds_per_step"]["value"])
     took = [float(row["seconds"]) for row in recent_rows(folder) if "loss" in row]
     return sum(took) / len(took)
-
-
-def _per_step(settings: TrainSettings) -> int:
-    return (
-        settings.cases_per_batch * settings.gradient_accumulation_steps * settings.num_generations
-    )

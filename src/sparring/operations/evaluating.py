@@ -50,10 +50,11 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
 
 def evaluation_of(settled: Settled, split: Split, cases: int | None) -> EvalSpec:
     """What would be started, if the project's budget allows it."""
-    refuse_over_budget(settled, cases=cases)
-    return EvalSpec(
+    spec = EvalSpec(
         **settled.shared(),
         split=split,
         cases=cases,
         play=PlaySettings.model_validate(settled.own()),
     )
+    refuse_over_budget(spec, settled.budget, settled.project.file)
+    return spec

@@ -1,7 +1,8 @@
 """What a plan rests on besides settings: files, told apart by their content.
 
-Source by what it says; data beside an environment, files that its config names and weights in a
-folder by name, size and time, for they can be large.
+Source by what it says; what lies beside an environment, files that its config names and weights in
+a folder by size and times (also of the last change to the file itself, which nobody can set back),
+for they can be large.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from sparring.operations.settling import Settled, path_fields
 
-_DATA = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+_NOT_DATA_ENDS = (".log", ".py", ".pyc")  # source is told by what it says
 _MOST, _NAMED = 5_000, 200
 _NOT_DATA = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
 
@@ -52,7 +53,8 @@ def _stats(paths: Iterable[Path]) -> str:
             stat = path.stat()
         except OSError:
             continue
-        told.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode("utf-8", "replace"))
+        told.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "replace"))
+        told.update(f"{stat.st_ctime_ns}\0{stat.st_ino}\n".encode())
     return told.hexdigest()
 
 
@@ -83,6 +85,6 @@ def _data_near(folder: Path, runs: Path) -> Iterator[Path]:
             folders.clear()
             continue
         for name in sorted(names):
-            if name.endswith(_DATA) and left > 0:
+            if left > 0 and not name.startswith(".") and not name.endswith(_NOT_DATA_ENDS):
                 left -= 1
                 yield Path(place, name)

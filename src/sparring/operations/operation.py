@@ -21,6 +21,7 @@ from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.specs import Frozen
 from sparring.operations.limits import budget_for
 from sparring.operations.trail import Entry, note_done, note_refusal, recorded, told_of
+from sparring.run_folder.ids import is_plain_name
 
 
 class Role(IntEnum):
@@ -29,6 +30,9 @@ class Role(IntEnum):
     VIEWER = 0
     OPERATOR = 1
     OWNER = 2
+
+
+_RESERVED = ("owner", "sparring", "supervisor", "worker")  # authors of a run's history
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,15 @@ class Caller:
     name: str = "owner"
     folder: Path = Path()
     within: str = ""
+
+    def __post_init__(self) -> None:
+        """Whoever is not the owner must not be taken for it, in a record or by another caller."""
+        is_name = is_plain_name(self.name) and self.name not in _RESERVED
+        if self.role < Role.OWNER and not is_name:
+            raise InvalidInput(
+                f"{self.name[:80]!r} cannot be the name of an operator: use letters, digits, - and "
+                "_, and not owner or sparring"
+            )
 
     @property
     def is_owner(self) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotPermitted, PlanRefused, SettingError
-from sparring.contracts.foreign import ForeignText
+from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import EvalSpec, Frozen
 from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
@@ -25,7 +25,7 @@ from sparring.operations.fingerprints import fingerprints
 from sparring.operations.needs import missing_for
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.outgrown import settings_of
-from sparring.operations.plans import PlanRecord, Plans, changes, plain
+from sparring.operations.plans import PlanRecord, Plans, changes, digest_of, plain
 from sparring.operations.proving import proof_of, within
 from sparring.operations.run_control import read_run_spec
 from sparring.operations.settling import Settled, settle
@@ -78,7 +78,7 @@ class Plan(Frozen):
     kind: str
     environment: str
     model: str
-    settings: dict[str, Any] = Field(description="all that is not a default, by dotted name")
+    settings: MixedTable = Field(description="all that is not a default, by dotted name")
     cost: Cost
     ready: bool = Field(description="whether nothing is missing")
     missing: tuple[Finding, ...] = ()
@@ -87,7 +87,9 @@ class Plan(Frozen):
         default=None, description="what the newest check of this environment and model found"
     )
     changes: str = Field(default="", description="what differs from the plan that this revises")
-    may_change: tuple[str, ...] = Field(default=(), description="fields that you may still change")
+    may_change: Annotated[tuple[str, ...], MIXED] = Field(
+        default=(), description="fields that you may still change"
+    )
     revises: str = ""
     next: str = ""
 
@@ -167,9 +169,12 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
         if not (caller.runs / run).is_dir():
             told = f"was to become run {run} when its process died on the way, and nothing runs"
         raise PlanRefused(f"plan {record.plan} {told}; a plan is used once: make another")
-    planner = replace(caller, role=Role[record.role.upper()])
+    role = min(caller.role, Role[record.role.upper()])
+    planner = replace(caller, role=role, name=record.author)
     prospect = _prospect(PlanRun.model_validate(record.asked), planner)
-    if changed := changes(record.resolved, prospect.resolved()):
+    now = prospect.resolved()
+    if digest_of(now) != digest_of(record.resolved):
+        changed = changes(record.resolved, now) or "something"
         raise PlanRefused(
             f"plan {record.plan} no longer says what would happen: {changed} changed since; plan "
             "the run again and look at what is different"
@@ -203,7 +208,7 @@ def _planned(request: PlanRun, caller: Caller, revises: PlanRecord | None = None
         environment=settled.found.name,
         model=str(settled.values.get("model") or "the agent's own"),
         settings=dict(sorted(settings_of(prospect.spec).items())),
-        cost=cost_of(settled, caller, request.cases),
+        cost=cost_of(prospect.spec, settled, caller),
         ready=ready,
         missing=missing,
         proves=prospect.proves,

@@ -55,15 +55,17 @@ class Plans:
             plan=name, author=author, role=role, created=time.time(), revises=revises,
             asked=plain(asked), resolved=told,
         )  # fmt: skip
-        write_json(self._place(name), record.model_dump(mode="json"))
-        self._forget_oldest()
+        place = self._folder / author
+        write_json(place / f"{name}.json", record.model_dump(mode="json"))
+        _forget_oldest(place)
         return record
 
     def read(self, name: str) -> PlanRecord:
-        if not _IDS.fullmatch(name) or not self._place(name).is_file():
+        places = list(self._folder.glob(f"*/{name}.json")) if _IDS.fullmatch(name) else []
+        if not places:
             raise PlanRefused(f"there is no plan {name[:80]!r}; plan the run first, or again")
         try:
-            record = PlanRecord.model_validate(read_json(self._place(name)))
+            record = PlanRecord.model_validate(read_json(places[0]))
         except (OSError, ValueError) as error:
             raise PlanRefused(f"plan {name} cannot be read any more; plan the run again") from error
         if not record.plan.startswith(f"plan-{digest_of(record.resolved)[:16]}-"):
@@ -92,21 +94,16 @@ class Plans:
             return str(read_json(self._mark(name)).get("run") or "")
         return ""
 
-    def _place(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
-
     def _mark(self, name: str) -> Path:
+        """Kept for ever: a plan that is forgotten must not start again."""
         return self._folder / f"{name}.started"
 
-    def _forget_oldest(self) -> None:
-        """Plans are small, and an operator makes many. That one was started is not forgotten
-        while it is kept."""
-        there = list(self._folder.glob("plan-*.json"))
-        if len(there) <= _KEPT:
-            return
-        for path in sorted(there, key=_age)[: len(there) - _KEPT]:
-            path.unlink(missing_ok=True)
-            path.with_suffix(".started").unlink(missing_ok=True)
+
+def _forget_oldest(folder: Path) -> None:
+    """Plans are small, and an operator makes many: of each, the newest are kept."""
+    there = list(folder.glob("plan-*.json"))
+    for path in sorted(there, key=_age)[: max(0, len(there) - _KEPT)]:
+        path.unlink(missing_ok=True)
 
 
 def digest_of(resolved: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from sparring.contracts.specs import Frozen, PlaySettings
 from sparring.contracts.training import TrainSpec
 from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
+from sparring.operations.outgrown import refuse_outgrown
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
@@ -88,7 +89,10 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
         }
     )
     budget = budget_for(caller.folder, is_owner=caller.is_owner)
-    return start(within(budget, proof), caller, runs_at_once=budget.runs_at_once)
+    proof = within(budget, proof.model_copy(update={"hours": budget.hours}))
+    if not caller.is_owner:
+        refuse_outgrown(proof, caller)
+    return start(proof, caller, runs_at_once=budget.runs_at_once)
 
 
 def start_proof_after(started: Started, spec: TrainSpec, caller: Caller, budget: Budget) -> str:
@@ -115,7 +119,7 @@ def proof_name(run: str) -> str:
     return f"proof-{run}"
 
 
-def wait_again(folder: RunFolder, caller: Caller, most: int | None) -> str:
+def wait_again(folder: RunFolder, caller: Caller, budget: Budget) -> str:
     """A training goes on, so that its proof waits for it again; empty where it has none."""
     proof = RunFolder(folder.path.parent / proof_name(folder.id))
     if not proof.spec.is_file() or proof.read_spec().get("after") != folder.id:
@@ -125,7 +129,8 @@ def wait_again(folder: RunFolder, caller: Caller, most: int | None) -> str:
         return proof.id
     if state is RunState.COMPLETED or not may_become(state, RunState.QUEUED):
         return ""
-    told = {"after": newest_epoch(proof), "runs_at_once": most}
+    told = {"runs_at_once": budget.runs_at_once, "hours": budget.hours}
+    told |= {"after": newest_epoch(proof)}
     tell_state(proof, RunState.QUEUED, author=caller.name, **told)
     return proof.id
 

@@ -13,12 +13,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sparring.contracts.errors import InvalidInput, SparringError
-from sparring.contracts.foreign import MIXED
+from sparring.contracts.foreign import MIXED, SUMMARY
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder.ids import new_run_id
 from sparring.runs.finding import find_run
+
+_SECONDS = 600.0
 
 
 class Report(Frozen):
@@ -36,7 +38,7 @@ class CompareRuns(Frozen):
 class Comparison(Frozen):
     runs: tuple[str, ...]
     settings: Annotated[tuple[tuple[str, tuple[Any, ...]], ...], MIXED]
-    differences: Annotated[tuple[dict[str, Any], ...], MIXED]
+    differences: Annotated[tuple[dict[str, Any], ...], SUMMARY]
     html: str = ""
 
     def short(self) -> Comparison:
@@ -88,8 +90,10 @@ def compare_runs(request: CompareRuns, caller: Caller) -> Comparison:
 def _worker(module: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", f"sparring.worker.{module}", *arguments],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        timeout=_SECONDS,
         check=False,
     )
     if done.returncode:

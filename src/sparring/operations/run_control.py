@@ -122,6 +122,7 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     _refuse_to_operators(spec, request, caller)
     status = attended_status(folder)
     _refuse_of_others(folder, status.history, caller)
+    _refuse_owners_stop(folder, status.history, caller)
     state = status.state
     if request.take_over and status.is_elsewhere:
         return _take_over(folder, status.supervisor)
@@ -151,7 +152,7 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         hours=hours,
         accept_changes=request.accept_changes,
     )
-    proof = wait_again(folder, caller, most) if isinstance(spec, TrainSpec) else ""
+    proof = wait_again(folder, caller, budget) if isinstance(spec, TrainSpec) else ""
     return begin(folder, is_limited=most is not None).model_copy(update={"proof": proof})
 
 
@@ -280,6 +281,15 @@ def _refuse_of_others(folder: RunFolder, history: History, caller: Caller) -> No
         raise NotPermitted(
             f"run {folder.id} is {history.author or 'somebody else'}'s, and {caller.name} steers "
             "its own runs only; ask the owner"
+        )
+
+
+def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> None:
+    """What the owner has stopped stays stopped, until the owner says otherwise."""
+    stopped_by = history.stop_author
+    if not caller.is_owner and stopped_by not in ("", caller.name):
+        raise NotPermitted(
+            f"run {folder.id} was stopped by {stopped_by}, who alone goes on with it"
         )
 
 

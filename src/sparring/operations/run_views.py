@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sparring.contracts.errors import NotFinished
-from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
+from sparring.contracts.foreign import MIXED, SUMMARY, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen
 from sparring.runs.lifecycle import RunState
 
@@ -72,7 +72,7 @@ class ShownRun(Frozen):
     state: RunState
     cause: str = ""
     message: ForeignText = ""
-    error: str = ""
+    error: Annotated[str, MIXED] = ""
     exit_code: int = 0
     author: str = ""
     minutes: float = 0.0
@@ -85,12 +85,12 @@ class ShownRun(Frozen):
     steps: int | None = None
     loss: float | None = None
     reward: float | None = None
-    pass_rates: dict[str, float] = Field(default_factory=dict)
+    pass_rates: Annotated[dict[str, float], MIXED] = Field(default_factory=dict)
     validation_reward: float | None = None
-    validation_pass_rates: dict[str, float] = Field(default_factory=dict)
+    validation_pass_rates: Annotated[dict[str, float], MIXED] = Field(default_factory=dict)
     seconds_left: float | None = None
     estimate_basis: str = ""
-    links: dict[str, str] = Field(default_factory=dict)
+    links: Annotated[dict[str, str], MIXED] = Field(default_factory=dict)
     warning: ForeignText = ""
     proof: str = Field(default="", description="the run that proves this training")
     progress: Annotated[dict[str, Any] | None, MIXED] = None
@@ -126,7 +126,7 @@ class Results(Frozen):
     kind: str
     state: RunState
     message: ForeignText = ""
-    summary: MixedTable
+    summary: Annotated[dict[str, Any], SUMMARY]
     final: MixedTable = Field(default_factory=dict, description="the last row of metrics")
     history: Annotated[tuple[dict[str, Any], ...], MIXED] = ()
     best_checkpoint: str | None = None
@@ -151,7 +151,10 @@ class Results(Frozen):
 
 class WaitFor(RunQuery):
     since: int | None = Field(
-        default=0, ge=0, description="`cursor` of an earlier answer, for what came after; null: now"
+        default=0,
+        ge=0,
+        lt=2**62,
+        description="`cursor` of an earlier answer, for what came after; null: now",
     )
     timeout: float = Field(default=45.0, ge=0, le=45, description="seconds, at most")
     until: Literal["news", "end"] = Field(

@@ -40,7 +40,7 @@ def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
 def words_for(caller: Caller, folder: RunFolder, words: str) -> str:
     """What a run says in its own words may quote its cases; of held-out ones, that is for the
     owner."""
-    if not words or caller.is_owner:
+    if not words or caller.is_owner or words.startswith("stopped by "):
         return words
     is_held_out = folder.read_spec().get("split") == Split.HELD_OUT
     return "(what is said over held-out cases is for the owner)" if is_held_out else words
@@ -74,7 +74,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         (row for row in reversed(rows) if "validation/reward" in row), {}
     )
     left = time_left(status, rows)
-    message = history.message
+    message = words_for(caller, folder, history.message)
     if status.state is RunState.QUEUED and not message:
         message = waiting_for(folder, history)
     if status.is_elsewhere:
@@ -88,7 +88,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         folder=str(folder.path),
         state=status.state,
         cause=history.cause,
-        message=words_for(caller, folder, message),
+        message=message,
         error=history.error,
         exit_code=history.exit_code,
         author=history.author,

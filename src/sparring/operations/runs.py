@@ -7,6 +7,7 @@ from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotFinished, NotPermitted, RunNotFound
+from sparring.operations.held_out import figures_of
 from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
 from sparring.operations.patience import keep_answer, last_answer
 from sparring.operations.run_views import (
@@ -27,6 +28,7 @@ from sparring.operations.run_words import line_of, shown_run, words_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.run_folder.files import read_from, read_json
+from sparring.run_folder.ids import is_plain_name
 from sparring.run_folder.metrics import history_of, sampled
 from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
@@ -57,8 +59,9 @@ def list_runs(request: ListRuns, caller: Caller) -> RunPage:
         after=request.after,
         count=request.count + 1,
     )
-    if request.after and not (caller.runs / request.after).is_dir():
-        raise RunNotFound(f"after: there is no run {request.after!r}")
+    is_there = is_plain_name(request.after) and (caller.runs / request.after).is_dir()
+    if request.after and not is_there:
+        raise RunNotFound(f"after: there is no run {request.after[:80]!r}")
     rows = index.page(query)
     shown = rows[: request.count]
     lines = tuple(line_of(row, RunFolder(caller.runs / row.id), caller) for row in shown)
@@ -125,7 +128,7 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
         )
     summary = read_json(folder.summary) if folder.summary.is_file() else {}
     if not caller.is_owner and summary.get("split") == Split.HELD_OUT:
-        summary = _figures_only(summary)
+        summary = figures_of(summary)
     history = history_of(folder) if spec.get("kind") == "train" else []
     there = list_checkpoints(folder.checkpoints)
     best = best_of(there)
@@ -254,12 +257,3 @@ def _refuse_missing_log(folder: RunFolder, attempt: int) -> None:
 def _for(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, Any]:
     words = str(event.get("message") or "")
     return {**event, "message": words_for(caller, folder, words)} if words else event
-
-
-def _figures_only(summary: dict[str, Any]) -> dict[str, Any]:
-    """Reasons quote cases, and held-out cases are for nobody but the owner."""
-    measures = {
-        name: {part: value for part, value in told.items() if part != "reasons_for_failing"}
-        for name, told in summary["measures"].items()
-    }
-    return {**summary, "measures": measures, "causes": [], "flips": []}

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import (
     EnvironmentBroken,
@@ -54,6 +56,7 @@ class Settled:
     values: dict[str, Any]
     kind: Kind
     budget: Budget
+    binding: tuple[Lock, ...]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -62,6 +65,15 @@ class Settled:
     def own(self) -> dict[str, Any]:
         """The settings of this kind of run."""
         return {name: self.values[name] for name in MODELS[self.kind].model_fields}
+
+    def typed(self) -> BaseModel:
+        return MODELS[self.kind].model_validate(self.own())
+
+    def lock_on(self, name: str) -> Lock | None:
+        """The lock that a field is under, also one that nobody has set."""
+        if name in self.resolved.settings:
+            return self.resolved.settings[name].lock
+        return next((each for each in self.binding if touches(each.field, name)), None)
 
     def policy(self) -> PolicySpec:
         return PolicySpec(model=self.values["model"], family=self.values["family"])
@@ -106,10 +118,9 @@ def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> 
     _refuse_without_table(command, description, kind)
     refuse_unknown(command, COMMAND, known_names(kind))
     _refuse_misnamed(project)
+    locks = locks_of(project, found, description)
     resolved = resolve(
-        layers_of(project, found, description, kind, command),
-        locks_of(project, found, description),
-        is_operator=not is_owner,
+        layers_of(project, found, description, kind, command), locks, is_operator=not is_owner
     )
     _refuse_locks_on_nothing(project, found, resolved)
     values = check_types(resolved, kind, description.fields)
@@ -117,7 +128,8 @@ def settle(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> 
     if not is_owner:
         _refuse_outside(values, description, resolved, project)
     budget = project.file.budget if is_owner else project.file.budget.for_operators()
-    return Settled(project, found, description, resolved, values, kind, budget)
+    binding = tuple(each for each in locks if each.binds_owner or not is_owner)
+    return Settled(project, found, description, resolved, values, kind, budget, binding)
 
 
 def locks_of(
@@ -179,6 +191,8 @@ def _refuse_misnamed(project: Project) -> None:
 
 def _refuse_locks_on_nothing(project: Project, found: FoundEnvironment, resolved: Resolved) -> None:
     for lock in project.file.locks_for(found.name):
+        if lock.field.partition(".")[0] not in resolved.values() and _is_of_other_kind(lock.field):
+            continue
         if lock.value is UNSET and not any(touches(lock.field, each) for each in resolved.settings):
             hint = nearest(lock.field, resolved.settings)
             raise SettingError(f"{lock.source}: {lock.field}: there is nothing to lock; {hint}")
@@ -211,6 +225,11 @@ def _place_paths(
         place = placed(source, "warm_start.source")
         if Path(place).exists():
             warm["source"] = place
+
+
+def _is_of_other_kind(field: str) -> bool:
+    """A setting of trainings is nothing to an evaluation, and may be locked all the same."""
+    return field.partition(".")[0] in known_names("train")
 
 
 def _refuse_outside(

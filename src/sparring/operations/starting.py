@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from pathlib import Path
 
 from pydantic import Field
 
+from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.contracts.specs import Frozen, RunSpec
 from sparring.operations.operation import Caller
 from sparring.operations.run_words import waiting_for
@@ -39,7 +41,12 @@ def start(
     if spec.after:
         message = f"it waits for {spec.after}"
         return Started(run=folder.id, folder=str(folder.path), message=message)
-    return begin(folder, is_limited=runs_at_once is not None)
+    try:
+        return begin(folder, is_limited=runs_at_once is not None)
+    except LauncherFailed:
+        raise
+    except SparringError as error:  # no refusal any more: there is a run
+        raise LauncherFailed(f"run {folder.id} was made, and then: {error}") from error
 
 
 def begin(folder: RunFolder, *, is_limited: bool) -> Started:
@@ -47,7 +54,8 @@ def begin(folder: RunFolder, *, is_limited: bool) -> Started:
     message = ""
     if is_limited or folder.read_spec().get("after"):
         start_waiting(folder.path.parent)
-        message = waiting_for(folder, read_history(folder).history)
+        with contextlib.suppress(SparringError, OSError):  # it may be about other runs
+            message = waiting_for(folder, read_history(folder).history)
     else:
         launch_or_fail(folder, newest_epoch(folder) + 1)
     return Started(run=folder.id, folder=str(folder.path), message=message)

@@ -31,6 +31,7 @@ from sparring.run_folder.chain import Chain
 
 DAY_SECONDS = 86_400.0
 _MOST_CHARACTERS = 2_000
+_CLOCK_SECONDS = 7 * DAY_SECONDS
 _TOLD = ("run", "plan", "proof", "state", "message")  # of a result
 _NOTHING_NEW = {"is_new": False}
 
@@ -116,8 +117,11 @@ def starts_today(chain: Chain, now: float | None = None) -> int:
     idle: set[str] = set()
     count = 0
     for each in chain.backwards():
-        if float(each.get("time", 0.0)) < since:
+        when = float(each.get("time", 0.0))
+        if when < since - _CLOCK_SECONDS:
             break
+        if when < since:  # a clock may have been wrong for a while
+            continue
         if each.get("role") == "owner" or not each.get("starts"):
             continue
         if each["outcome"] == Outcome.REFUSED or each.get("result", {}).get("is_new") is False:

@@ -69,6 +69,9 @@ def verify_trail(request: VerifyTrail, caller: Caller) -> VerifiedTrail:
             asked[call] = ""
         elif call not in asked:
             asked[call] = f"{each.get('who')}: {each.get('verb')} (entry {each['number']})"
+    notes = [told for told in asked.values() if told]
+    if checked.is_torn:
+        notes.append("the last line is no whole entry: its writer was killed, or it was added")
     if request.expect and request.expect not in digests:
         faults.append(f"the entry with digest {request.expect[:16]}… is not there any more")
     return VerifiedTrail(
@@ -77,5 +80,5 @@ def verify_trail(request: VerifyTrail, caller: Caller) -> VerifiedTrail:
         entries=checked.entries,
         digest=checked.digest,
         faults=tuple(faults),
-        unanswered=tuple(told for told in asked.values() if told),
+        unanswered=tuple(notes),
     )

@@ -10,7 +10,7 @@ from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.proving import start_proof_after
+from sparring.operations.proving import proof_of, start_proof_after, within
 from sparring.operations.settling import Settled, settle
 from sparring.operations.starting import Started, start
 
@@ -36,20 +36,23 @@ def start_train(request: StartTrain, caller: Caller) -> Started:
 
 def training_of(settled: Settled) -> TrainSpec:
     """What would be started, if the project's budget allows it."""
-    refuse_over_budget(settled)
-    return TrainSpec(
+    spec = TrainSpec(
         **settled.shared(),
         settings=TrainSettings.model_validate(settled.own()),
         processes=settled.values["processes"],
         nodes=settled.values["nodes"],
         rendezvous=settled.values["rendezvous"],
     )
+    refuse_over_budget(spec, settled.budget, settled.project.file)
+    return spec
 
 
 def begin_training(
     spec: TrainSpec, settled: Settled, caller: Caller, *, proves: bool, name: str | None = None
 ) -> Started:
     budget = settled.budget
+    if proves:
+        within(budget, proof_of("", spec))  # before anything is started
     started = start(spec, caller, runs_at_once=budget.runs_at_once, name=name)
     if not proves:
         return started

@@ -7,6 +7,7 @@ over the folders. A file that does not parse is reported, and hides nothing else
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from sparring.projects.packages import installed_environments
 from sparring.projects.source import ClassFacts, FileFacts, read_facts
 from sparring.run_folder.files import read_json, write_json
 
-_FORMAT = 1
+_FORMAT = 2
 _OURS = frozenset(
     {
         "sparring.Environment",
@@ -27,6 +28,7 @@ _OURS = frozenset(
 _ATROPOS = frozenset({"atroposlib.envs.base.BaseEnv", "atroposlib.envs.BaseEnv"})
 _NOT_SOURCE = frozenset({"node_modules", "site-packages", "__pycache__", "runs", "build", "dist"})
 
+_NAMES = re.compile(r"[\w.\-]{1,64}")  # it is written on command lines, and read by agents
 PORTING = "docs/porting_from_atropos.md"
 
 
@@ -46,9 +48,16 @@ def find_environments(root: Path, folders: Iterable[Path], cache: Path | None = 
         if each.problem
     ]
     found = [*sources.environments(), *installed_environments()]
+    problems += [_misnamed(each) for each in found if not _NAMES.fullmatch(each.name)]
+    found = [each for each in found if _NAMES.fullmatch(each.name)]
     found.sort(key=lambda each: (each.name, each.file, each.line))
     problems += _duplicates(found)
     return Catalogue(environments=tuple(found), problems=tuple(problems))
+
+
+def _misnamed(each: FoundEnvironment) -> SourceProblem:
+    message = f"name {each.name[:80]!r}: use letters, digits, _, - and ., as in my_agent"
+    return SourceProblem(file=each.file, line=each.line, message=message)
 
 
 def source_files(folder: Path) -> Iterator[Path]:
@@ -178,8 +187,7 @@ class _Sources:
                 continue
             needed.add(current)
             facts = self._facts[current]
-            names = [*facts.imports.values(), *(f"{star}.x" for star in facts.star_imports)]
-            for dotted in names:
+            for dotted in facts.modules:
                 for candidate in (dotted, f"{dotted}.x"):
                     if found := self._module_of(current, candidate):
                         waiting.append(found[0])

@@ -36,6 +36,7 @@ class FileFacts(Frozen):
     classes: tuple[ClassFacts, ...] = ()
     imports: dict[str, str] = Field(default_factory=dict)
     star_imports: tuple[str, ...] = ()
+    modules: tuple[str, ...] = Field(default=(), description="all that it imports, anywhere in it")
     problem: str = ""
     problem_line: int = 0
 
@@ -84,7 +85,21 @@ def _facts(tree: ast.Module) -> FileFacts:
         classes=tuple(_class_facts(each, imports) for each in classes),
         imports=imports,
         star_imports=tuple(stars),
+        modules=tuple(sorted(_imported(tree))),
     )
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """Also inside of functions: what a file needs, whenever it needs it."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            joint = "" if module.endswith(".") else "."
+            found |= {f"{module}{joint}{alias.name}".replace("*", "x") for alias in node.names}
+    return found
 
 
 def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:

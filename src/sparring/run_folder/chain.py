@@ -42,6 +42,7 @@ class Checked:
     entries: int
     digest: str
     faults: tuple[Fault, ...]
+    is_torn: bool = False  # something follows that is no whole entry
 
 
 class Chain:
@@ -67,7 +68,7 @@ class Chain:
             whole = json.loads(line)  # as it will be read back
             digest = _digest(whole)
             self._write(dump_line({**whole, "digest": digest}))
-            write_json(self._head, {"format": 1, "number": number, "digest": digest}, durable=False)
+            write_json(self._head, {"format": 1, "number": number, "digest": digest})
 
     def backwards(self) -> Iterator[dict[str, Any]]:
         """Entries from the last to the first, without reading more than is asked for."""
@@ -81,11 +82,11 @@ class Chain:
         faults: list[Fault] = []
         number, before = 0, START
         head = read_told(self._head)
-        seen_head = not head
+        seen_head = False
         for line in _whole_lines(self.path):
             number += 1
             value = _parsed(line)
-            if value is None or value.get("digest") != _digest(_without_digest(value)):
+            if value is None or dump_line(value) != line or not _is_its_own(value):
                 faults.append(Fault(number, "was changed: its digest is not that of its words"))
             elif value.get("before") != before or value.get("number") != number:
                 told = value.get("number")
@@ -95,11 +96,13 @@ class Chain:
             before = str((value or {}).get("digest", ""))
             number = _number(value, number)
             seen_head |= (number, before) == (head.get("number"), head.get("digest"))
-        if not seen_head:
+        if not head and number:
+            faults.append(Fault(number, "the note of the last entry is missing, or was emptied"))
+        elif head and not seen_head:
             faults.append(
                 Fault(number, f"the end is missing: entry {head.get('number')} was there")
             )
-        return Checked(number, before, tuple(faults))
+        return Checked(number, before, tuple(faults), _is_torn(self.path))
 
     # ------------------------------------------------------------------ inside
 
@@ -149,6 +152,21 @@ def _digest(value: Mapping[str, Any]) -> str:
 
 def _without_digest(value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in value.items() if name != "digest"}
+
+
+def _is_its_own(value: Mapping[str, Any]) -> bool:
+    return bool(value.get("digest") == _digest(_without_digest(value)))
+
+
+def _is_torn(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        return _whole_end(descriptor) != os.lseek(descriptor, 0, os.SEEK_END)
+    finally:
+        os.close(descriptor)
 
 
 def _number(value: Mapping[str, Any] | None, counted: int) -> int:

@@ -18,7 +18,7 @@ def slug(name: str) -> str:
 
 def is_plain_name(name: str) -> bool:
     """Whether a name is one part of a path and nothing else: no way out, no pattern."""
-    return re.fullmatch(r"[A-Za-z0-9][\w.\-]*", name) is not None
+    return re.fullmatch(r"[A-Za-z0-9][\w.\-]{0,199}", name) is not None
 
 
 def is_run_of(run: str, name: str) -> bool:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import ValidationError as JsonSchemaError
+from jsonschema.validators import extend
 from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaError as PydanticSchemaError
+from pydantic_core import SchemaValidator, core_schema
 
 from sparring.contracts.environments import FieldDescription
-from sparring.contracts.errors import SettingError
+from sparring.contracts.errors import ConfigError, SettingError
 from sparring.contracts.refused_settings import OURS
 from sparring.contracts.specs import PlaySettings, Supervision
 from sparring.contracts.training import TrainSettings
@@ -112,23 +116,42 @@ def _checked_config(
         place = resolved.source_of(f"config.{name}")
         if name not in known:
             hint = nearest(name, known, "config.") or f"its config has {', '.join(known) or 'none'}"
-            raise SettingError(f"{place}: config.{name}: there is no such field; {hint}")
+            raise ConfigError(f"{place}: config.{name}: there is no such field; {hint}")
         if problem := _problem(value, known[name].json_schema):
-            raise SettingError(f"{place}: config.{name}: {problem}")
+            raise ConfigError(f"{place}: config.{name}: {problem}")
     for name, field in known.items():
         if field.required and name not in given:
             raise SettingError(
                 f"config.{name}: the environment wants it ({field.type}); set it in the project "
-                f"file, or with --set config.{name}=…"
+                "file, or for this run"
             )
     return given
+
+
+def _fits_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[JsonSchemaError]:
+    """By an engine whose time does not explode: a value may be chosen to make Python's."""
+    if not isinstance(value, str):
+        return
+    try:
+        check = SchemaValidator(core_schema.str_schema(pattern=pattern))
+    except PydanticSchemaError:  # of another dialect
+        return
+    try:
+        check.validate_python(value)
+    except ValidationError:
+        yield JsonSchemaError(f"{value[:80]!r} does not match {pattern[:80]!r}")
+
+
+_Validator: Any = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, {"pattern": _fits_pattern, "patternProperties": None}
+)
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str:
     """What a schema has against a value. One that JSON Schema does not understand, such as a
     pattern of another dialect, has nothing: pydantic will see."""
     try:
-        wrong = next(iter(Draft202012Validator(schema).iter_errors(value)), None)
+        wrong = next(iter(_Validator(schema).iter_errors(value)), None)
     except (re.error, SchemaError, ValueError, RecursionError):
         return ""
     return "" if wrong is None else wrong.message[:300]
@@ -136,7 +159,7 @@ def _problem(value: Any, schema: Mapping[str, Any]) -> str:
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """`did you mean …?`, where something known is near enough."""
-    near = difflib.get_close_matches(name, list(known), 1)
+    near = difflib.get_close_matches(name[:100], list(known), 1)
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 

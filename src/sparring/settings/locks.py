@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.contracts.errors import LockedField
+from sparring.contracts.errors import LockedConfig, LockedField
 from sparring.settings.names import covers
 
 UNSET: Any = object()
@@ -16,7 +16,6 @@ UNSET: Any = object()
 DEFAULT_LOCKS = (
     "model",
     "family",
-    "policy",
     "device",
     "dtype",
     "vllm",
@@ -67,7 +66,8 @@ class Lock:
     def refusal(self, asked_by: str, field: str, locked: object, wanted: object) -> LockedField:
         by = f"{self.author} in {self.source}" if self.author else self.source
         why = f" ({self.reason})" if self.reason else ""
-        return LockedField(
+        kind = LockedConfig if field.startswith("config.") else LockedField
+        return kind(
             f"{asked_by}: {field} is locked to {locked!r} by {by}{why}; {wanted!r} was asked for. "
             f"Drop it, or {self.way_out or f'unlock it in {self.source}'}."
         )

@@ -28,7 +28,9 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
         *path, last = dotted.split(".")
         place = tables
         for part in path:
-            place = place.setdefault(part, {})
+            if not isinstance(place.get(part), dict):  # a value gives way to its table
+                place[part] = {}
+            place = place[part]
         place[last] = value
     return tables
 

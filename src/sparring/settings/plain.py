@@ -7,7 +7,7 @@ from typing import Any
 
 from sparring.contracts.errors import SettingError
 
-_DEEPEST, _MOST, _LARGEST = 12, 20_000, 2**63
+_DEEPEST, _MOST, _LARGEST, _LONGEST = 12, 20_000, 2**63, 100_000
 
 
 def refuse_odd(table: Mapping[str, Any], place: str) -> None:
@@ -45,8 +45,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_plain_text(text: str) -> bool:
-    """What can be written down again: no half of a character, no end of a text inside of it."""
-    return "\0" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
+    """What can be written down again: no half of a character, no end of a text inside of it; and
+    what somebody may have meant to write."""
+    if len(text) > _LONGEST or "\0" in text:
+        return False
+    return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _short(name: str) -> str:

@@ -116,15 +116,19 @@ def _refuse_locked(
         makes_room = any(each != name and covers(each, name) for each in around)
         if not touches(lock.field, name) and not makes_room:
             continue
-        if name in held and _same(held[name].value, value):
+        if name in held and same(held[name].value, value):
             continue
         if value == {} and any(each != name and covers(name, each) for each in held):
             continue
         raise lock.refusal(asked_by, name, _held(held, lock.field), value)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal, and of one kind: `True == 1` in Python, and is no number here."""
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of one kind all the way down: `True == 1` in Python, and is no number here."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 

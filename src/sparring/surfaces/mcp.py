@@ -26,7 +26,7 @@ from sparring.surfaces.tools.catalogue import (
     tools_for,
 )
 
-_AT_ONCE, _WAITING = 8, 64
+_SEATS = {"at once": 8, "asking": 8, "waiting": 64}
 
 
 def serve(caller: Caller) -> None:
@@ -43,7 +43,7 @@ async def _serve(caller: Caller) -> None:
 def server_for(caller: Caller) -> Server[Any]:
     tools = tools_for(caller.role)
     listed = [_listed(tool) for tool in tools.values()]
-    limits: dict[bool, anyio.CapacityLimiter] = {}
+    limits: dict[str, anyio.CapacityLimiter] = {}
 
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
@@ -54,13 +54,12 @@ def server_for(caller: Caller) -> Server[Any]:
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         tool = tools.get(params.name)
-        waits = tool is not None and tool.waits
-        # Those that wait have seats of their own, so that they keep nobody else waiting.
-        if waits not in limits:
-            limits[waits] = anyio.CapacityLimiter(_WAITING if waits else _AT_ONCE)
+        seat = tool.seat if tool is not None else "at once"
+        if seat not in limits:
+            limits[seat] = anyio.CapacityLimiter(_SEATS[seat])
         work = partial(_called, tool, tools, params.name, params.arguments or {}, caller)
         answer = await anyio.to_thread.run_sync(
-            work, limiter=limits[waits], abandon_on_cancel=waits
+            work, limiter=limits[seat], abandon_on_cancel=seat == "waiting"
         )
         return _sent(answer)
 

@@ -26,14 +26,12 @@ from sparring.operations.planning import (
 from sparring.operations.planning import revise_plan as revise
 from sparring.operations.trail_views import ShowTrail, VerifyTrail, show_trail, verify_trail
 from sparring.projects import find_project
-from sparring.run_folder.ids import is_plain_name
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import begin
 from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import printable
 
 _ROLES = {"viewer": Role.VIEWER, "operator": Role.OPERATOR}
-_RESERVED = ("owner", "sparring")
 _STYLES = {"done": "green", "refused": "yellow", "failed": "red", "asked": "dim"}
 
 
@@ -167,8 +165,6 @@ def verify_audit(expect: str, runs: str | None, *, as_json: bool) -> int:
 
 
 def _operator(name: str, role: str, project: str, runs: str | None) -> Caller:
-    if not is_plain_name(name) or name in _RESERVED or len(name) > 60:
-        raise InvalidInput(f"--as {name!r}: a name of letters, digits, - and _, and not owner")
     folder = Path(project).resolve()
     if not folder.is_dir():
         raise InvalidInput(f"--project {folder}: there is no such folder")

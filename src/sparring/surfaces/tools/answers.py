@@ -10,19 +10,21 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from sparring.contracts.foreign import FOREIGN, MIXED
+from sparring.contracts.foreign import FOREIGN, MIXED, SUMMARY
 
 Detail = Literal["short", "full"]
 UNTRUSTED = "untrusted"
 MOST: Mapping[Detail, int] = {"short": 3_900, "full": 60_000}
 
-# Among figures of ours: a name, a number, a path. Whoever wants to give orders needs more.
-_NAME = re.compile(r"[\w./:%+\-@]{0,64}|/[\w./:+\-@]{1,300}", re.ASCII)
+# Among figures: a name, a number; under keys of ours a path. Whoever gives orders needs more.
+_NAME = re.compile(r"[\w./:%+\-@]{0,64}", re.ASCII)
+_PATH = re.compile(r"/[\w./:+\-@]{1,300}", re.ASCII)
+_PATHS = frozenset({"checkpoint", "path", "best_checkpoint", "last_checkpoint", "log", "file"})
 _OUR_WORDS = frozenset(
     {"advice", "basis", "fault", "memory_of", "plan", "sentence", "standing", "verdict", "what"}
 )
@@ -77,7 +79,7 @@ def marked(value: Any, detail: Detail) -> Any:
     if not isinstance(value, BaseModel):
         if isinstance(value, list | tuple):
             return [marked(each, detail) for each in value]
-        return _rounded(_plain(value), detail)
+        return _rounded(plain(value), detail)
     told: dict[str, Any] = {}
     for name, field in type(value).model_fields.items():
         inner = getattr(value, name)
@@ -85,10 +87,12 @@ def marked(value: Any, detail: Detail) -> Any:
         if is_usual and (detail == "short" or _is_empty(inner)):
             continue
         if FOREIGN in field.metadata:
-            plain = _plain(inner)
-            told[name] = plain if _is_empty(plain) else {UNTRUSTED: plain}
+            words = plain(inner)
+            told[name] = words if _is_empty(words) else {UNTRUSTED: words}
         elif MIXED in field.metadata:
-            told[name] = _with_marks(_plain(inner), detail)
+            told[name] = _with_marks(plain(inner), detail, frozenset())
+        elif SUMMARY in field.metadata:
+            told[name] = _with_marks(plain(inner), detail, _OUR_WORDS)
         else:
             told[name] = marked(inner, detail)
     return told
@@ -116,14 +120,16 @@ def fitted(table: dict[str, Any], most: int) -> dict[str, Any]:
 # ---------------------------------------------------------------------- inside
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON that every reader takes: no infinities, no halves of characters."""
     if isinstance(value, BaseModel):
-        return _plain(value.model_dump(mode="json"))
+        return plain(value.model_dump(mode="json"))
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
     if isinstance(value, Mapping):
-        return {_text(str(name)): _plain(each) for name, each in value.items()}
+        return {_text(str(name)): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, float):
@@ -137,25 +143,27 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "replace").decode("utf-8")
 
 
-def _with_marks(value: Any, detail: Detail, name: str = "") -> Any:
+def _with_marks(value: Any, detail: Detail, ours: frozenset[str], name: str = "") -> Any:
     if isinstance(value, dict):
-        shown = {
-            key if _NAME.fullmatch(key) else key[:40]: _with_marks(each, detail, key)
-            for key, each in value.items()
+        shown: dict[str, Any] = {}
+        for number, (key, each) in enumerate(value.items()):
+            inner = _with_marks(each, detail, ours, key)
+            if _NAME.fullmatch(key):
+                shown[key] = inner
+            else:  # a key that is words of somebody's
+                shown[f"{UNTRUSTED}_{number}"] = {UNTRUSTED: {"name": key, "value": inner}}
+        if detail == "full":
+            return shown
+        return {
+            key: each for key, each in shown.items() if not _is_empty(each) and key not in _USUAL
         }
-        if detail == "short":
-            return {
-                key: each
-                for key, each in shown.items()
-                if not _is_empty(each) and key not in _USUAL
-            }
-        return shown
     if isinstance(value, list):
-        return [_with_marks(each, detail, name) for each in value]
+        return [_with_marks(each, detail, ours, name) for each in value]
     if isinstance(value, float):
         return _rounded(value, detail)
-    if isinstance(value, str) and name not in _OUR_WORDS and not _NAME.fullmatch(value):
-        return {UNTRUSTED: value}
+    if isinstance(value, str):
+        is_path = name in _PATHS and _PATH.fullmatch(value)
+        return value if name in ours or is_path or _NAME.fullmatch(value) else {UNTRUSTED: value}
     return value
 
 

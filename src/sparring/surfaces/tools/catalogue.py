@@ -12,7 +12,7 @@ from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.operations.every import every_operation
 from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role
 from sparring.operations.trail import Entry, note_refusal
-from sparring.surfaces.tools.answers import UNTRUSTED, Detail, answer
+from sparring.surfaces.tools.answers import MOST, UNTRUSTED, Detail, answer, fitted, plain
 from sparring.surfaces.tools.remedies import in_words_of_tools, remedy_for
 
 _DETAIL = {
@@ -21,7 +21,12 @@ _DETAIL = {
     "default": "short",
     "description": "short: under 4,000 characters; full: all of it",
 }
-_WAITS = frozenset({"wait_for_run", "compare_runs"})
+_DEEPEST, _MOST_VALUES, _MOST_CHARACTERS, _LARGEST = 24, 20_000, 100_000, 2**63
+# Seats of their own, so that those who wait, and those who ask an environment's own code what it
+# is, keep nobody else from looking and stopping.
+_SEATS = {"wait_for_run": "waiting", "compare_runs": "waiting"}
+_ASKS = ("describe_environment", "show_config", "plan_run", "revise_plan", "start_run")
+_SEATS |= dict.fromkeys((*_ASKS, "check_environment", "prove_run", "resume_run"), "asking")
 INSTRUCTIONS = f"""\
 You operate trainings of language-model agents in one project, inside limits that its owner set.
 
@@ -64,9 +69,9 @@ class Tool:
         return self.operation.forms.tool
 
     @property
-    def waits(self) -> bool:
-        """Whether it takes its time on purpose."""
-        return self.name in _WAITS
+    def seat(self) -> str:
+        """With whom it shares the threads that do the work."""
+        return _SEATS.get(self.name, "at once")
 
     @property
     def description(self) -> str:
@@ -103,19 +108,24 @@ class Tool:
     def call(self, arguments: Mapping[str, Any], caller: Caller) -> Answer:
         """Do it. Whatever is wrong comes back as a table with `error`, never as an exception."""
         given = dict(arguments)
-        detail = given.pop("detail", "short")
         try:
+            if told := too_much(given):
+                raise _refused(self.operation.name, caller, {"arguments": told}, told)
+            detail = given.pop("detail", "short")
             if detail not in ("short", "full"):
-                raise _refused(self, caller, arguments, "detail is short or full")
-            result = self.operation.ask(given, caller)
+                raise _refused(self.operation.name, caller, given, "detail is short or full")
+            return Answer(answer(self.operation.ask(given, caller), cast("Detail", detail)))
         except SparringError as error:
             return Answer(_told(error), is_error=True)
         except Exception as error:  # a fault of ours must not end the conversation
             logging.getLogger(__name__).exception("%s", self.name)
             told = f"{type(error).__name__} inside of Sparring; it is in the server's log"
+            note_refusal(self._entry(caller), caller.runs, error, is_binding=False)
             fault = {"type": "Fault", "message": told, "remedy": "Tell the owner."}
             return Answer({"error": fault}, is_error=True)
-        return Answer(answer(result, cast("Detail", detail)))
+
+    def _entry(self, caller: Caller) -> Entry:
+        return Entry(caller.name, caller.role.name.lower(), self.operation.name, {})
 
 
 def tools_for(role: Role) -> dict[str, Tool]:
@@ -131,10 +141,9 @@ def refuse_unknown_tool(
     name: str, arguments: Mapping[str, Any], caller: Caller, known: Mapping[str, Tool]
 ) -> Answer:
     """Also on record: whoever tries names tries something."""
-    error = InvalidInput(f"there is no tool {name[:80]!r}; there are {', '.join(known)}")
-    entry = Entry(caller.name, caller.role.name.lower(), f"tool {name[:80]}", dict(arguments))
-    note_refusal(entry, caller.runs, error, is_binding=not caller.is_owner)
-    return Answer(_told(error), is_error=True)
+    told = f"there is no tool {name[:80]!r}; there are {', '.join(known)}"
+    asked = {"arguments": too_much(arguments)} if too_much(arguments) else dict(arguments)
+    return Answer(_told(_refused(f"tool {name[:80]}", caller, asked, told)), is_error=True)
 
 
 def function_schemas(role: Role = Role.OPERATOR) -> list[dict[str, Any]]:
@@ -152,19 +161,40 @@ def function_schemas(role: Role = Role.OPERATOR) -> list[dict[str, Any]]:
     ]
 
 
-def _refused(tool: Tool, caller: Caller, asked: Mapping[str, Any], why: str) -> InvalidInput:
+def too_much(arguments: Mapping[str, Any]) -> str:
+    """What makes arguments more than anybody means: told before anything else touches them."""
+    seen, characters = 0, 0
+    waiting: list[tuple[Any, int]] = [(arguments, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        seen += 1
+        if depth > _DEEPEST or seen > _MOST_VALUES:
+            return f"arguments go deeper than {_DEEPEST} levels, or have over {_MOST_VALUES} values"
+        if isinstance(value, Mapping):
+            waiting += [(each, depth + 1) for pair in value.items() for each in pair]
+        elif isinstance(value, list | tuple):
+            waiting += [(each, depth + 1) for each in value]
+        elif isinstance(value, str):
+            characters += len(value)
+        elif isinstance(value, int) and abs(value) >= _LARGEST:
+            return "a number in the arguments is larger than any that is used here"
+        if characters > _MOST_CHARACTERS:
+            return f"arguments of more than {_MOST_CHARACTERS:,} characters"
+    return ""
+
+
+def _refused(verb: str, caller: Caller, asked: Mapping[str, Any], why: str) -> InvalidInput:
     error = InvalidInput(why)
-    role = caller.role.name.lower()
-    entry = Entry(caller.name, role, tool.operation.name, dict(asked))
+    entry = Entry(caller.name, caller.role.name.lower(), verb, dict(asked))
     note_refusal(entry, caller.runs, error, is_binding=not caller.is_owner)
     return error
 
 
 def _told(error: SparringError) -> dict[str, Any]:
-    message = in_words_of_tools(str(error))[:2_000]
+    message = in_words_of_tools(str(error))
     told: dict[str, Any] = {"type": error.name}
     told["message"] = {UNTRUSTED: message} if error.is_foreign else message
-    return {"error": {**told, "remedy": remedy_for(error)}}
+    return fitted(plain({"error": {**told, "remedy": remedy_for(error)}}), MOST["short"])
 
 
 def _without_titles(schema: Any) -> Any:
