@@ -67,6 +67,30 @@ def test_what_somebody_did_to_it_shows(tmp_path, what, change):
     assert chain.verify().faults, what
 
 
+def test_a_second_value_under_one_name_shows(tmp_path):
+    chain = written(tmp_path, 3)
+    rewrite(
+        chain, lambda lines: [lines[0].replace(b"{", b'{"who":"somebody else",', 1), *lines[1:]]
+    )
+    assert "was changed" in chain.verify().faults[0].message
+
+
+@pytest.mark.parametrize("what", ["removed", "emptied"])
+def test_an_end_cut_together_with_the_note_of_it_shows(tmp_path, what):
+    chain = written(tmp_path, 6)
+    rewrite(chain, lambda lines: lines[:-2])
+    note = chain.path.with_suffix(".head.json")
+    note.unlink() if what == "removed" else note.write_text("{}")
+    assert "note of the last entry" in chain.verify().faults[0].message
+
+
+def test_what_is_added_without_an_end_is_told(tmp_path):
+    chain = written(tmp_path, 2)
+    with chain.path.open("ab") as file:
+        file.write(b"and then")
+    assert chain.verify().is_torn
+
+
 @given(st.data())
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_changed_byte_shows(tmp_path_factory, data):

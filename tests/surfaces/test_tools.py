@@ -19,6 +19,7 @@ from sparring.contracts.specs import Frozen
 from sparring.operations.every import every_operation
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_views import RunLine, RunPage
+from sparring.operations.trail import trail_of
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces import verbs
 from sparring.surfaces.agents_tools import operator_tools
@@ -141,7 +142,7 @@ def test_foreign_words_come_under_a_key_of_their_own():
     assert told["theirs"] == {"untrusted": ORDER}
     assert told["table"]["why"] == {"untrusted": ORDER}
     assert (told["table"]["reward"], told["table"]["model"]) == (0.5, "smollm2")
-    assert ORDER not in told["table"]
+    assert told["table"]["untrusted_3"] == {"untrusted": {"name": ORDER, "value": 1}}
     assert told["inner"] == [{"words": {"untrusted": ORDER}}]
     assert set(told["record"]) == {"untrusted"}
 
@@ -234,6 +235,57 @@ def test_config_fields_are_described_with_value_and_lock(operator):
     settings = call(operator, "show_config", environment="shop")
     assert settings["locked"]["beta"] == 0.5
     assert "temperature" in settings["may_change"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"run": "x" * 20_000_000},
+        {"run": 10**5000},
+        {"run": "x", "more": [[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]},
+        {"run": list(range(30_000))},
+        {"run": "x", "\x01" * 4000: 1},
+        {"run": "\x01" * 4000},
+    ],
+)
+def test_more_than_anybody_means_is_refused_briefly_and_recorded(operator, given):
+    answered = tools_for(Role.OPERATOR)["show_run"].call(given, operator)
+    assert answered.table["error"]["type"] in ("InvalidInput", "RunNotFound")
+    assert len(json.dumps(answered.table)) < 4_000
+    (entry,) = trail_of(operator.runs).backwards()
+    assert entry["outcome"] == "refused"
+    assert len(json.dumps(entry)) < 8_000
+
+
+def test_a_name_that_is_words_is_told_and_not_taken(operator):
+    shop = operator.folder / "shop.py"
+    shop.write_text(shop.read_text().replace("    settings", f"    name = {ORDER!r}\n    settings"))
+    told = call(operator, "list_environments")
+    assert told["environments"] == []
+    assert ORDER in told["problems"][0]["message"]["untrusted"]
+
+
+def test_words_of_a_config_are_marked_wherever_they_turn_up(operator):
+    shop = operator.folder / "shop.py"
+    text = shop.read_text().replace(
+        "size: int = 2", f"size: int = 2\n        mood: Literal[{ORDER!r}] = {ORDER!r}"
+    )
+    shop.write_text(f"from typing import Literal\n{text}")
+    heard = [
+        call(operator, "describe_environment", environment="shop", detail="full"),
+        call(operator, "show_config", environment="shop"),
+        call(operator, "show_config", environment="shop", detail="full"),
+        call(operator, "plan_run", environment="shop", settings={"config": {"mood": "other"}}),
+    ]
+    for each in heard:
+        assert ORDER in json.dumps(each, ensure_ascii=False)
+        assert ORDER not in json.dumps(_unmarked(each), ensure_ascii=False)
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _unmarked(each) for name, each in value.items() if name != "untrusted"}
+    return [_unmarked(each) for each in value] if isinstance(value, list) else value
 
 
 def test_the_agents_sdk_gets_the_same_tools(owner):

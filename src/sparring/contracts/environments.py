@@ -39,7 +39,7 @@ class SourceProblem(Frozen):
 class Catalogue(Frozen):
     """All environments of a project, by name, and what was in the way."""
 
-    environments: tuple[FoundEnvironment, ...] = ()
+    environments: tuple[FoundEnvironment, ...]
     problems: tuple[SourceProblem, ...] = ()
 
 

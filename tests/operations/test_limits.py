@@ -1,0 +1,336 @@
+"""Limits that a person set hold for operators: also for what was started before, and on the way
+from a check to a proof."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from sparring.contracts.errors import (
+    ConfigError,
+    InvalidInput,
+    LauncherFailed,
+    LockedField,
+    NotPermitted,
+    OverBudget,
+    PlanRefused,
+    RunNotFound,
+    SparringError,
+)
+from sparring.operations import planning, starting
+from sparring.operations.checking import StartCheck, start_check
+from sparring.operations.environments import EnvironmentQuery, show_environment
+from sparring.operations.held_out import figures_of
+from sparring.operations.operation import Caller, Nothing, Role
+from sparring.operations.permissions import show_limits
+from sparring.operations.planning import PlanQuery, PlanRun, plan_run, start_planned
+from sparring.operations.proving import StartProof, start_proof
+from sparring.operations.run_control import ResumeRun, resume_run, stop_run
+from sparring.operations.run_views import ListRuns, RunQuery
+from sparring.operations.runs import list_runs
+from sparring.operations.settling import settle
+from sparring.operations.trail import starts_today, trail_of
+from sparring.operations.training import StartTrain, start_train
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import MANIFEST
+from sparring.run_folder.events import tell_state
+from sparring.run_folder.files import write_json
+from sparring.runs.history import read_history
+from sparring.runs.lifecycle import RunState
+from tests.operations.made import edit_project, make_project, operator_of, spec_of
+
+DONE = (RunState.STARTING, RunState.RUNNING, RunState.COMPLETED)
+LOCK = '[[lock]]\nfield = "temperature"\nvalue = 0.2\n[budget]'
+
+
+@pytest.fixture
+def owner(tmp_path, monkeypatch) -> Caller:
+    return make_project(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def operator(owner) -> Caller:
+    return operator_of(owner)
+
+
+def planned(caller: Caller, **given) -> str:
+    plan = plan_run(PlanRun(environment="shop", **given), caller).plan
+    return start_planned(PlanQuery(plan=plan), caller).run
+
+
+def ended(caller: Caller, run: str, *states: RunState) -> RunFolder:
+    folder = RunFolder(caller.runs / run)
+    for state in states or (RunState.STOPPED,):
+        tell_state(folder, state, author="supervisor", epoch=1)
+    return folder
+
+
+def test_a_check_is_held_to_steps_and_to_all_it_could_play(operator):
+    edit_project(operator, "steps = 50", "steps = 1")
+    with pytest.raises(OverBudget, match="dry_steps is 2"):
+        start_check(StartCheck(environment="shop"), operator)
+    edit_project(operator, "steps = 1", "steps = 50")
+    many = {"num_generations": 64, "cases_per_batch": 8}
+    with pytest.raises(OverBudget, match="this one could play"):
+        start_check(StartCheck(environment="shop", cases=2, rollouts=2, settings=many), operator)
+    assert start_check(StartCheck(environment="shop", cases=2, rollouts=2), operator).run
+
+
+@pytest.mark.parametrize("kind", ["a default", "its own", "of an evaluation", "of a check"])
+def test_a_lock_that_came_later_holds_when_a_run_goes_on(operator, kind):
+    if kind == "of a check":
+        asked = StartCheck(environment="shop", cases=2, rollouts=2, settings={"temperature": 0.9})
+        run = start_check(asked, operator).run
+    elif kind == "of an evaluation":
+        run = planned(operator, kind="eval", cases=2)
+    else:
+        run = planned(operator, settings={"temperature": 0.9} if kind == "its own" else {})
+    ended(operator, run)
+    edit_project(operator, "[budget]", LOCK)
+    with pytest.raises(LockedField, match="temperature is locked"):
+        resume_run(ResumeRun(run=run), operator)
+
+
+def test_a_field_that_was_free_and_set_to_nothing_is_locked_again(operator):
+    edit_project(operator, '"max_steps"', '"max_steps", "validation_cases"')
+    edit_project(
+        operator, "[budget]", "[environment.shop.settings]\nvalidation_cases = 4\n[budget]"
+    )
+    run = planned(operator, settings={"validation_cases": None})
+    ended(operator, run)
+    edit_project(operator, ', "validation_cases"', "")
+    with pytest.raises(LockedField, match="validation_cases"):
+        resume_run(ResumeRun(run=run), operator)
+
+
+@pytest.mark.parametrize("kind", ["train", "eval", "check"])
+def test_a_budget_that_came_later_holds_when_a_run_goes_on(operator, kind):
+    if kind == "check":
+        run = start_check(StartCheck(environment="shop", cases=4, rollouts=16), operator).run
+    else:
+        run = planned(operator, kind=kind, **({"cases": 100} if kind == "eval" else {}))
+    ended(operator, run)
+    edit_project(operator, "rollouts = 3000", "rollouts = 50")
+    with pytest.raises(OverBudget, match="this one could play"):
+        resume_run(ResumeRun(run=run), operator)
+
+
+def test_a_proof_is_held_to_the_locks_and_hours_of_today(owner, operator):
+    settings = {"temperature": 1.9, "unsandboxed": True, "validation_cases": 0}
+    run = start_train(StartTrain(environment="shop", settings=settings), owner).run
+    folder = ended(owner, run, *DONE)
+    write_json(folder.checkpoints / "step-5" / MANIFEST, {"format": 1, "step": 5})
+    with pytest.raises(LockedField, match="unsandboxed"):
+        start_proof(StartProof(run=run, cases=2), operator)
+    edit_project(owner, "steps = 50", "steps = 50\nhours = 2")
+    assert spec_of(owner, start_proof(StartProof(run=run, cases=2), owner).run)["hours"] == 2
+
+
+def test_a_proof_that_waits_again_has_its_hours(operator):
+    edit_project(operator, "steps = 50", "steps = 50\nhours = 2")
+    run = planned(operator)
+    proof = RunFolder(operator.runs / f"proof-{run}")
+    ended(operator, run)
+    tell_state(proof, RunState.STOPPED, author="sparring")
+    resume_run(ResumeRun(run=run), operator)
+    history = read_history(proof).history
+    assert (history.state, history.hours) == (RunState.QUEUED, 2)
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("lazy.py", "def load():\n    import prices2\n"),
+        ("prompt.md", None),
+        ("cases.db", None),
+        ("pkg/mod.py", "VALUE = 1\n"),
+    ],
+)
+def test_a_plan_sees_what_is_imported_late_and_data_of_any_kind(operator, where, text):
+    folder = operator.folder
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "__init__.py").write_text("")
+    (folder / "pkg" / "mod.py").write_text("VALUE = 0\n")
+    (folder / "lazy.py").write_text("def load():\n    return 1\n")
+    for name in ("prompt.md", "cases.db"):
+        (folder / name).write_text("before")
+    shop = (folder / "shop.py").read_text()
+    (folder / "shop.py").write_text(f"import pkg.mod\n{shop}\ndef f():\n    import lazy\n")
+    plan = plan_run(PlanRun(environment="shop"), operator).plan
+    (folder / where).write_text(text or "after!")
+    with pytest.raises(PlanRefused, match="no longer says"):
+        start_planned(PlanQuery(plan=plan), operator)
+
+
+def test_true_is_not_one_in_a_plan(operator):
+    config = "[environment.shop.config]\nsize = 1\n"
+    edit_project(operator, "[budget]", f"{config}[budget]")
+    plan = plan_run(PlanRun(environment="shop"), operator).plan
+    edit_project(operator, "size = 1", "size = true")
+    with pytest.raises(SparringError):
+        start_planned(PlanQuery(plan=plan), operator)
+
+
+def test_a_plan_that_is_forgotten_does_not_start_again(operator, monkeypatch):
+    """Slowly by one, meanwhile by another, and then there are many new ones."""
+    from sparring.operations import plans
+
+    monkeypatch.setattr(plans, "_KEPT", 2)
+    plan = plan_run(PlanRun(environment="shop"), operator).plan
+    gate, reached = threading.Event(), threading.Event()
+    real = planning.missing_for
+    outcome: list[str] = []
+
+    def slowly(settled):
+        if threading.current_thread().name == "slow":
+            reached.set()
+            gate.wait(20)
+        return real(settled)
+
+    def start() -> None:
+        try:
+            outcome.append(start_planned(PlanQuery(plan=plan), operator).run)
+        except PlanRefused:
+            outcome.append("refused")
+
+    monkeypatch.setattr(planning, "missing_for", slowly)
+    slow = threading.Thread(target=start, name="slow")
+    slow.start()
+    assert reached.wait(20)
+    start()
+    for seed in range(4):
+        plan_run(PlanRun(environment="shop", settings={"seed": seed}), operator)
+    gate.set()
+    slow.join()
+    assert outcome[0].startswith("shop-")
+    assert outcome[1] == "refused"
+
+
+def test_what_was_started_counts_also_where_an_error_came_after(operator, monkeypatch):
+    def fail(*_, **__):
+        raise InvalidInput("another run's file is of a newer format")
+
+    monkeypatch.setattr(starting, "start_waiting", fail)
+    for _ in range(2):
+        with pytest.raises(LauncherFailed, match="was made, and then"):
+            start_train(StartTrain(environment="shop"), operator)
+    assert starts_today(trail_of(operator.runs)) == 2
+
+
+def test_a_training_whose_proof_would_be_too_much_is_not_started(operator):
+    edit_project(operator, "rollouts = 3000", "rollouts = 6")
+    small = {"validation_cases": 0, "num_generations": 2, "cases_per_batch": 1, "max_steps": 1}
+    edit_project(operator, "may_set = [", 'may_set = ["validation_cases", ')
+    small |= {"gradient_accumulation_steps": 1, "replacement_groups": 0}
+    with pytest.raises(OverBudget, match="this proof could play"):
+        start_train(StartTrain(environment="shop", settings=small), operator)
+    assert not list(operator.runs.glob("shop-*"))
+
+
+@pytest.mark.parametrize("name", ["owner", "sparring", "supervisor", "", "x y", "../x", "a" * 500])
+def test_nobody_but_the_owner_is_called_so(owner, name):
+    with pytest.raises(InvalidInput, match="cannot be the name of an operator"):
+        Caller(Role.OPERATOR, owner.runs, name, owner.folder)
+
+
+def test_what_the_owner_stopped_stays_stopped(owner, operator):
+    run = planned(operator)
+    stop_run(RunQuery(run=run), owner)
+    with pytest.raises(NotPermitted, match="was stopped by owner"):
+        resume_run(ResumeRun(run=run), operator)
+    assert resume_run(ResumeRun(run=run), owner).run == run
+
+
+def test_going_on_with_what_is_done_is_no_start(operator):
+    run = planned(operator)
+    ended(operator, run, *DONE)
+    before = show_limits(Nothing(), operator).starts_today
+    assert not resume_run(ResumeRun(run=run), operator).is_new
+    assert show_limits(Nothing(), operator).starts_today == before == 1
+
+
+def test_an_operator_asks_nobody_on_the_owners_bill(operator, monkeypatch):
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-not-a-key")
+    run = start_check(StartCheck(environment="shop", cases=2, rollouts=2), operator).run
+    assert spec_of(operator, run)["others"] == []
+
+
+def test_a_clock_that_was_wrong_for_a_while_forgets_no_start(operator, monkeypatch):
+    planned(operator)
+    chain = trail_of(operator.runs)
+    now = time.time()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: now - 100_000)
+        with pytest.raises(RunNotFound):
+            stop_run(RunQuery(run="gone"), operator)
+    assert starts_today(chain) == 1
+
+
+def test_files_outside_of_the_project_are_not_an_operators(operator, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "stock.txt"
+    outside.write_text("theirs")
+    edit_project(operator, '"max_steps"', '"max_steps", "config.stock", "warm_start"')
+    for settings in (
+        {"config": {"stock": str(outside)}},
+        {"config": {"stock": "../x"}},
+        {"warm_start": "/etc/passwd"},
+    ):
+        with pytest.raises(NotPermitted, match="outside of the project"):
+            plan_run(PlanRun(environment="shop", settings=settings), operator)
+    inside = {"config": {"stock": str(operator.folder / "stock.txt")}}
+    assert plan_run(PlanRun(environment="shop", settings=inside), operator).ready
+
+
+def test_folders_elsewhere_are_no_pages_of_runs(operator):
+    planned(operator)
+    for after in ("../../../etc", "/etc", "..", "x" * 5000):
+        with pytest.raises(RunNotFound):
+            list_runs(ListRuns(after=after), operator)
+
+
+def test_a_lock_on_trainings_does_not_keep_from_evaluating(operator):
+    edit_project(operator, "[budget]", '[[lock]]\nfield = "learning_rate"\n[budget]')
+    assert plan_run(PlanRun(environment="shop", kind="eval", cases=2), operator).ready
+
+
+def test_an_environment_that_wants_a_field_can_be_described_before_it_is_set(operator):
+    shop = operator.folder / "shop.py"
+    shop.write_text(shop.read_text().replace("size: int = 2", "size: int"))
+    shown = show_environment(EnvironmentQuery(environment="shop"), operator)
+    assert "size" in {each.name for each in shown.description.fields}
+    with pytest.raises(SparringError, match=r"config\.size: the environment wants it"):
+        settle("shop", "train", {}, operator)
+
+
+def test_a_pattern_takes_no_time_that_explodes(operator):
+    shop = operator.folder / "shop.py"
+    tag = 'tag: str = Field(default="a", pattern="^(a+)+$")'
+    text = shop.read_text().replace("size: int = 2", f"size: int = 2\n        {tag}")
+    shop.write_text(f"from pydantic import Field\n{text}")
+    settle("shop", "train", {"config": {"tag": "aaa"}}, operator)
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match="does not match"):
+        settle("shop", "train", {"config": {"tag": "a" * 40 + "!"}}, operator)
+    assert time.monotonic() - began < 5
+
+
+def test_of_held_out_cases_only_what_is_allowed_is_told():
+    quoted = "expected 'the secret'"
+    summary = {
+        "verdict": "better",
+        "sentence": "reward 0.1 → 0.2",
+        "reward": {"value": 0.1, "why": quoted},
+        "audit": [{"measure": "m", "fault": "cannot tell", "message": quoted, "is_grave": True}],
+        "measures": {"m": {"value": 0.5, "reasons_for_failing": [{"reason": quoted}]}},
+        "flips": [{"case": "c", "before": 0.0}],
+        "tomorrow": [quoted, {"more": quoted}],
+        "regressed": ["m"],
+    }
+    told = figures_of(summary)
+    assert quoted not in str(told)
+    assert told["audit"] == [{"measure": "m", "fault": "cannot tell", "is_grave": True}]
+    assert told["measures"] == {"m": {"value": 0.5}}
+    assert (told["verdict"], told["regressed"]) == ("better", ["m"])
+    assert "flips" not in told
