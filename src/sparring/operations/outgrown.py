@@ -23,10 +23,7 @@ def refuse_outgrown(spec: RunSpec, caller: Caller) -> None:
     """For operators: a run goes on, or is proved, only as it could be started now. What it set
     itself must be free, all else as the project has it, and all of it within the budget."""
     kind: Kind = "eval" if isinstance(spec, EvalSpec | AuditSpec) else "train"
-    own = {
-        name: value for name, value in settings_of(spec).items() if spec.sources[name] == COMMAND
-    }
-    settled = settle(spec.environment, kind, nested(own), caller)
+    settled = settle(spec.environment, kind, nested(asked_of(spec)), caller)
     refuse_over_budget(spec, settled.budget, settled.project.file)
     then, now = every_setting(spec), _today(settled)
     names = _OF_A_PROOF if isinstance(spec, ProveSpec) else now.keys() | then.keys()
@@ -44,6 +41,12 @@ def settings_of(spec: RunSpec) -> dict[str, Any]:
     """What was set for a run, by dotted name; defaults are left to be what they are now."""
     every = every_setting(spec)
     return {name: every[name] for name in spec.sources if name in every}
+
+
+def asked_of(spec: RunSpec) -> dict[str, Any]:
+    """Of those, what was asked for this very run; the rest is as the project has it."""
+    told = settings_of(spec).items()
+    return {name: value for name, value in told if spec.sources[name] == COMMAND}
 
 
 def every_setting(spec: RunSpec) -> dict[str, Any]:

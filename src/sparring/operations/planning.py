@@ -24,7 +24,7 @@ from sparring.operations.evaluating import evaluation_of
 from sparring.operations.fingerprints import fingerprints
 from sparring.operations.needs import missing_for
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.outgrown import settings_of
+from sparring.operations.outgrown import asked_of, settings_of
 from sparring.operations.plans import PlanRecord, Plans, changes, digest_of, plain
 from sparring.operations.proving import proof_of, within
 from sparring.operations.run_control import read_run_spec
@@ -49,7 +49,9 @@ class PlanRun(Frozen):
         description="what is to be different from the project's values, by dotted name, as in "
         "{'temperature': 0.9, 'config.level': 2}; null turns off what can be off",
     )
-    like: str = Field(default="", description="a run whose settings are taken over")
+    like: str = Field(
+        default="", description="a run: what was asked for it is asked again, under `settings`"
+    )
     prove: bool = Field(
         default=True, description="after a training, prove it on held-out cases by a run of its own"
     )
@@ -240,7 +242,8 @@ def _last_check(settled: Settled, caller: Caller) -> LastCheck | None:
 
 
 def _without_like(request: PlanRun, caller: Caller) -> PlanRun:
-    """The settings of another run, with those of the request over them."""
+    """What was asked for another run, with what is asked now over it. All else is as the project
+    has it today."""
     if not request.like:
         return request
     spec = read_run_spec(find_run(caller.runs, request.like))
@@ -248,7 +251,7 @@ def _without_like(request: PlanRun, caller: Caller) -> PlanRun:
         raise InvalidInput(f"a run of kind {spec.kind} is not planned; like means a training")
     if request.environment not in ("", spec.environment):
         raise InvalidInput(f"{request.like} is of {spec.environment}: leave environment out")
-    settings = nested({**settings_of(spec), **dict(flatten(request.settings))})
+    settings = nested({**asked_of(spec), **dict(flatten(_tables(request.settings)))})
     cases = spec.cases if isinstance(spec, EvalSpec) else None
     update = {
         "environment": spec.environment,
