@@ -209,13 +209,20 @@ def list_rollouts(
     run: RunName,
     start: Annotated[int, typer.Option(help="First rollout to show.")] = 0,
     count: Annotated[int, typer.Option(help="How many to show.")] = 20,
+    ending: Annotated[
+        str | None, typer.Option(help="Only those that ended like this, as in token_budget.")
+    ] = None,
+    min_reward: Annotated[float | None, typer.Option(help="Only with this or more.")] = None,
+    max_reward: Annotated[float | None, typer.Option(help="Only with this or less.")] = None,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """List a page of a run's rollouts."""
     from sparring.surfaces.cli import reading
 
-    reading.list_page(run, start, count, runs, as_json=as_json)
+    query = {"run": run, "start": start, "count": count, "ending": ending}
+    query |= {"min_reward": min_reward, "max_reward": max_reward}
+    reading.list_page(query, runs, as_json=as_json)
 
 
 @rollouts.command("show")

@@ -24,16 +24,18 @@ _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"
 _SHOWN = 2000
 
 
-def list_page(run: str, start: int, count: int, runs: str | None, *, as_json: bool) -> None:
-    page = list_rollouts(ListRollouts(run=run, start=start, count=count), owner(runs))
+def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+    page = list_rollouts(ListRollouts.model_validate(query), owner(runs))
     if as_json:
         print(page.model_dump_json())
         return
     console = Console()
     for line in page.rollouts:
         _show_line(line, console)
-    shown = f"{start + 1} to {start + len(page.rollouts)}" if page.rollouts else "none"
-    console.print(Text(f"{shown} of {page.total}", style="dim"))
+    first, last = (page.rollouts[0], page.rollouts[-1]) if page.rollouts else (None, None)
+    shown = f"{first.position + 1} to {last.position + 1}" if first and last else "none"
+    more = f"; more with --start {page.next}" if page.next is not None else ""
+    console.print(Text(f"{shown} of {page.total}{more}", style="dim"))
 
 
 def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool) -> None:
