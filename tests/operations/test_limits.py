@@ -93,6 +93,16 @@ def test_a_lock_that_came_later_holds_when_a_run_goes_on(operator, kind):
         resume_run(ResumeRun(run=run), operator)
 
 
+@pytest.mark.parametrize("kind", ["train", "eval", "check"])
+def test_a_run_goes_on_where_nothing_was_locked_since(operator, kind):
+    if kind == "check":
+        run = start_check(StartCheck(environment="shop", cases=2, rollouts=2), operator).run
+    else:
+        run = planned(operator, kind=kind, **({"cases": 2} if kind == "eval" else {}))
+    ended(operator, run)
+    assert resume_run(ResumeRun(run=run), operator).is_new
+
+
 def test_a_field_that_was_free_and_set_to_nothing_is_locked_again(operator):
     edit_project(operator, '"max_steps"', '"max_steps", "validation_cases"')
     edit_project(

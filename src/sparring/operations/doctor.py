@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
 from sparring import sandbox
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
+from sparring.installed import version_of
 from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
 from sparring.projects import find_project
 from sparring.secrets import read_key
@@ -102,9 +102,8 @@ def package_finding(name: str) -> Finding:
     tested, extra = TESTED[name]
     source = f"sparring[{extra}]" if extra else "sparring"
     fix = f"pip install '{source}'"
-    try:
-        found = version(name)
-    except PackageNotFoundError:
+    found = version_of(name)
+    if found is None:
         standing: Standing = "optional" if extra else "missing"
         purposes = {"local": "playing weights in this process", "train": "training"}
         purpose = {**purposes, "mcp": "operating by an AI agent"}.get(extra, "")

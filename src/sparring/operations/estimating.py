@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -18,7 +20,15 @@ from sparring.runs.index import Index, Query
 from sparring.runs.lifecycle import RunState
 from sparring.runs.status import recent_rows
 
-_LOOKED_AT = 5
+_LOOKED_AT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A run that was completed."""
+
+    kind: str
+    folder: RunFolder
 
 
 class Cost(Frozen):
@@ -35,7 +45,8 @@ class Cost(Frozen):
     basis: str = ""
 
 
-def cost_of(spec: TrainSpec | EvalSpec, settled: Settled, caller: Caller) -> Cost:
+def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
+    """By what was done `before`."""
     most = most_rollouts(spec)
     if isinstance(spec, EvalSpec):
         return Cost(rollouts=most, rollouts_at_most=most, basis="cases x rollouts")
@@ -44,29 +55,31 @@ def cost_of(spec: TrainSpec | EvalSpec, settled: Settled, caller: Caller) -> Cos
         told = "max_steps is not set: it trains for one pass over the cases, however many they are"
         return Cost(basis=told)
     size = {"steps": steps, "rollouts": steps * each, "rollouts_at_most": most}
-    for kind in ("check", "train"):
-        for folder in newest_completed(settled, caller, kind):
-            seconds = _seconds_per_rollout(folder, kind)
-            if seconds is not None:
-                hours = float(f"{seconds * steps * each / 3600:.3g}")
-                basis = (
-                    f"{folder.id} took {seconds:.2f} s a rollout; loading, warm start, validation "
-                    "and proof come on top"
-                )
-                return Cost(**size, hours=hours, basis=basis)
+    for done in sorted(before, key=lambda each: each.kind != "check"):
+        seconds = _seconds_per_rollout(done.folder, done.kind)
+        if seconds is not None:
+            hours = float(f"{seconds * steps * each / 3600:.3g}")
+            basis = (
+                f"{done.folder.id} took {seconds:.2f} s a rollout; loading, warm start, validation "
+                "and proof come on top"
+            )
+            return Cost(**size, hours=hours, basis=basis)
     told = "no check and no training of it has been completed yet, so nobody knows the time"
     return Cost(**size, basis=told)
 
 
-def newest_completed(settled: Settled, caller: Caller, kind: str) -> list[RunFolder]:
-    """Of the same environment, with the same model."""
+def done_before(settled: Settled, caller: Caller) -> list[Done]:
+    """Checks and trainings of the same environment and model, the newest first."""
     if not caller.runs.is_dir():
         return []
     states = (RunState.COMPLETED,)
-    query = Query(states=states, environment=settled.found.name, kind=kind, count=_LOOKED_AT)
+    query = Query(states=states, environment=settled.found.name, count=_LOOKED_AT)
     model = str(settled.values.get("model") or "")
-    rows = Index(caller.runs).page(query)
-    return [RunFolder(caller.runs / row.id) for row in rows if row.model == model]
+    return [
+        Done(row.kind, RunFolder(caller.runs / row.id))
+        for row in Index(caller.runs).page(query)
+        if row.model == model and row.kind in ("check", "train")
+    ]
 
 
 def _seconds_per_rollout(folder: RunFolder, kind: str) -> float | None:

@@ -7,6 +7,7 @@ changed, and then the plan says something that would not happen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
@@ -19,7 +20,7 @@ from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import EvalSpec, Frozen
 from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
-from sparring.operations.estimating import Cost, cost_of, newest_completed
+from sparring.operations.estimating import Cost, Done, cost_of, done_before
 from sparring.operations.evaluating import evaluation_of
 from sparring.operations.fingerprints import fingerprints
 from sparring.operations.needs import missing_for
@@ -200,6 +201,7 @@ def _planned(request: PlanRun, caller: Caller, revises: PlanRecord | None = None
     first = revises.plan if revises else ""
     settled = prospect.settled
     missing = missing_for(settled)
+    before = done_before(settled, caller)
     ready = all(each.standing != "missing" for each in missing)
     role = caller.role.name.lower()
     asked = request.model_dump(mode="json")
@@ -210,11 +212,11 @@ def _planned(request: PlanRun, caller: Caller, revises: PlanRecord | None = None
         environment=settled.found.name,
         model=str(settled.values.get("model") or "the agent's own"),
         settings=dict(sorted(settings_of(prospect.spec).items())),
-        cost=cost_of(prospect.spec, settled, caller),
+        cost=cost_of(prospect.spec, before),
         ready=ready,
         missing=missing,
         proves=prospect.proves,
-        last_check=_last_check(settled, caller),
+        last_check=_last_check(before),
         changes=changes(revises.resolved, record.resolved) if revises else "",
         may_change=() if revises else tuple(_free_fields(settled)),
         revises=first,
@@ -233,11 +235,12 @@ def _prospect(request: PlanRun, caller: Caller) -> _Prospect:
     return _Prospect(settled, evaluation_of(settled, Split.VALIDATION, request.cases), False)
 
 
-def _last_check(settled: Settled, caller: Caller) -> LastCheck | None:
-    for folder in newest_completed(settled, caller, "check"):
-        told = read_told(folder.summary)
+def _last_check(before: Sequence[Done]) -> LastCheck | None:
+    for done in before:
+        told = read_told(done.folder.summary) if done.kind == "check" else {}
         if verdict := told.get("verdict"):
-            return LastCheck(run=folder.id, verdict=str(verdict), why=str(told.get("why") or ""))
+            why = str(told.get("why") or "")
+            return LastCheck(run=done.folder.id, verdict=str(verdict), why=why)
     return None
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from sparring.contracts.environments import FoundEnvironment
+from sparring.installed import entry_points_of
 from sparring.projects.source import read_facts
 
 GROUP = "sparring.environments"
 
 
 def installed_environments() -> Iterator[FoundEnvironment]:
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points_of(GROUP):
         if (found := _found(entry)) is not None:
             yield found
 
