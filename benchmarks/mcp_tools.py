@@ -150,7 +150,9 @@ def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--quick", action="store_true")
     is_quick = arguments.parse_args().quick
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(
+        ignore_cleanup_errors=True
+    ) as folder:  # the last may still end
         place = Path(folder)
         shutil.copy(BELL / "bell.py", place)
         (place / "sparring.toml").write_text(PROJECT)
