@@ -19,8 +19,8 @@ from openai.types.responses import (
 )
 
 from sparring.operations.operation import Caller, Role
-from sparring.operations.trail import trail_of
-from sparring.operations.trail_views import VerifyTrail, verify_trail
+from sparring.operations.record.reading import VerifyTrail, verify_trail
+from sparring.operations.record.trail import trail_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = """

@@ -19,19 +19,20 @@ from sparring.contracts.errors import (
     RunNotFound,
     SparringError,
 )
-from sparring.operations import planning, starting
+from sparring.operations import starting
 from sparring.operations.checking import StartCheck, start_check
 from sparring.operations.environments import EnvironmentQuery, show_environment
 from sparring.operations.held_out import figures_of
 from sparring.operations.operation import Caller, Nothing, Role
 from sparring.operations.permissions import show_limits
-from sparring.operations.planning import PlanQuery, PlanRun, plan_run, start_planned
+from sparring.operations.plans import planning
+from sparring.operations.plans.planning import PlanQuery, PlanRun, plan_run, start_planned
 from sparring.operations.proving import StartProof, start_proof
+from sparring.operations.record.trail import starts_today, trail_of
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
 from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs
 from sparring.operations.settling import settle
-from sparring.operations.trail import starts_today, trail_of
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import MANIFEST
@@ -185,9 +186,9 @@ def test_true_is_not_one_in_a_plan(operator):
 
 def test_a_plan_that_is_forgotten_does_not_start_again(operator, monkeypatch):
     """Slowly by one, meanwhile by another, and then there are many new ones."""
-    from sparring.operations import plans
+    from sparring.operations.plans import kept
 
-    monkeypatch.setattr(plans, "_KEPT", 2)
+    monkeypatch.setattr(kept, "_KEPT", 2)
     plan = plan_run(PlanRun(environment="shop"), operator).plan
     gate, reached = threading.Event(), threading.Event()
     real = planning.missing_for

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sparring.operations.operation import Caller, Role
-from sparring.operations.planning import PlanQuery, PlanRun, plan_run, start_planned
+from sparring.operations.plans.planning import PlanQuery, PlanRun, plan_run, start_planned
+from sparring.operations.record.reading import VerifyTrail, verify_trail
+from sparring.operations.record.trail import trail_of
 from sparring.operations.run_control import stop_run
 from sparring.operations.run_views import RunQuery
-from sparring.operations.trail import trail_of
-from sparring.operations.trail_views import VerifyTrail, verify_trail
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from tests.supervised import completed, ended

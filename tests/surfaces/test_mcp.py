@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from sparring.operations.operation import Caller, Role
-from sparring.operations.trail_views import VerifyTrail, verify_trail
+from sparring.operations.record.reading import VerifyTrail, verify_trail
 from sparring.run_folder import RunFolder
 from sparring.runs.lifecycle import RunState
 from tests.supervised import ended, history, wait_for

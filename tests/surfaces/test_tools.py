@@ -18,8 +18,8 @@ from sparring.contracts.foreign import FOREIGN, MIXED
 from sparring.contracts.specs import Frozen
 from sparring.operations.every import every_operation
 from sparring.operations.operation import Caller, Role
+from sparring.operations.record.trail import trail_of
 from sparring.operations.run_views import RunLine, RunPage
-from sparring.operations.trail import trail_of
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces import verbs
 from sparring.surfaces.agents_tools import operator_tools

@@ -17,13 +17,13 @@ _MODULES = (
     "evaluating",
     "models",
     "permissions",
-    "planning",
+    "plans.planning",
     "proving",
     "reporting",
     "rollouts",
     "run_control",
     "runs",
-    "trail_views",
+    "record.reading",
     "training",
 )
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.specs import Frozen
 from sparring.operations.limits import budget_for
-from sparring.operations.trail import Entry, note_done, note_refusal, recorded, told_of
+from sparring.operations.record.trail import Entry, note_done, note_refusal, recorded, told_of
 from sparring.run_folder.ids import is_plain_name
 
 

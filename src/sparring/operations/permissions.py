@@ -7,7 +7,7 @@ from pydantic import Field
 from sparring.contracts.specs import Frozen
 from sparring.operations.limits import budget_for
 from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
-from sparring.operations.trail import starts_today, trail_of
+from sparring.operations.record.trail import starts_today, trail_of
 from sparring.projects import find_project
 from sparring.runs.index import Index
 from sparring.runs.lifecycle import RunState

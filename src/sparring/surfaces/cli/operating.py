@@ -15,7 +15,7 @@ from rich.text import Text
 from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.operations.operation import Caller, Nothing, Role
 from sparring.operations.permissions import show_limits
-from sparring.operations.planning import (
+from sparring.operations.plans.planning import (
     Plan,
     PlanQuery,
     PlanRun,
@@ -23,8 +23,8 @@ from sparring.operations.planning import (
     plan_run,
     start_planned,
 )
-from sparring.operations.planning import revise_plan as revise
-from sparring.operations.trail_views import ShowTrail, VerifyTrail, show_trail, verify_trail
+from sparring.operations.plans.planning import revise_plan as revise
+from sparring.operations.record.reading import ShowTrail, VerifyTrail, show_trail, verify_trail
 from sparring.projects import find_project
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import begin

@@ -11,7 +11,7 @@ from typing import Any, cast
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.operations.every import every_operation
 from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role
-from sparring.operations.trail import Entry, note_refusal
+from sparring.operations.record.trail import Entry, note_refusal
 from sparring.surfaces.tools.answers import MOST, UNTRUSTED, Detail, answer, fitted, plain
 from sparring.surfaces.tools.remedies import in_words_of_tools, remedy_for
 

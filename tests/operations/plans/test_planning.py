@@ -17,10 +17,10 @@ from sparring.contracts.errors import (
     SettingError,
     SparringError,
 )
-from sparring.operations import needs, planning
 from sparring.operations.doctor import Finding
 from sparring.operations.operation import Caller
-from sparring.operations.planning import (
+from sparring.operations.plans import needs, planning
+from sparring.operations.plans.planning import (
     Plan,
     PlanQuery,
     PlanRun,
@@ -280,9 +280,9 @@ def test_a_start_that_was_killed_between_plan_and_run_is_refused_clearly(operato
 
 
 def test_old_plans_are_forgotten(operator, monkeypatch):
-    from sparring.operations import plans
+    from sparring.operations.plans import kept
 
-    monkeypatch.setattr(plans, "_KEPT", 3)
+    monkeypatch.setattr(kept, "_KEPT", 3)
     made = []
     for seed in range(5):
         made.append(planned(operator, settings={"seed": seed}))

@@ -20,13 +20,13 @@ from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import EvalSpec, Frozen
 from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
-from sparring.operations.estimating import Cost, Done, cost_of, done_before
 from sparring.operations.evaluating import evaluation_of
-from sparring.operations.fingerprints import fingerprints
-from sparring.operations.needs import missing_for
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.outgrown import asked_of, settings_of
-from sparring.operations.plans import PlanRecord, Plans, changes, digest_of, plain
+from sparring.operations.plans.estimating import Cost, Done, cost_of, done_before
+from sparring.operations.plans.fingerprints import fingerprints
+from sparring.operations.plans.kept import PlanRecord, Plans, changes, digest_of, plain
+from sparring.operations.plans.needs import missing_for
 from sparring.operations.proving import proof_of, within
 from sparring.operations.run_control import read_run_spec
 from sparring.operations.settling import Settled, settle

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
-from sparring.operations.trail import trail_of
+from sparring.operations.record.trail import trail_of
 
 
 class ShowTrail(Frozen):

@@ -15,15 +15,15 @@ from sparring.contracts.errors import (
     SparringError,
     TrailBusy,
 )
-from sparring.operations import trail
 from sparring.operations.every import every_operation
 from sparring.operations.operation import Caller, Nothing
 from sparring.operations.permissions import show_limits
+from sparring.operations.record import trail
+from sparring.operations.record.reading import ShowTrail, VerifyTrail, show_trail, verify_trail
+from sparring.operations.record.trail import starts_today, trail_of
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
 from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import show_run
-from sparring.operations.trail import starts_today, trail_of
-from sparring.operations.trail_views import ShowTrail, VerifyTrail, show_trail, verify_trail
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell_state

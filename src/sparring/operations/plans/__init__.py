@@ -1,0 +1,1 @@
+"""Planning a run: what it would be, cost and miss, kept with all that it rests on."""

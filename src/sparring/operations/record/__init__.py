@@ -1,0 +1,1 @@
+"""The record of who did what: written around every call, and read back."""
