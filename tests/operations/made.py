@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
 from sparring.operations.operation import Caller, Role
+from sparring.projects import describing
 from sparring.run_folder import RunFolder
 from sparring.runs import queue, status
 from sparring.runs.launching import Watched
@@ -45,10 +47,24 @@ def make_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
     (folder / "stock.txt").write_text("apples\n")
     (folder / "cases.jsonl").write_text('{"input": "hello"}\n')
     (folder / "sparring.toml").write_text(PROJECT)
+    monkeypatch.setattr(describing, "_ask", _asked_once)
     monkeypatch.setattr(queue, "launch", lambda *_: {})
     for module in (queue, status):
         monkeypatch.setattr(module, "is_watched", lambda *_: Watched.YES)
     return Caller(Role.OWNER, folder / "runs", folder=folder)
+
+
+_REAL_ASK = describing._ask
+_TOLD: dict[str, EnvironmentDescription] = {}
+
+
+def _asked_once(found: FoundEnvironment, *besides: Any) -> EnvironmentDescription:
+    """The real answer of a real process, once for the same source: it takes a second."""
+    folder = Path(found.file).parent
+    source = "".join(each.read_text() for each in sorted(folder.rglob("*.py")))
+    if source not in _TOLD:
+        _TOLD[source] = _REAL_ASK(found, *besides)
+    return _TOLD[source]
 
 
 def operator_of(owner: Caller, name: str = "coach") -> Caller:

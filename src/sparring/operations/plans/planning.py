@@ -165,29 +165,13 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
     It is refused if anything that the plan rests on has changed since: settings, locks, budget,
     source, data. The run goes on by itself; wait_for_run tells how it gets on.
     """
-    plans = Plans(caller.runs)
     record = _own_plan(request.plan, caller)
-    if run := plans.started_as(record.plan):
-        told = f"was started already, as run {run}"
-        if not (caller.runs / run).is_dir():
-            told = f"was to become run {run} when its process died on the way, and nothing runs"
-        raise PlanRefused(f"plan {record.plan} {told}; a plan is used once: make another")
-    role = min(caller.role, Role[record.role.upper()])
-    planner = replace(caller, role=role, name=record.author)
-    prospect = _prospect(PlanRun.model_validate(record.asked), planner)
-    now = prospect.resolved()
-    if digest_of(now) != digest_of(record.resolved):
-        changed = changes(record.resolved, now) or "something"
-        raise PlanRefused(
-            f"plan {record.plan} no longer says what would happen: {changed} changed since; plan "
-            "the run again and look at what is different"
-        )
-    if missing := [each for each in missing_for(prospect.settled) if each.standing == "missing"]:
-        told = "; ".join(f"{each.what}: {each.found} ({each.fix})" for each in missing)
-        raise PlanRefused(f"something is missing here, which is for the owner to mend: {told}")
+    _refuse_used(record, caller)
+    prospect = _as_planned(record, caller)
+    _refuse_missing(prospect)
     spec = prospect.spec.model_copy(update={"plan": record.plan})
     name = new_name(spec)
-    plans.claim(record.plan, name)
+    Plans(caller.runs).claim(record.plan, name)
     if isinstance(spec, TrainSpec):
         return begin_training(spec, prospect.settled, caller, proves=prospect.proves, name=name)
     return start(spec, caller, runs_at_once=prospect.settled.budget.runs_at_once, name=name)
@@ -222,6 +206,36 @@ def _planned(request: PlanRun, caller: Caller, revises: PlanRecord | None = None
         revises=first,
         next="start_run starts it; revise_plan changes a field" if ready else "see `missing`",
     )
+
+
+def _as_planned(record: PlanRecord, caller: Caller) -> _Prospect:
+    """What a plan comes to now, by whoever made it; refused where that is something else."""
+    role = min(caller.role, Role[record.role.upper()])
+    planner = replace(caller, role=role, name=record.author)
+    prospect = _prospect(PlanRun.model_validate(record.asked), planner)
+    now = prospect.resolved()
+    if digest_of(now) != digest_of(record.resolved):
+        changed = changes(record.resolved, now) or "something"
+        raise PlanRefused(
+            f"plan {record.plan} no longer says what would happen: {changed} changed since; plan "
+            "the run again and look at what is different"
+        )
+    return prospect
+
+
+def _refuse_used(record: PlanRecord, caller: Caller) -> None:
+    if run := Plans(caller.runs).started_as(record.plan):
+        told = f"was started already, as run {run}"
+        if not (caller.runs / run).is_dir():
+            told = f"was to become run {run} when its process died on the way, and nothing runs"
+        raise PlanRefused(f"plan {record.plan} {told}; a plan is used once: make another")
+
+
+def _refuse_missing(prospect: _Prospect) -> None:
+    missing = [each for each in missing_for(prospect.settled) if each.standing == "missing"]
+    if missing:
+        told = "; ".join(f"{each.what}: {each.found} ({each.fix})" for each in missing)
+        raise PlanRefused(f"something is missing here, which is for the owner to mend: {told}")
 
 
 def _prospect(request: PlanRun, caller: Caller) -> _Prospect:
