@@ -19,7 +19,7 @@ from sparring.operations.operation import Caller, Forms, Nothing, Role, operatio
 from sparring.operations.settling import Settled, settle
 from sparring.projects import find_project
 from sparring.projects.beginning import write_environment
-from sparring.settings.fields import describe_settings
+from sparring.settings.fields import describe_settings, types_of_settings
 from sparring.settings.locks import Lock
 
 
@@ -39,6 +39,7 @@ class ShownSetting(Frozen):
 
     name: Annotated[str, MIXED]
     value: Annotated[Any, MIXED]
+    type: str = Field(default="", description="what it may be, where it is not the config's")
     source: str
     locked: bool = False
     locked_by: str = ""
@@ -147,7 +148,11 @@ def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironm
     forms=Forms(cli="config show", tool="show_config", known_as=("get_config",)),
 )
 def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
-    """Every setting of a run of this environment, with where it came from and who locked it."""
+    """Every setting of a run of this environment, with where it came from and who locked it.
+
+    Short: values alone, those that you may change and those that are locked. Full: what each may
+    be, what it is for, its source and its lock.
+    """
     settled = settle(request.environment, request.kind, request.settings, caller)
     return ShownConfig(
         environment=settled.found.name,
@@ -196,12 +201,13 @@ def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironme
 
 
 def _shown(settled: Settled) -> Iterator[ShownSetting]:
-    about = describe_settings(settled.kind)
+    about, kinds = describe_settings(settled.kind), types_of_settings(settled.kind)
     words = {f"config.{each.name}": each.description for each in settled.description.fields}
     for name, setting in sorted(settled.resolved.settings.items()):
         yield ShownSetting(
             name=name,
             value=setting.value,
+            type=kinds.get(name, ""),
             source=setting.source,
             **_lock_of(setting.lock),
             description=about.get(name, about.get(name.partition(".")[0], "")),

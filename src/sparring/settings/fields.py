@@ -63,6 +63,35 @@ def describe_settings(kind: Kind = "train") -> dict[str, str]:
     return told | {name: BESIDES[name][2] for name in BESIDES if name in known_names(kind)}
 
 
+def types_of_settings(kind: Kind = "train") -> dict[str, str]:
+    """What each setting may be, in few words."""
+    told: dict[str, str] = {}
+    for model in (MODELS[kind], Supervision):
+        schema = model.model_json_schema()
+        for name, field in schema["properties"].items():
+            told[name] = _type_words(field, schema.get("$defs", {}))
+    names = {name: BESIDES[name][0].__name__ for name in BESIDES if name in known_names(kind)}
+    return told | {
+        name: {"int": "integer", "str": "string or null"}[told] for name, told in names.items()
+    }
+
+
+def _type_words(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+    if reference := field.get("$ref"):
+        return _type_words(named[reference.rpartition("/")[2]], named)
+    if choices := field.get("enum"):
+        return " | ".join(map(str, choices))
+    if "const" in field:
+        return str(field["const"])
+    if parts := field.get("anyOf"):
+        return " or ".join(dict.fromkeys(_type_words(each, named) for each in parts))
+    if inside := field.get("properties"):
+        return f"table of {', '.join(inside)}"
+    if field.get("type") == "array":
+        return f"list of {_type_words(field.get('items', {}), named)}"
+    return {"object": "table"}.get(str(field.get("type")), str(field.get("type", "anything")))
+
+
 def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> None:
     """Names that nothing answers to, with the nearest that something does."""
     for name in names:
