@@ -70,10 +70,9 @@ def types_of_settings(kind: Kind = "train") -> dict[str, str]:
         schema = model.model_json_schema()
         for name, field in schema["properties"].items():
             told[name] = _type_words(field, schema.get("$defs", {}))
-    names = {name: BESIDES[name][0].__name__ for name in BESIDES if name in known_names(kind)}
-    return told | {
-        name: {"int": "integer", "str": "string or null"}[told] for name, told in names.items()
-    }
+    for name in BESIDES.keys() & set(known_names(kind)):
+        told[name] = "integer" if BESIDES[name][0] is int else "string or null"
+    return told
 
 
 def _type_words(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
