@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Tests wait for processes as much as they compute: two at a time take little more than half.
 TWO := -n 2 --dist worksteal
+# Threads of torch that spin beside another process make both several times slower.
+ALONE := OMP_NUM_THREADS=1
 
 .PHONY: venv sandbox slurm chromium check lint types contracts docs test check-slow bench vllm-venv clean
 
@@ -49,10 +51,10 @@ docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: venv sandbox
-	$(BIN)/pytest $(TWO)
+	$(ALONE) $(BIN)/pytest $(TWO)
 
 check-slow: venv sandbox slurm chromium
-	$(BIN)/pytest -m slow $(TWO)
+	$(ALONE) $(BIN)/pytest -m slow $(TWO)
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py --quick
 	$(BIN)/python benchmarks/step_overhead.py --quick
