@@ -33,7 +33,6 @@ DAY_SECONDS = 86_400.0
 _MOST_CHARACTERS = 2_000
 _CLOCK_SECONDS = 7 * DAY_SECONDS
 _TOLD = ("run", "plan", "proof", "state", "message")  # of a result
-_NOTHING_NEW = {"is_new": False}
 
 
 class Outcome(StrEnum):
@@ -135,7 +134,7 @@ def told_of(result: BaseModel) -> dict[str, Any]:
     """What a record keeps of a result: which run or plan it is about, and how that is."""
     there = {name: getattr(result, name, None) for name in _TOLD}
     told: dict[str, Any] = {name: str(value) for name, value in there.items() if value}
-    return told if getattr(result, "is_new", True) else {**told, **_NOTHING_NEW}
+    return told if getattr(result, "is_new", True) else {**told, "is_new": False}
 
 
 def _refuse_one_more(chain: Chain, entry: Entry, most: int | None) -> None:

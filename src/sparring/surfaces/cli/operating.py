@@ -15,6 +15,7 @@ from rich.text import Text
 from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.operations.operation import Caller, Nothing, Role
 from sparring.operations.permissions import show_limits
+from sparring.operations.plans.estimating import Cost
 from sparring.operations.plans.planning import (
     Plan,
     PlanQuery,
@@ -91,7 +92,7 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
         ("what", f"{plan.kind} {plan.environment} with {plan.model}"),
         ("settings", ", ".join(f"{name}={value}" for name, value in plan.settings.items())),
         ("steps", str(cost.steps or "one pass")),
-        ("rollouts", f"at most {cost.rollouts:,}" if cost.rollouts else "as many as there are"),
+        ("rollouts", _rollouts(cost)),
         ("takes", f"{hours}{cost.basis}"),
         ("missing", "; ".join(f"{each.what}: {each.fix}" for each in plan.missing) or "nothing"),
     ]
@@ -101,6 +102,12 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
     console = Console()
     console.print(table)
     console.print(Text(f"sparring plan start {plan.plan}", style="bold"), soft_wrap=True)
+
+
+def _rollouts(cost: Cost) -> str:
+    if cost.rollouts is None:
+        return "as many as one pass over the cases takes"
+    return f"{cost.rollouts:,}, and at most {cost.rollouts_at_most:,}"
 
 
 def limits(runs: str | None, *, as_json: bool) -> None:

@@ -65,7 +65,7 @@ def answer(result: BaseModel, detail: Detail) -> dict[str, Any]:
     first: Callable[[int], BaseModel] | None = getattr(result, "first", None)
     if first is None:
         return fitted(marked(result, detail), most)
-    count = len(marked(result, "full").get(_page_of(result), ()))
+    count = len(getattr(result, _page_of(result)))
     while True:
         told = marked(first(count), detail)
         small = _cut(told, _ONE_LINE)
