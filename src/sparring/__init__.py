@@ -115,6 +115,10 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sparring' has no attribute {name!r}")
+    if home.startswith("sparring.worker"):  # brings torch
+        from sparring.cpu import share_machine
+
+        share_machine()
     return getattr(importlib.import_module(home), name)
 
 

@@ -72,7 +72,7 @@ def test_learning_rates_by_default_are_those_of_full_and_of_adapter_training():
 
 def test_lora_has_the_defaults_that_were_asked_for_and_takes_pefts_fields():
     lora = lora_config(TrainSettings(lora=True))
-    assert (lora.r, lora.lora_alpha, lora.lora_dropout) == (16, 32, 0.05)
+    assert (lora.r, lora.lora_alpha, lora.lora_dropout) == (16, 32, 0.0)
     assert lora.target_modules == "all-linear"
     assert lora_config(TrainSettings(lora={"r": 4, "use_rslora": True})).use_rslora
 

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, Qwen3Conf
 from trl.trainer.utils import add_fused_lm_head
 
 from sparring.engine.passes import passes_of
-from sparring.engine.shared_prompts import Prompts, completion_scores, why_not
+from sparring.engine.shared_prompts import Prompts, StepPrefix, completion_scores, why_not
 
 SHAPE = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -111,6 +111,33 @@ def test_scores_and_gradients_are_those_of_row_by_row(kind, lora, group):
     largest = max(each.abs().max() for each in wanted.values())
     for name, each in wanted.items():
         assert (found[name] - each).abs().max() <= 1e-4 * largest, name
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("passes", [2, 4])
+def test_several_passes_over_one_prefix_give_the_gradients_of_a_single_pass(lora, passes):
+    model = made("llama", lora=lora)
+    prompts = [[*HEAD, 5]] * 4 + [[*HEAD, 6, 7, 8]] * 4
+    ids, mask, keep = batch(prompts, [tokens(5 + n % 3, 50 + n) for n in range(8)])
+    weights = torch.randn(8, keep, generator=torch.Generator().manual_seed(3))
+    whole = gradients(model, row_by_row(model, ids, mask, keep), keep, weights)
+    model.zero_grad()
+    common = Prompts.of(ids[:, :-keep], mask[:, :-keep]).common
+    prefix = StepPrefix(model, common, ids.device)
+    scores = []
+    for number, rows in enumerate(torch.arange(8).chunk(passes)):
+        found = completion_scores(
+            model, model, ids[rows], mask[rows], keep, prefix=prefix, is_last=number == passes - 1
+        )
+        scores.append(found.log_probs[:, -keep:].detach())
+        said = found.log_probs[:, -keep:] + 0.1 * found.entropy[:, -keep:]
+        (said * weights[rows]).sum().backward()
+    plain = row_by_row(model, ids, mask, keep).log_probs[:, -keep:]
+    assert torch.allclose(torch.cat(scores), plain, atol=1e-5)
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            largest = whole[name].abs().max().clamp(min=1e-6)
+            assert (parameter.grad - whole[name]).abs().max() / largest < 1e-5, name
 
 
 def test_rows_with_nothing_in_common_are_left_to_the_plain_path():

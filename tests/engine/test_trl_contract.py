@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
+import torch
 import transformers
 import trl
 from trl import GRPOTrainer
@@ -79,6 +80,29 @@ def test_the_head_asks_one_function_whether_to_leave_prompts_out():
     source = inspect.getsource(utils)
     assert source.count("_use_triton(") == 1, "look at src/sparring/engine/cpu_head.py"
     assert "compact = _use_triton(hidden_states.device)" in source
+
+
+def test_the_head_scores_as_many_tokens_at_a_time_as_it_is_told(monkeypatch):
+    from trl.kernels import chunked_logprob
+    from trl.trainer.utils import _ChunkedLogProbFunction
+
+    sizes = []
+    plain = chunked_logprob._forward_tile
+
+    def noted(tile, *given, **named):
+        sizes.append(len(tile))
+        return plain(tile, *given, **named)
+
+    monkeypatch.setattr(chunked_logprob, "_forward_tile", noted)
+    monkeypatch.setattr(chunked_logprob, "TOKEN_CHUNK_SIZE", 3)
+    hidden, weight = torch.randn(7, 4), torch.randn(11, 4)
+    targets = torch.arange(7)
+    logps = _ChunkedLogProbFunction.apply(
+        hidden, weight, None, targets, 1.0, 32768, None, 1.0, ("log_probs",)
+    )[0]
+    assert sizes == [3, 3, 1]
+    whole = torch.log_softmax(hidden @ weight.T, -1)[range(7), targets]
+    assert torch.allclose(logps, whole, atol=1e-6)
 
 
 def test_inputs_are_prepared_from_what_we_prepare_them_from():

@@ -43,7 +43,7 @@ def test_every_process_holds_whole_groups_and_passes_divide_them(
 
 def test_the_defaults_are_two_cases_twice_four_rollouts_each():
     plan = solve(TrainSettings(), training_cases=100)
-    assert str(plan) == "25 steps of 4 cases × 4 rollouts = 16 rollouts, 8 rows a pass"
+    assert str(plan) == "25 steps of 4 cases × 4 rollouts = 16 rollouts"
     assert not plan.notes
 
 

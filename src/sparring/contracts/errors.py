@@ -89,6 +89,10 @@ class LockedConfig(LockedField):
     is_foreign = True
 
 
+class NotEnoughMemory(SettingError):
+    """A training of which not even one row fits into memory."""
+
+
 class OverBudget(SettingError):
     """More than the project allows."""
 

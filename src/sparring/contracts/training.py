@@ -44,6 +44,12 @@ class TrainSettings(PlaySettings):
     per_device_train_batch_size: int | None = Field(
         default=None, ge=1, description="rows in one pass at most; a step's rows stay the same"
     )
+    pass_memory: float | None = Field(
+        default=None,
+        gt=0,
+        description="GiB that one pass may take; rows per pass follow. By default 60 % of what is "
+        "free, and at most 2 on a CPU",
+    )
     num_generations: int = Field(default=4, ge=2, description="rollouts per case")
     replacement_groups: int | None = Field(
         default=None,

@@ -79,7 +79,10 @@ class Built:
     practice: Practice
     policy: TokenPolicy
     checkpoints: Checkpoints
-    plan: BatchPlan
+
+    @property
+    def plan(self) -> BatchPlan:
+        return self.trainer.plan
 
     def notes(self) -> list[str]:
         """What works otherwise than one would expect."""
@@ -134,7 +137,7 @@ def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) 
         place=launched.place,
     )
     trainer.begin(practice, world_size=launched.world_size, after_playing=after_playing)
-    return Built(trainer, practice, policy, checkpoints, plan)
+    return Built(trainer, practice, policy, checkpoints)
 
 
 def _policy(trainer: PolicyTrainer, work: TrainWork) -> tuple[TokenPolicy, Callable[[], None]]:

@@ -29,7 +29,7 @@ _PLENTY = 1 << 30
 _PATIENCE_SECONDS = 6 * 3600  # ranks wait for the slowest tool of the slowest rank
 _SET_BELOW = ("steps_per_generation", "ddp_timeout")
 _LOOSE = ConfigDict(arbitrary_types_allowed=True)
-_LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.05, "target_modules": "all-linear"}
+_LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
 _FOUR_BITS = {
     "load_in_4bit": True,
     "bnb_4bit_quant_type": "nf4",

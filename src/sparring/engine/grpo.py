@@ -20,11 +20,11 @@ from trl import GRPOTrainer
 
 from sparring.contracts.errors import MachineryFailure, SettingError, WorldSizeError
 from sparring.engine.checkpoints import Checkpoints
-from sparring.engine.cpu_head import only_what_is_learned
+from sparring.engine.cpu_head import scored_sparingly
 from sparring.engine.echo import Echo
 from sparring.engine.parity_gate import ParityGate
 from sparring.engine.passes import passes_of
-from sparring.engine.shared_prompts import completion_scores, why_not
+from sparring.engine.shared_prompts import Prompts, StepPrefix, completion_scores, why_not
 from sparring.learning.batches import BatchPlan
 from sparring.learning.guards import Watch
 from sparring.learning.parity import Parity
@@ -78,6 +78,8 @@ class PolicyTrainer(GRPOTrainer):
         self.epochs_before = 0
         self.stopped = False
         self._buffered_inputs: list[dict[str, Any]] | None = None
+        self._common: tuple[int, ...] = ()
+        self._prefix: StepPrefix | None = None
         super().__init__(reward_funcs=[_blended], rollout_func=_play, **trl)
         self.remove_callback(PrinterCallback)
         self.add_callback(_Steps(self))
@@ -110,6 +112,13 @@ class PolicyTrainer(GRPOTrainer):
                 f"{world_size} processes were asked for and Accelerate runs "
                 f"{self.accelerator.num_processes}"
             )
+
+    def use_plan(self, plan: BatchPlan) -> None:
+        """Lay the same rows out over other passes. Before training begins."""
+        self.plan = plan
+        self.args.per_device_train_batch_size = self._train_batch_size = plan.rows_per_pass
+        self.args.gradient_accumulation_steps = plan.passes_per_step
+        self.args.steps_per_generation = plan.steps_per_generation
 
     def doing(self, what: str) -> None:
         """Something has been done, and this comes next."""
@@ -176,7 +185,24 @@ class PolicyTrainer(GRPOTrainer):
         if self._step % (rounds * self.num_iterations) == 0 or self._buffered_inputs is None:
             batch = self._generate_and_score_completions(generation_batch)
             self._buffered_inputs = passes_of(batch, rounds, self.num_generations)
+            prompts = Prompts.of(batch["prompt_ids"], batch["prompt_mask"])
+            self._common = prompts.common if self.shares_prompts else ()
         return self._buffered_inputs[self._step % rounds]
+
+    def training_step(self, *given: Any, **named: Any) -> torch.Tensor:
+        """TRL's, forward and backward, with a head that fits a CPU."""
+        with scored_sparingly(self.accelerator.device):
+            loss: torch.Tensor = super().training_step(*given, **named)
+        return loss
+
+    def _prefix_of_step(self, model: Any, device: torch.device) -> StepPrefix | None:
+        """What all passes of this optimizer step share; None where one pass is all of it."""
+        passes = self.args.gradient_accumulation_steps
+        if passes == 1 or not self._common or not torch.is_grad_enabled():
+            return None
+        if self._prefix is None or self._step % passes == 0:
+            self._prefix = StepPrefix(model, self._common, device)
+        return self._prefix
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's, with ECHO's from the same forward pass."""
@@ -218,14 +244,26 @@ class PolicyTrainer(GRPOTrainer):
             torch.stack(aux).mean() if asked.get("compute_aux_loss") else None,
         )
 
+    def score_sample(self, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> None:
+        """Run rows through the model as an update does, to see what they take."""
+        self.model.train()
+        model = self.accelerator.unwrap_model(self.model)
+        self._scored(model, ids, mask, keep, {"compute_entropy": True})
+
     def _scored(
         self, model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int, asked: dict[str, Any]
     ) -> Any:
-        with only_what_is_learned():
+        with scored_sparingly(ids.device):
             if self.shares_prompts and not asked.get("compute_aux_loss"):
                 unwrapped = self.accelerator.unwrap_model(model)
+                is_last = (self._step + 1) % self.args.gradient_accumulation_steps == 0
                 with self.accelerator.autocast():
-                    found = completion_scores(model, unwrapped, ids, mask, keep)
+                    prefix = self._prefix_of_step(unwrapped, ids.device)
+                    found = completion_scores(
+                        model, unwrapped, ids, mask, keep, prefix=prefix, is_last=is_last
+                    )
+                if is_last:
+                    self._prefix = None
                 if found is not None:
                     entropy = found.entropy[:, -keep:] if asked.get("compute_entropy") else None
                     return found.log_probs[:, -keep:], entropy, None

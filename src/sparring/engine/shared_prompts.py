@@ -9,7 +9,7 @@ tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from sparring.policies.prefixes import common_prefix, has_sliding_window
+from sparring.policies.prefixes import WORTH_SHARING, common_prefix, has_sliding_window
 
 
 def why_not(model: Any, *, is_sharded: bool, is_checkpointed: bool) -> str:
@@ -65,8 +65,62 @@ class Prompts:
         return cls(different, shared, tuple(places[row] for row in rows))
 
     @property
+    def common(self) -> tuple[int, ...]:
+        """What all of them begin with, the last token left out."""
+        if len(self.different) == 1:
+            whole = self.different[0][:-1]
+            return whole if len(whole) >= WORTH_SHARING else ()
+        return self.different[0][: self.shared]
+
+    @property
     def are_worth_sharing(self) -> bool:
         return len(self.different) < len(self.of_row) or self.shared > 0
+
+    def beginning_with(self, tokens: Sequence[int]) -> Prompts:
+        """The same prompts, these tokens being what they have in common."""
+        return Prompts(self.different, len(tokens), self.of_row)
+
+
+class StepPrefix:
+    """The common beginning of all prompts of an optimizer step, computed once for all its passes.
+
+    The passes before the last see copies of its keys and values, on which their gradients gather.
+    The last pass sees the real ones, adds what has gathered, and takes the sum back through the
+    model. So the gradients are those of one large pass, and each pass holds its own rows only.
+    """
+
+    def __init__(self, model: Any, tokens: Sequence[int], device: torch.device) -> None:
+        self.tokens = tuple(tokens)
+        cache = DynamicCache(config=model.config.get_text_config())
+        head = _padded_left([self.tokens], device)
+        _forward(model, cache, head, head.mask, 0)
+        self._layers = [(layer.keys, layer.values) for layer in cache.layers]
+        self._copies = [
+            tuple(each.detach().requires_grad_(each.requires_grad) for each in pair)
+            for pair in self._layers
+        ]
+
+    def put_into(self, cache: DynamicCache, *, is_last: bool) -> None:
+        for number, (real, copies) in enumerate(zip(self._layers, self._copies, strict=True)):
+            keys, values = (
+                _with_gathered(one, copy) if is_last else copy
+                for one, copy in zip(real, copies, strict=True)
+            )
+            cache.update(keys, values, number)
+
+
+class _WithGathered(torch.autograd.Function):
+    """A tensor, whose gradient gets what has gathered on its copy besides."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
+        ctx.copy = copy
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        gathered = ctx.copy.grad
+        return (gradient if gathered is None else gradient + gathered), None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +132,31 @@ class Prefilled:
     lengths: torch.Tensor
 
 
+def _with_gathered(tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
+    apply: Callable[..., torch.Tensor] = _WithGathered.apply
+    return apply(tensor, copy)
+
+
 def completion_scores(
-    model: Any, unwrapped: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int
+    model: Any,
+    unwrapped: Any,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    keep: int,
+    *,
+    prefix: StepPrefix | None = None,
+    is_last: bool = True,
 ) -> Any:
     """TRL's head over the last `keep` tokens of each row; None where the rows have nothing in
     common. Prompts pass through `unwrapped`: a wrapper that gathers gradients is to see one
-    forward pass for one backward pass."""
+    forward pass for one backward pass. `prefix` is what the other passes of this step share with
+    this one, which may be the last of them."""
     prompts = Prompts.of(ids[:, :-keep], mask[:, :-keep])
-    if not prompts.are_worth_sharing:
+    if prefix is not None:
+        prompts = prompts.beginning_with(prefix.tokens)
+    elif not prompts.are_worth_sharing:
         return None
-    before = prefill(unwrapped, prompts, ids.device)
+    before = prefill(unwrapped, prompts, ids.device, prefix, is_last=is_last)
     ids, mask = ids[:, -keep - 1 :], mask[:, -keep - 1 :]
     labels = ids.masked_fill(mask == 0, -100)
     labels[:, 0] = -100
@@ -101,12 +170,22 @@ def completion_scores(
     )
 
 
-def prefill(model: Any, prompts: Prompts, device: torch.device) -> Prefilled:
+def prefill(
+    model: Any,
+    prompts: Prompts,
+    device: torch.device,
+    prefix: StepPrefix | None = None,
+    *,
+    is_last: bool = True,
+) -> Prefilled:
     """Run the prompts, but for the last token of each, through the model once."""
     cache = DynamicCache(config=model.config.get_text_config())
     if prompts.shared:
-        head = _padded_left([prompts.different[0][: prompts.shared]], device)
-        _forward(model, cache, head, head.mask, 0)
+        if prefix is not None:
+            prefix.put_into(cache, is_last=is_last)
+        else:
+            head = _padded_left([prompts.different[0][: prompts.shared]], device)
+            _forward(model, cache, head, head.mask, 0)
         _spread(cache, torch.zeros(len(prompts.different), dtype=torch.long, device=device))
     rest = _padded_left([prompt[prompts.shared : -1] for prompt in prompts.different], device)
     mask = torch.cat([rest.mask.new_ones(len(rest.mask), prompts.shared), rest.mask], dim=1)

@@ -17,7 +17,9 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 from sparring.contracts.training import TrainSettings, WarmStart
 from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.configuration import device_of, uses_autocast
+from sparring.engine.cpu_head import scored_sparingly
 from sparring.engine.grpo import PolicyTrainer
+from sparring.engine.pass_memory import PassSize
 from sparring.learning.batches import BatchPlan
 from sparring.learning.rows import LearningRow
 
@@ -33,16 +35,18 @@ def fine_tune(
     *,
     output: Path,
     plan: BatchPlan,
+    size: PassSize | None = None,
     on_step: OnStep = lambda _step, _steps, _loss: None,
     wants_to_stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Learn to say what was sampled in `rows`; all ranks have the same rows, and ask
-    `wants_to_stop` together."""
+    `wants_to_stop` together. `size` is what a pass may take."""
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
     share = max(1, warm.batch_size // plan.world_size)
-    per_pass = min(share, plan.rows_per_pass)
+    longest = max(len(row.prompt) + len(row.completion) for row in rows)
+    per_pass = min(share, plan.rows_per_pass, size.plain_rows(longest) if size else share)
     config = SFTConfig(
         output_dir=str(output),
         num_train_epochs=warm.num_train_epochs,
@@ -69,7 +73,7 @@ def fine_tune(
             "assistant_masks": [[0] * len(row.prompt) + list(row.mask) for row in rows],
         }
     )
-    with _left_as_it_was(model):
+    with _left_as_it_was(model), scored_sparingly(model.device):
         trainer = SFTTrainer(
             model=model, args=config, train_dataset=data, processing_class=tokenizer
         )

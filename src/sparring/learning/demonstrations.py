@@ -32,6 +32,7 @@ from sparring.suites import Suite
 from sparring.suites.splitting import question_digest
 
 _SILENCE = Message("assistant", "")
+_PLENTY = 1 << 15  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,48 @@ def render(
         if number % place.world_size == place.rank
     ]
     return run_in_own_loop(play_and_judge(player, measures, plays))
+
+
+@dataclass(frozen=True, slots=True)
+class TriedDemonstrations:
+    """What came of playing demonstrations before a warm start. `needed` is the token budget that
+    all of them would fit into, 0 where they fit."""
+
+    total: int
+    passed: int
+    problem: str = ""
+    needed: int = 0
+
+    def __str__(self) -> str:
+        told = f"{self.passed} of {self.total} pass"
+        if self.needed:
+            told += f"; all fit into max_completion_length={self.needed}"
+        elif self.problem:
+            told += f"; {self.problem}"
+        return told
+
+
+def try_demonstrations(
+    player_of: Callable[[Script, int | None], Plays],
+    measures: MeasureSet,
+    demonstrations: Sequence[Demonstration],
+) -> TriedDemonstrations:
+    """Play them all, and those that were cut off once more without a limit. `player_of` makes a
+    player for a script, within a token budget of its own or that of the settings."""
+    played = render(lambda script: player_of(script, None), measures, demonstrations, Place(0, 1))
+    wrong = [(each.rollout, found) for each in played if (found := what_is_wrong(each.rollout))]
+    cut = [demonstrations[rollout.key.index] for rollout, _ in wrong if rollout.is_truncated]
+    needed = 0
+    if cut:
+        whole = render(lambda script: player_of(script, _PLENTY), measures, cut, Place(0, 1))
+        needed = max(completion_tokens(each.rollout) for each in whole)
+    problem = wrong[0][1] if wrong else ""
+    return TriedDemonstrations(len(played), len(played) - len(wrong), problem, needed)
+
+
+def completion_tokens(rollout: Rollout) -> int:
+    """Tokens behind the first prompt, tool results included."""
+    return max((len(row.ids) - row.spans[0].length for row in rollout.rows), default=0)
 
 
 def what_is_wrong(rollout: Rollout) -> str:

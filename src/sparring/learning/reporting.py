@@ -44,6 +44,8 @@ class Reporter:
             "metrics": {},
             "said": [f"run {folder.id}: {plan}", *plan.notes],
         }
+        self._checkpoint_steps = plan.checkpoint_steps
+        self._validation_seconds = 0.0
         self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._last = time.monotonic()
         self._last_cpu = time.process_time()
@@ -67,7 +69,6 @@ class Reporter:
         taken_cpu, self._last_cpu = (cpu - self._last_cpu) / max(1, step - self._beat["step"]), cpu
         self._durations.append((now - self._last) / max(1, step - self._beat["step"]))
         self._last = now
-        mean = sum(self._durations) / len(self._durations)
         told = {
             **row,
             "seconds": round(self._durations[-1], 3),
@@ -77,7 +78,7 @@ class Reporter:
         self._beat |= {
             "step": step,
             "metrics": told,
-            "seconds_left": round(mean * (self._steps - step), 1),
+            "seconds_left": round(self._seconds_left(step), 1),
         }
         self._on_progress(self._beat)
         self._write_beat()
@@ -86,7 +87,16 @@ class Reporter:
         self._write(step, {f"validation/{name}": value for name, value in figures.items()})
         self._beat |= {"validation": figures.get("reward"), "validated_at": step}
         self._on_progress(self._beat)
-        self._last, self._last_cpu = time.monotonic(), time.process_time()  # it is no step
+        now = time.monotonic()
+        self._validation_seconds = now - self._last
+        self._last, self._last_cpu = now, time.process_time()  # it is no step
+
+    def _seconds_left(self, step: int) -> float:
+        """Steps at the mean of the recent ones, and the validations between them."""
+        mean = sum(self._durations) / len(self._durations)
+        every, last = self._checkpoint_steps, self._steps
+        validations = last // every - step // every + (last % every > 0)
+        return mean * (last - step) + self._validation_seconds * validations
 
     def end(self) -> None:
         self._done.set()

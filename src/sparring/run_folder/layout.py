@@ -83,6 +83,11 @@ class RunFolder:
         return self.path / "stop.json"
 
     @property
+    def passes(self) -> Path:
+        """How many rows go through the model at once, as was chosen when the run began."""
+        return self.path / "passes.json"
+
+    @property
     def services(self) -> Path:
         """Where the environment's services are, as told by whoever started them."""
         return self.path / "services.json"

@@ -15,7 +15,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.runs.causes import Cause
 
-_LOADING = ("", "starting", "loading")
+_LOADING = ("", "starting", "loading", "measuring memory")
 
 
 @dataclass(slots=True)

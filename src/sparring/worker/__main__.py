@@ -149,8 +149,10 @@ def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: in
 
 
 if __name__ == "__main__":
+    from sparring.cpu import share_machine
     from sparring.sandbox import places
 
+    share_machine()
     code = main(sys.argv[1], accept_changes="--accept-changes" in sys.argv[2:])
     places.remove_all()
     sys.stdout.flush()

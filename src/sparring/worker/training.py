@@ -23,6 +23,7 @@ from sparring.run_folder.files import read_json, read_lines, write_json
 from sparring.run_folder.metrics import history_of
 from sparring.trackers import Trackers
 from sparring.trackers.trackers import TrackedRun
+from sparring.worker.fitting import fit_passes
 from sparring.worker.holding import report_event, supervised_attempt
 from sparring.worker.pulse import Pulse
 from sparring.worker.warm_start import warm_start
@@ -85,12 +86,15 @@ class Training:
             self._say(note)
         self.built.practice.resume_at(step, found.difficulty() if found else None)
         try:
+            self.built.trainer.doing("measuring memory")
+            size = fit_passes(self._folder, self._work, self.built, self._launched, self._say)
             warm_start(
                 self._folder,
                 self._work,
                 self.built,
                 self._launched,
                 say=self._say,
+                size=size,
                 accept_changes=self._accept_changes,
             )
             if not self.stopped:
@@ -211,7 +215,11 @@ class Training:
             "format": FORMAT,
             "kind": "train",
             "run": self._folder.id,
+            "environment": self._folder.read_spec().get("environment", ""),
             "model": self._work.loaded.name,
+            "warm_start": next(
+                (each.manifest.get("warm_start") for each in there if each.step == 0), None
+            ),
             "steps": self.built.trainer.state.global_step,
             "planned_steps": self.built.plan.steps,
             "plan": str(self.built.plan),

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.training import WarmStart
 from sparring.engine.building import Built, TrainWork, player_of
+from sparring.engine.pass_memory import PassSize
 from sparring.engine.ranks import Launched, gathered, told_by_rank_0
 from sparring.engine.warm_start import fine_tune, save_start, start_from, use_as_reference
 from sparring.learning.demonstrations import (
     Found,
     KnownCases,
+    TriedDemonstrations,
     from_file,
     from_run,
     render,
+    try_demonstrations,
     what_is_wrong,
 )
+from sparring.learning.judged_play import Plays
 from sparring.learning.rows import LearningRow, learning_row
 from sparring.player import Played
+from sparring.policies.scripted_policy import Script
 from sparring.run_folder import RunFolder
 from sparring.run_folder.rollout_log import RolloutWriter, cut_from_step
 
@@ -36,6 +41,7 @@ def warm_start(
     launched: Launched,
     *,
     say: Say,
+    size: PassSize | None = None,
     accept_changes: bool = False,
 ) -> None:
     """Bring the model to step-0: from its checkpoint, or by learning from demonstrations. What
@@ -80,6 +86,7 @@ def warm_start(
             warm,
             output=folder.path / "engine",
             plan=built.plan,
+            size=size,
             on_step=note,
             wants_to_stop=wants_to_stop,
         )
@@ -112,12 +119,26 @@ def _rows(
     left_out = Counter(each.problem for each in judged if each.row is None)
     rows = [each.row for each in judged if each.row is not None]
     if not rows:
+        told = tried_demonstrations(warm.source, folder, work) if launched.world_size == 1 else None
         raise InvalidInput(
             f"warm_start: none of {len(judged)} demonstrations passes: {next(iter(left_out))}"
+            + (f"; set max_completion_length={told.needed}" if told and told.needed else "")
         )
     if left_out or found.left_out:
         say(f"warm start: left out{_why({**found.left_out, **left_out})}")
     return rows
+
+
+def tried_demonstrations(source: str, folder: RunFolder, work: TrainWork) -> TriedDemonstrations:
+    """What would come of a warm start from `source`; nothing is learned, and nothing is logged."""
+
+    def player(script: Script, budget: int | None) -> Plays:
+        update = {} if budget is None else {"max_completion_length": budget}
+        roomy = replace(work, settings=work.settings.model_copy(update=update))
+        return player_of(roomy, script)
+
+    found = _find(folder, source, KnownCases(work.suite))
+    return try_demonstrations(player, work.measures, found.demonstrations)
 
 
 def _find(folder: RunFolder, source: str, cases: KnownCases) -> Found:
