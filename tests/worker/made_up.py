@@ -153,3 +153,73 @@ class Halfway(Known):
 class NoWorld(Known):
     def world(self, case):
         raise OSError("the world is not there")
+
+
+# ---------------------------------------------------------------------- measure by measure
+# Each DEAD measure never passes, whatever the tiny model says; each of MOVING does now and then.
+
+
+@measure
+def called_a_tool(rollout):
+    return passed("called") if rollout.tool_calls else failed("answered without a tool")
+
+
+@measure
+def says_the_word(rollout):
+    return passed("said it") if "quixotic" in rollout.answer else failed("did not say quixotic")
+
+
+@measure
+def is_an_essay(rollout):
+    long = len(rollout.answer) > 20_000
+    return passed("an essay") if long else failed(f"{len(rollout.answer)} letters")
+
+
+@measure
+def scores_nothing(rollout):
+    return scored(1.0 if rollout.answer == "\0" else 0.0, "not that")
+
+
+@measure
+def thirds(rollout):
+    even = _said(rollout) and _said(rollout) % 3 == 0
+    return passed("a third") if even else failed("not a third")
+
+
+@measure
+def halves(rollout):
+    count = _said(rollout)
+    return scored(1.0 if count and count % 5 < 2 else 0.0, f"{count} tokens")
+
+
+@measure
+def grades(rollout):
+    count = _said(rollout)
+    return scored(count % 4 / 3 if count else 0.0, f"{count} tokens")
+
+
+DEAD = (called_a_tool, says_the_word, is_an_essay, scores_nothing, knows)
+MOVING = (coin, thirds, halves, grades)
+
+
+class Partly(Known):
+    """`number` names a pair: a measure that never passes, and one that moves."""
+
+    tools = (look,)
+
+    class Config(Environment.Config):
+        number: int = 0
+
+    @property
+    def measures(self):
+        dead, moving = divmod(self.config.number, len(MOVING))
+        return (DEAD[dead], MOVING[moving])
+
+
+class Moving(Partly):
+    """`number` names a pair of measures that both move, or one of them alone."""
+
+    @property
+    def measures(self):
+        pairs = [(a, b) for a in MOVING for b in MOVING if a.name < b.name]
+        return [*pairs, *((each,) for each in MOVING)][self.config.number]

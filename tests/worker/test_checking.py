@@ -26,6 +26,7 @@ MADE_UP = f"{Path(__file__).parent}/made_up.py"
 def checked(place: Path, tiny: Path, name: str, **given: Any) -> dict[str, Any]:
     pulse = given.pop("pulse", Pulse)
     settings = {"max_completion_length": 192, **given.pop("settings", {})}
+    folder_name = given.pop("folder", name)
     spec = CheckSpec(
         target=f"{MADE_UP}:{name}",
         environment=name,
@@ -35,7 +36,7 @@ def checked(place: Path, tiny: Path, name: str, **given: Any) -> dict[str, Any]:
         rollouts=8,
         **{"dry_steps": 1, **given},
     )
-    folder = RunFolder(place / name)
+    folder = RunFolder(place / folder_name)
     folder.create(spec.model_dump(mode="json"))
     check_environment(folder, spec, pulse(folder, 0, None))
     assert folder.report.is_file()
@@ -70,6 +71,48 @@ def test_the_verdict_is_right_and_says_why(name: str, tmp_path: Path, tiny_folde
     assert not finding or finding in whats, whats
     if verdict == "broken":
         assert any(note["is_grave"] and note["what"] == finding for note in summary["notes"])
+
+
+DEAD = ("called_a_tool", "says_the_word", "is_an_essay", "scores_nothing", "knows")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_measure_that_never_passes_is_the_headline_whatever_else_moves(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    for number in range(20):
+        summary = checked(
+            tmp_path, tiny_folder, "Partly", folder=f"{number}", config={"number": number},
+            dry_steps=0,
+        )  # fmt: skip
+        dead = DEAD[number // 4]
+        assert summary["verdict"] == "not as it is", (number, summary["why"])
+        assert summary["why"].startswith(f"{dead} never passes"), (number, summary["why"])
+        assert "sparring train Partly --warm-start" in summary["why"]
+        if dead == "called_a_tool":
+            assert "because no tool is ever called" in summary["why"]
+        movements = {each["name"]: each["movement"] for each in summary["measures"]}
+        assert movements.pop(dead) == "never passes"
+        assert set(movements.values()) == {"can be learned"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_where_every_measure_moves_it_is_learnable(tmp_path: Path, tiny_folder: Path) -> None:
+    for number in range(10):
+        summary = checked(
+            tmp_path, tiny_folder, "Moving", folder=f"{number}", config={"number": number},
+            dry_steps=0,
+        )  # fmt: skip
+        assert summary["verdict"] == "learnable", (number, summary["why"])
+        assert {each["movement"] for each in summary["measures"]} == {"can be learned"}
+
+
+def test_what_cannot_move_is_named_beside_learnable(tmp_path: Path, tiny_folder: Path) -> None:
+    summary = checked(tmp_path, tiny_folder, "Halfway")
+    assert summary["why"].endswith("but anything is passed already (64 of 64 rollouts)")
+    assert summary["cases"][0]["question"].startswith("question ")
 
 
 def test_a_healthy_check_says_what_training_would_take(tmp_path: Path, tiny_folder: Path) -> None:

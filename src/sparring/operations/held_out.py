@@ -12,11 +12,11 @@ from typing import Any
 _WORDS = frozenset(
     {
         "also_environment", "cases_digest", "checkpoint", "environment", "family", "fault", "kind",
-        "measure", "model", "run", "sentence", "split", "training", "verdict",
+        "level", "measure", "model", "run", "sentence", "split", "training", "verdict",
     }
 )  # fmt: skip
-_NAMES = frozenset({"regressed"})  # lists of measures
-_LEFT_OUT = frozenset({"causes", "flips", "reasons_for_failing"})
+_NAMES = frozenset({"regressed", "unmoved"})  # lists of measures
+_LEFT_OUT = frozenset({"causes", "flips", "reasons_for_failing", "still_fails"})
 
 
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:

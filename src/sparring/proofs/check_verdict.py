@@ -1,4 +1,7 @@
-"""The verdict of a check, in words: whether it is worth training, why, and what to change."""
+"""The verdict of a check, in words: whether it is worth training, why, and what to do next.
+
+The headline is that of the weakest measure that carries reward (proofs/measure_verdicts.py).
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,19 @@ from enum import StrEnum
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.proofs.audit import ADVICE, Fault, Finding
 from sparring.proofs.learnability import LiveShare, is_passed
+from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
 
 _HALF = 0.5
 _OFTEN = 0.2
 _ENOUGH_LIVE = 0.2
 _RARELY_CALLED = 0.05
+OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)  # the measures' own verdicts say so
+_SHORT = 120
 
 
 class CheckVerdict(StrEnum):
     LEARNABLE = "learnable"
+    NOT_AS_IT_IS = "not as it is"
     TOO_EASY = "too easy"
     TOO_HARD = "too hard"
     CONSTANT = "constant"
@@ -61,8 +68,14 @@ class PlayedModel:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a check has found out. `live` has the planned group size first."""
+    """What a check has found out. `live` has the planned group size first, `measures` the weakest
+    measure. `planned` is how many rollouts the model to be trained was to play."""
 
+    environment: str = "ENV"
+    run: str = "RUN"
+    planned: int = 0
+    minutes: float = 0.0
+    measures: Sequence[MeasureVerdict] = ()
     obstacles: Sequence[str] = ()
     failures: Sequence[str] = ()
     rollouts: Sequence[Rollout] = ()
@@ -85,7 +98,7 @@ class Checked:
 
 def judge(facts: Facts) -> Checked:
     """What stands in the way comes first; then whether rewards differ; then how often."""
-    notes = [*_in_the_way(facts), *_audited(facts)]
+    notes = [*_in_the_way(facts), *_audited(facts), *_cut_short(facts)]
     besides = [*_of_tools(facts), *_of_others(facts)]
     grave = [note for note in notes if note.is_grave]
     constant = [note for note in grave if note.what == Fault.CONSTANT]
@@ -196,6 +209,16 @@ def _audited(facts: Facts) -> Iterator[Note]:
         )
 
 
+def _cut_short(facts: Facts) -> Iterator[Note]:
+    played = len(facts.rollouts)
+    if facts.rollouts and played < facts.planned:
+        yield Note(
+            "cut short",
+            f"{played} of {facts.planned} rollouts were played in {facts.minutes:g} minutes",
+            f"sparring check {facts.environment} --minutes {3 * facts.minutes:g}",
+        )
+
+
 # ---------------------------------------------------------------------- rewards
 
 
@@ -208,8 +231,11 @@ def _by_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
         f"{planned.group_size} will differ ({planned.low:.0%} … {planned.high:.0%} in the first "
         "five steps)"
     )
+    dead = [each for each in facts.measures if each.movement is Movement.NEVER_PASSES]
+    if dead and len(dead) < len(facts.measures):
+        return CheckVerdict.NOT_AS_IT_IS, _never_passes(facts, dead), []
     if planned.value >= _ENOUGH_LIVE:
-        return CheckVerdict.LEARNABLE, told, []
+        return CheckVerdict.LEARNABLE, told + _but_for(facts.measures), []
     rewards = [each.reward for each in facts.rollouts if each.reward is not None]
     low, high = min(rewards), max(rewards)
     if low == high and 0 < low < 1:
@@ -219,8 +245,25 @@ def _by_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
     if passed >= _HALF:
         notes.insert(0, Note("too easy", told, "take harder cases: those it fails now and then"))
         return CheckVerdict.TOO_EASY, told, notes
+    why = _never_passes(facts, dead) if dead else told
     notes.insert(0, Note("too hard", told, _way_in(facts)))
-    return CheckVerdict.TOO_HARD, told, notes
+    return CheckVerdict.TOO_HARD, why, notes
+
+
+def _but_for(measures: Sequence[MeasureVerdict]) -> str:
+    """What cannot move is named, though the rest can be learned."""
+    still = [str(each) for each in measures if each.movement is not Movement.CAN_BE_LEARNED]
+    return f"; but {', and '.join(still)}" if still else ""
+
+
+def _never_passes(facts: Facts, dead: Sequence[MeasureVerdict]) -> str:
+    """Which measures, because of what, and the command that helps."""
+    names = ", and ".join(map(str, dead))
+    if _called(facts) < _RARELY_CALLED and facts.has_tools:
+        because = ", because no tool is ever called"
+    else:
+        because = f" (most often: {dead[0].why[:_SHORT]})" if dead[0].why else ""
+    return f"{names}{because}. {_way_in(facts)}"
 
 
 def _larger_groups(facts: Facts) -> Iterator[Note]:
@@ -238,13 +281,36 @@ def _larger_groups(facts: Facts) -> Iterator[Note]:
 
 
 def _way_in(facts: Facts) -> str:
-    teacher = next((each for each in facts.others if each.solves), None)
-    ways = ["begin with easier cases", "show a worked example in the instructions"]
-    if teacher is not None:
-        ways.insert(0, f"learn from {teacher.name} first: warm_start with its passing rollouts")
+    """What to do where nothing passes, as a command where there is one."""
+    name = facts.environment
+    teachers = [each for each in facts.others if each.correct]
+    if teachers:
+        best = max(teachers, key=lambda each: each.accuracy or 0.0)
+        return (
+            f"{best.name} does pass: start from its rollouts: sparring train {name} --warm-start "
+            f"{facts.run}"
+        )
+    if facts.has_tools and _called(facts) < _RARELY_CALLED:
+        shown = _worked_calls(facts.rollouts)
+        more = f"{shown + 1} worked calls before each case instead of {shown}" if shown else (
+            "two worked calls before each case"
+        )  # fmt: skip
+        first = f"Show {more}, with other values"
     else:
-        ways.append("learn from demonstrations first (warm_start)")
-    return "; ".join(ways)
+        first = "Begin with easier cases, or show worked examples"
+    return f"{first}; or start from demonstrations: sparring train {name} --warm-start DEMOS.jsonl"
+
+
+def _worked_calls(rollouts: Sequence[Rollout]) -> int:
+    """Tool calls that a case brings along."""
+    given = rollouts[0].case.input
+    if isinstance(given, str):
+        return 0
+    return sum(each.get("type") == "function_call" for each in given)
+
+
+def _called(facts: Facts) -> float:
+    return sum(bool(each.tool_calls) for each in facts.rollouts) / max(1, len(facts.rollouts))
 
 
 # ---------------------------------------------------------------------- besides
@@ -253,12 +319,12 @@ def _way_in(facts: Facts) -> str:
 def _of_tools(facts: Facts) -> Iterator[Note]:
     if not facts.has_tools or not facts.rollouts:
         return
-    called = sum(bool(each.tool_calls) for each in facts.rollouts) / len(facts.rollouts)
+    called = _called(facts)
     if called < _RARELY_CALLED:
         yield Note(
             "tools are not called",
-            f"{called:.0%} of rollouts call a tool",
-            "show one worked call; what is never tried is never learned",
+            f"{called:.0%} of rollouts call a tool: what is never tried is never learned",
+            _way_in(facts),
             _named(facts, facts.rollouts[0]),
         )
 

@@ -3,6 +3,9 @@
 A step plays a batch and updates on it. Groups that teach nothing are replaced, in smaller
 batches, which cost more than their share: what a batch costs is taken to grow in a straight line
 from one group to a whole step, both of which were timed.
+
+Time by the clock depends on what else the machine does. So CPU seconds are what is estimated, and
+the clock follows from the share of the machine that was had while they were measured.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from sparring.proofs.learnability import LiveShare
 
 _DRAWS = 2000
 _MARGIN = 1.15  # lengths change while a model learns
+_ALONE = 0.85  # of its cores is what a process gets out of them
+_LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Planned:
     validation_cases: int
     tokens_per_rollout: float
     live: LiveShare
+    proof_rollouts: int = 0
+    cores: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +68,21 @@ class Estimate:
     hours: Amount
     sampled_tokens: Amount
     cost: Amount | None = None
+    cores_had: float = 1.0
+    hours_alone: float = 0.0
+    proof_hours: float = 0.0
 
 
 def estimate(
     clock: Measured, cpu: Measured, planned: Planned, *, price_per_hour: float | None = None
 ) -> Estimate:
     extra = _replacements(planned)
-    per_step = _step(clock, planned, extra)
-    per_case = statistics.mean(clock.batches) / (
-        planned.groups_per_step * planned.rollouts_per_group
-    )
-    validating = planned.validations * planned.validation_cases * per_case
+    cpu_per_step = _step(cpu, planned, extra)
+    had = _cores_had(clock, cpu, planned.cores)
+    per_step = cpu_per_step.times(1 / had)
+    rollouts_a_batch = planned.groups_per_step * planned.rollouts_per_group
+    per_rollout = statistics.mean(cpu.batches) / rollouts_a_batch / had
+    validating = planned.validations * planned.validation_cases * per_rollout
     seconds = per_step.times(planned.steps)
     hours = Amount(*((part + validating) / 3600 for part in _parts(seconds)))
     groups = Amount(
@@ -80,11 +91,22 @@ def estimate(
     rollouts = groups.times(planned.rollouts_per_group * planned.steps * planned.world_size)
     return Estimate(
         seconds_per_step=per_step,
-        cpu_seconds_per_step=_step(cpu, planned, extra),
+        cpu_seconds_per_step=cpu_per_step,
         hours=hours,
         sampled_tokens=rollouts.times(planned.tokens_per_rollout),
         cost=None if price_per_hour is None else hours.times(price_per_hour),
+        cores_had=had,
+        hours_alone=hours.value * had / max(had, _ALONE * planned.cores),
+        proof_hours=planned.proof_rollouts * per_rollout / 3600,
     )
+
+
+def _cores_had(clock: Measured, cpu: Measured, cores: int) -> float:
+    """How many cores' worth of time this process got, of those it could use. Beside a GPU, where
+    the CPU mostly waits, this share turns CPU seconds back into those of the clock."""
+    taken = sum(clock.batches) + clock.group + clock.update
+    worked = sum(cpu.batches) + cpu.group + cpu.update
+    return min(float(cores), max(_LEAST_SHARE, worked / max(taken, 1e-9)))
 
 
 def _parts(amount: Amount) -> tuple[float, float, float]:

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sparring.contracts.rollouts import Rollout
+from sparring.proofs.null_players import question_of
 
 _DRAWS = 4000
 _PRIOR = 0.5  # rollouts per case, shared out as all rollouts together are
 _UNSEEN = 0.5  # cases of a kind that was not played
 _STEPS_AHEAD = 5
+_QUESTION = 80  # letters of it
 _KINDS = 24  # rewards that are told apart; all others are taken to differ
 SIZES = (2, 4, 8, 16, 32)
 
@@ -34,6 +36,7 @@ class CaseBand:
     lies (95 %, Beta)."""
 
     case: str
+    question: str
     rollouts: int
     passed: int
     low: float
@@ -76,7 +79,8 @@ def bands(rollouts: Sequence[Rollout]) -> list[CaseBand]:
         posterior = stats.beta(0.5 + passed, 0.5 + len(told) - passed)
         low, high = posterior.ppf(0.025), posterior.ppf(0.975)
         mean = sum(scored) / len(scored) if scored else None
-        made.append(CaseBand(case, len(told), passed, float(low), float(high), mean))
+        question = " ".join(question_of(played[0].case).split())[:_QUESTION]
+        made.append(CaseBand(case, question, len(told), passed, float(low), float(high), mean))
     return sorted(made, key=lambda each: (each.passed / max(1, each.rollouts), each.case))
 
 

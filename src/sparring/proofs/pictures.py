@@ -84,7 +84,7 @@ def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | No
             place.plot(case["passed"] / case["rollouts"], number, "o", ms=5, color="#0072b2")
         place.set_yticks(
             range(len(cases)),
-            [_label(str(case["case"]), 16) for case in reversed(cases)],
+            [_label(str(case.get("question") or case["case"]), 40) for case in reversed(cases)],
             fontsize=10,
         )
         place.set_xlim(-0.02, 1.02)

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from sparring.contracts.rollouts import Rollout
+from sparring.proofs.eval_summary import Reasons
 from sparring.proofs.paired import Difference, Standing, paired_difference
 
 _LOST = 0.1  # of the cases
+_STILL_SHOWN = 3
+
+
+class Level(StrEnum):
+    """How good the trained model is now, by the reward it gets."""
+
+    POOR = "still poor"
+    HALFWAY = "halfway there"
+    GOOD = "good"
+    SATURATED = "saturated"
+
+    @classmethod
+    def of(cls, share: float) -> Level:
+        bars = ((0.5, cls.POOR), (0.8, cls.HALFWAY), (0.98, cls.GOOD))
+        return next((level for bar, level in bars if share < bar), cls.SATURATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +49,19 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
+class StillFails:
+    """Why the trained model still fails a measure, the most frequent reasons first."""
+
+    measure: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """The verdict, with what it rests on. `regressed` names what got worse although nobody
-    trained on it: then the trained model is not better, whatever its reward says."""
+    trained on it: then the trained model is not better, whatever its reward says. `unmoved` names
+    what carries reward, is not good, and did not change."""
 
     standing: Standing
     sentence: str
@@ -44,6 +71,15 @@ class Proof:
     regressed: tuple[str, ...] = ()
     flips: tuple[Flip, ...] = ()
     unscored: Mapping[str, int] | None = None
+    level: Level | None = None
+    unmoved: tuple[str, ...] = ()
+    still_fails: tuple[StillFails, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Better, good by now, and in everything that carries reward."""
+        is_high = self.level in (Level.GOOD, Level.SATURATED)
+        return self.standing is Standing.BETTER and is_high and not self.unmoved
 
     def __str__(self) -> str:
         return f"{self.standing.value}: {self.sentence}"
@@ -95,9 +131,14 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
     if also is not None and second is None:
         doubts.append("the second suite could not be scored on both sides")
     standing = _standing(reward, regressed, doubts)
+    level = Level.of(reward.after) if reward is not None else None
+    unmoved = tuple(each.name for each in changes if _is_unmoved(each))
+    sentence = _sentence(standing, reward, regressed, doubts)
+    if level is not None:
+        sentence = f"{level.value} now: {sentence}{_by_measure(changes)}"
     return Proof(
         standing,
-        _sentence(standing, reward, regressed, doubts),
+        sentence,
         reward,
         tuple(changes),
         second,
@@ -107,6 +148,9 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
             "base": sum(each.reward is None for each in played.base),
             "trained": sum(each.reward is None for each in played.trained),
         },
+        level,
+        unmoved,
+        tuple(still_fails(played.trained)),
     )
 
 
@@ -156,6 +200,35 @@ def _sentence(
     if standing is Standing.NOT_SHOWN:
         told += f"; an effect of {reward.smallest_effect:.3f} or more would have been shown"
     return told
+
+
+def _by_measure(changes: Sequence[MeasureChange]) -> str:
+    """Before and after of each measure that carries reward; one that did not move is named."""
+    told = [
+        f"{each.name} did not change ({each.difference.after:.0%})"
+        if _is_unmoved(each)
+        else f"{each.name} {each.difference.before:.0%} → {each.difference.after:.0%}"
+        for each in changes
+        if not each.is_guard
+    ]
+    return f"; {', '.join(told)}" if told else ""
+
+
+def _is_unmoved(change: MeasureChange) -> bool:
+    is_good = Level.of(change.difference.after) in (Level.GOOD, Level.SATURATED)
+    return not (change.is_guard or is_good) and change.difference.standing is Standing.NOT_SHOWN
+
+
+def still_fails(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
+    """Of each measure that carries reward, why it was not passed, reasons that are alike as one."""
+    reasons: dict[str, Reasons] = {}
+    for rollout in rollouts:
+        for told in rollout.judgements:
+            if told.weight > 0 and told.is_correct is False:
+                reasons.setdefault(told.measure, Reasons()).add(told.verdict.reason)
+    for measure, counted in reasons.items():
+        for each in counted.most_common()[:_STILL_SHOWN]:
+            yield StillFails(measure, each["count"], each["reason"])
 
 
 # ---------------------------------------------------------------------- by case

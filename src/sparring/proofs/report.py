@@ -34,14 +34,13 @@ def proof_report(
     """Before and after; then what was trained, how, and how to do it again."""
     document = Document(f"{summary['environment'] or 'Proof'}: {summary['verdict']}")
     document.add(
-        Verdict(
-            summary["verdict"], summary["sentence"], _TONES.get(summary["verdict"], "doubtful")
-        ),
+        Verdict(summary["verdict"], summary["sentence"], _tone_of_proof(summary)),
         Paragraph(_what_was_proved(summary)),
         Heading("Before and after"),
         _changes(summary),
         intervals(_rows(summary), "Differences with their 95 % intervals"),
         *(Paragraph(line, is_quiet=True) for line in _small_print(summary)),
+        *_still_fails(summary),
     )
     if pairs:
         document.add(Heading(_flipped(pairs, summary["flips"])))
@@ -52,6 +51,22 @@ def proof_report(
     if training is not None:
         document.add(*training_blocks(training))
     return document
+
+
+def _tone_of_proof(summary: Row) -> str:
+    """Green is for what is better and good by now."""
+    if summary["verdict"] == "better" and not summary.get("is_good", True):
+        return "doubtful"
+    return _TONES.get(summary["verdict"], "doubtful")
+
+
+def _still_fails(summary: Row) -> list[Block]:
+    rows = [
+        (each["measure"], str(each["count"]), each["reason"])
+        for each in summary.get("still_fails") or ()
+    ]
+    head = ("measure", "rollouts", "as")
+    return [Heading("What still fails, and why"), Grid(head, rows)] if rows else []
 
 
 def training_report(training: TrainingTold) -> Document:
@@ -65,11 +80,12 @@ def check_report(summary: Row) -> Document:
     document.add(
         _verdict(summary["verdict"], summary["why"]),
         Paragraph(
-            f"{summary['model']} played {len(summary['cases'])} training cases, "
-            f"{summary['rollouts_per_case']} rollouts each; groups of {summary['group_size']} are "
-            "planned.",
+            f"{summary['model']} played {sum(each['rollouts'] for each in summary['cases'])} "
+            f"rollouts of {len(summary['cases'])} training cases; groups of "
+            f"{summary['group_size']} are planned.",
             is_quiet=True,
         ),
+        *_measure_verdicts(summary),
         *_notes(summary["notes"]),
     )
     if summary["live"]:
@@ -234,6 +250,20 @@ def _notes(notes: Sequence[Row]) -> list[Block]:
     return [Heading("What was found"), Grid(("", "what", "what to do", "rollout"), rows)]
 
 
+def _measure_verdicts(summary: Row) -> list[Block]:
+    rows = [
+        (
+            each["name"],
+            f"{each['passed']} of {each['scored']}",
+            _percent(each["live"]),
+            each["movement"],
+        )
+        for each in summary.get("measures", ())
+    ]
+    head = ("measure", "passed", f"differs in groups of {summary['group_size']}", "")
+    return [Heading("Measures that carry reward"), Grid(head, rows)] if rows else []
+
+
 def _models(models: Sequence[Row]) -> list[Block]:
     rows = [
         (
@@ -259,6 +289,7 @@ def _estimate(found: Row | None) -> list[Block]:
         ("plan", found["plan"]),
         ("a step", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})"),
         ("all of it", _hours(hours)),
+        ("then its proof", in_words(3600 * found.get("proof_hours", 0.0))),
         ("tokens sampled", f"{tokens['value']:,.0f}"),
         ("memory", f"{found['memory'] / 2**30:.1f} GiB of {found['memory_of']}"),
     ]

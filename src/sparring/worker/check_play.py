@@ -74,6 +74,7 @@ class CheckPlay:
         self._few = spread(parts.suite, spec.other_cases)
         rollouts = spec.rollouts * (len(self._cases) + len(self._few) * len(spec.others))
         self._progress = Progress(rollouts)
+        self.planned = spec.rollouts * len(self._cases)
         self.learner: list[Rollout] = []
         self.models: list[PlayedModel] = []
         self.measured: tuple[Measured, Measured] | None = None

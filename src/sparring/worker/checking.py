@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import GuardStop, MachineryFailure, SparringError
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.errors import (
+    GuardStop,
+    MachineryFailure,
+    NotEnoughMemory,
+    SparringError,
+)
+from sparring.contracts.proof_specs import CheckSpec, ProveSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import FORMAT
 from sparring.engine.building import Built, TrainWork, build
@@ -31,16 +36,21 @@ from sparring.measures import MeasureSet
 from sparring.player.trainability import obstacles, refuse_several_rows
 from sparring.policies.round_trip import difference_from, round_trip_problems
 from sparring.proofs.audit import audit
-from sparring.proofs.check_verdict import Facts, Note, judge
+from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, Note, judge
 from sparring.proofs.estimates import Measured, Planned, estimate
 from sparring.proofs.eval_summary import EvalTally
 from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes_of
+from sparring.proofs.measure_verdicts import judge_measures
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.worker.auditing import Auditor, audit_null_players
 from sparring.worker.check_play import CheckPlay
+from sparring.worker.fitting import fit_passes
 from sparring.worker.holding import report_event
 from sparring.worker.pulse import Pulse
+from sparring.worker.warm_start import tried_demonstrations
+
+_PROOF_ROLLOUTS = ProveSpec.model_fields["rollouts"].default
 
 
 class Check:
@@ -56,7 +66,7 @@ class Check:
         self._failures: list[str] = []
         self._notes: list[Note] = []
         self._agent_model = ""
-        self._training_cases = self._validation_cases = 0
+        self._training_cases = self._validation_cases = self._held_out_cases = 0
         self._dry = DryRun(spec.dry_steps, on_doing=pulse.note)
 
     def run(self) -> dict[str, Any]:
@@ -70,6 +80,7 @@ class Check:
         self._agent_model = parts.agent.model if isinstance(parts.agent.model, str) else ""
         self._training_cases = parts.suite.size(Split.TRAINING)
         self._validation_cases = parts.suite.size(Split.VALIDATION)
+        self._held_out_cases = parts.suite.size(Split.HELD_OUT)
         in_the_way = list(dict.fromkeys(_obstacles(parts)))
         self._look_at_splits(parts)
         auditor = Auditor(measures, parts.world)
@@ -77,19 +88,31 @@ class Check:
         with tempfile.TemporaryDirectory() as scratch:
             if not in_the_way and not self._failures:
                 work = self._load(parts, measures)
+                self._try_demonstrations(work)
                 built = self._build(RunFolder(Path(scratch) / "dry"), work)
                 played = CheckPlay(self._folder, self._spec, parts, measures, built)
                 # One loop for all that is judged: clients that a measure keeps belong to a loop.
                 built.practice.loop.run(self._audit_and_play(auditor, parts, played))
-                self._try_steps(built, work, played)
+                if not self._failures:
+                    self._try_steps(built, work, played)
             elif not self._failures:
                 asyncio.run(self._audit(auditor, parts))
-        findings = audit(auditor.sights)
+        findings = [each for each in audit(auditor.sights) if each.fault not in OF_THE_MODEL]
         learner = played.learner if played else []
         live = self._live(learner, built)
         settings = self._spec.settings
+        verdicts = judge_measures(
+            learner,
+            group_size=settings.num_generations,
+            masks_truncated=settings.mask_truncated_completions,
+        )
         checked = judge(
             Facts(
+                environment=self._spec.environment or "ENV",
+                run=self._folder.id,
+                planned=played.planned if played else 0,
+                minutes=self._spec.minutes,
+                measures=verdicts,
                 obstacles=in_the_way,
                 failures=self._failures,
                 rollouts=learner,
@@ -107,6 +130,7 @@ class Check:
             why=checked.why,
             notes=[asdict(each) for each in (*checked.notes, *self._notes)],
             audit=[{**asdict(each), "fault": each.fault.value} for each in findings],
+            measures=[{**asdict(each), "movement": each.movement.value} for each in verdicts],
             live=[asdict(each) for each in live],
             cases=[asdict(each) for each in bands(learner)],
             figures=_figures(learner),
@@ -172,9 +196,29 @@ class Check:
             context=parts.world,
         )
 
+    def _try_demonstrations(self, work: TrainWork) -> None:
+        """Demonstrations that do not fit would end the training right after its start."""
+        warm = self._spec.settings.warm_start
+        if warm is None:
+            return
+        self._pulse.note("playing demonstrations")
+        tried = tried_demonstrations(warm.source, self._folder, work)
+        told = f"demonstrations of {warm.source}: {tried}"
+        if not tried.passed:
+            self._failures.append(told)
+        elif tried.passed < tried.total:
+            advice = f"set max_completion_length={tried.needed}" if tried.needed else ""
+            self._notes.append(Note("demonstrations", told, advice))
+
     def _build(self, scratch: RunFolder, work: TrainWork) -> Built:
         scratch.path.mkdir()
-        return build(scratch, work, Launched.here(), self._dry.hooks())
+        built = build(scratch, work, Launched.here(), self._dry.hooks())
+        self._pulse.note("measuring memory")
+        try:
+            fit_passes(scratch, work, built, Launched.here())
+        except NotEnoughMemory as error:
+            self._failures.append(str(error))
+        return built
 
     # ------------------------------------------------------------------ trying steps
 
@@ -215,6 +259,8 @@ class Check:
         learner = played.learner
         if played.measured is None or not live or not self._dry.done:
             return None
+        import torch
+
         settings = self._spec.settings
         step = self._dry.done[min(len(self._dry.done), self._spec.dry_steps) - 1]
         clock, cpu = (
@@ -234,6 +280,8 @@ class Check:
             validation_cases=min(64 if wanted is None else wanted, self._validation_cases),
             tokens_per_rollout=sum(each.tokens.sampled for each in learner) / len(learner),
             live=live[0],
+            proof_rollouts=2 * _PROOF_ROLLOUTS * self._held_out_cases,
+            cores=torch.get_num_threads(),
         )
         found = estimate(clock, cpu, planned, price_per_hour=self._spec.price_per_hour)
         what, used = memory_used()

@@ -26,7 +26,8 @@ from sparring.environments.environment import Environment, Parts, read_parts
 from sparring.measures import MeasureSet
 from sparring.player import Play
 from sparring.policies.loading import load_policy
-from sparring.proofs.audit import Fault, Sight, audit
+from sparring.proofs.audit import Sight, audit
+from sparring.proofs.check_verdict import OF_THE_MODEL
 from sparring.proofs.proof import Played, Proof, prove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
@@ -39,7 +40,6 @@ from sparring.worker.pulse import Pulse
 
 BASE, TRAINED = "base", "trained"
 _AUDITED_CASES = 4
-_OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)  # the table says so itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Proving:
                     Sight(told, f"{side}/{rollout.id}", rollout.case.id)
                     for told in rollout.judgements
                 ]
-        found = [each for each in audit(auditor.sights) if each.fault not in _OF_THE_MODEL]
+        found = [each for each in audit(auditor.sights) if each.fault not in OF_THE_MODEL]
         self._audit = [{**asdict(each), "fault": each.fault.value} for each in found]
 
     async def _play(self, suites: Sequence[_Suite]) -> None:
@@ -236,6 +236,10 @@ class Proving:
             "temperature": spec.play.temperature,
             "verdict": proof.standing.value,
             "sentence": proof.sentence,
+            "level": proof.level.value if proof.level else None,
+            "is_good": proof.is_good,
+            "unmoved": list(proof.unmoved),
+            "still_fails": [asdict(each) for each in proof.still_fails],
             "reward": asdict(proof.reward) if proof.reward else None,
             "measures": {
                 each.name: {**asdict(each.difference), "is_guard": each.is_guard}

@@ -1,0 +1,118 @@
+"""What a check can say of each measure that carries reward: whether training can move it.
+
+A reward that differs between rollouts is not enough. Where one measure never passes and another
+passes by luck, the luck is what would be learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.verdicts import Judgement
+from sparring.proofs.eval_summary import Reasons
+from sparring.proofs.learnability import live_shares
+
+_SCORED_ENOUGH = 8
+_ENOUGH_LIVE = 0.1  # of the groups: below, a step hardly ever sees the measure differ
+_NEARLY_ALL = 0.95
+_HALF = 0.5
+
+
+class Movement(StrEnum):
+    """The weakest first: the headline of a check is that of its weakest measure."""
+
+    NEVER_PASSES = "never passes"
+    CANNOT_TELL = "cannot tell"
+    CONSTANT = "constant"
+    ALREADY_PASSED = "already passed"
+    CAN_BE_LEARNED = "can be learned"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureVerdict:
+    """One measure, from the rollouts that it scored. `live` is the share of groups of the planned
+    size in which it would differ; `why` is the most frequent reason for not passing."""
+
+    name: str
+    movement: Movement
+    scored: int
+    passed: int
+    live: float
+    why: str = ""
+
+    def __str__(self) -> str:
+        share = f"{self.passed} of {self.scored} rollouts"
+        if self.movement is Movement.NEVER_PASSES:
+            return f"{self.name} never passes" if not self.passed else (
+                f"{self.name} hardly ever passes ({share})"
+            )  # fmt: skip
+        if self.movement is Movement.CANNOT_TELL:
+            return f"{self.name} could judge {self.scored} rollouts only"
+        if self.movement is Movement.CONSTANT:
+            return f"{self.name} says the same of every rollout"
+        if self.movement is Movement.ALREADY_PASSED:
+            return f"{self.name} is passed already ({share})"
+        return f"{self.name} passes {share}"
+
+
+def judge_measures(
+    rollouts: Sequence[Rollout], *, group_size: int, masks_truncated: bool
+) -> list[MeasureVerdict]:
+    """The verdict of each measure with weight, the weakest first."""
+    rewarded = dict.fromkeys(
+        each.measure for rollout in rollouts for each in rollout.judgements if each.weight > 0
+    )
+    found = [_judge(name, rollouts, group_size, masks_truncated) for name in rewarded]
+    return sorted(found, key=lambda each: list(Movement).index(each.movement))
+
+
+def _judge(
+    name: str, rollouts: Sequence[Rollout], group_size: int, masks_truncated: bool
+) -> MeasureVerdict:
+    told = [(rollout, each) for rollout in rollouts for each in _of(rollout, name)]
+    judged = [each for _, each in told if each.verdict.score is not None]
+    passed = sum(bool(each.is_correct) for each in judged)
+    live = _live(told, group_size, masks_truncated)
+    reasons = Reasons()
+    for each in judged:
+        if not each.is_correct:
+            reasons.add(each.verdict.reason)
+    why = next((each["reason"] for each in reasons.most_common()), "")
+    movement = _movement(judged, passed, live, len(told))
+    return MeasureVerdict(name, movement, len(judged), passed, live, why)
+
+
+def _movement(judged: Sequence[Judgement], passed: int, live: float, played: int) -> Movement:
+    if len(judged) < min(_SCORED_ENOUGH, played) or len(judged) < _HALF * played:
+        return Movement.CANNOT_TELL
+    scores = {each.verdict.score or 0.0 for each in judged}
+    if passed >= _NEARLY_ALL * len(judged):
+        return Movement.ALREADY_PASSED
+    if len(scores) == 1 and 0 < min(scores) < 1:
+        return Movement.CONSTANT
+    if live < _ENOUGH_LIVE and passed < _HALF * len(judged):
+        return Movement.NEVER_PASSES
+    if live < _ENOUGH_LIVE:
+        return Movement.ALREADY_PASSED if passed else Movement.CONSTANT
+    return Movement.CAN_BE_LEARNED
+
+
+def _of(rollout: Rollout, name: str) -> Iterator[Judgement]:
+    return (each for each in rollout.judgements if each.measure == name)
+
+
+def _live(
+    told: Sequence[tuple[Rollout, Judgement]], group_size: int, masks_truncated: bool
+) -> float:
+    outcomes: dict[str, list[float | None]] = {}
+    for rollout, judgement in told:
+        left_out = rollout.is_truncated and masks_truncated
+        score = None if left_out else judgement.verdict.score
+        outcomes.setdefault(rollout.case.id, []).append(score)
+    scores = {score for scores in outcomes.values() for score in scores if score is not None}
+    if len(scores) < 2:
+        return 0.0
+    return live_shares(outcomes, group_size=group_size, groups_per_step=1)[0].value
