@@ -49,6 +49,61 @@ def test_what_init_writes_is_found_and_plays(begun):
         assert shown in done.stdout
 
 
+@pytest.mark.parametrize("start", ["documents", "game"])
+def test_every_starting_point_passes_its_own_test_and_calls_its_tools(tmp_path, start):
+    assert sparring("init", "my_agent", "--from", start, folder=tmp_path).returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    tried = sparring("env", "test", "my_agent", "--json", folder=tmp_path)
+    checks = json.loads(tried.stdout)["checks"]
+    called = [each for each in checks if each["what"].startswith("calls ")]
+    assert called, checks
+    assert all(each["ok"] and not each["is_doubtful"] for each in called), called
+
+
+def test_a_starting_point_that_is_not_there_is_answered_with_those_that_are(tmp_path):
+    done = sparring("init", "my_agent", "--from", "chess", folder=tmp_path)
+    assert done.returncode == 2
+    assert "documents (questions over a folder of documents)" in done.stderr
+
+
+TOOLS = """
+from agents import Agent, function_tool
+from sparring import Environment, Suite, exact
+
+@function_tool
+def find(word: str) -> str:
+    raise RuntimeError("no index")
+
+class Broken(Environment):
+    measures = (exact(),)
+    settings = {"max_completion_length": 24}
+    def agent(self):
+        return Agent(name="a", tools=[find, *([find] if self.config.twice else [])], model="tiny")
+    class Config(Environment.Config):
+        twice: bool = False
+    def suite(self):
+        call = {"type": "function_call", "call_id": "1", "name": "find"}
+        call["arguments"] = '{"word": "x"}'
+        shown = [call, {"type": "function_call_output", "call_id": "1", "output": "y"}]
+        asked = lambda row: [*shown, {"role": "user", "content": row["q"]}]
+        rows = [{"q": f"question {n}"} for n in range(400)]
+        return Suite.from_records(rows, input=asked, expected="q")
+"""
+
+
+def test_env_test_calls_each_tool_and_names_one_that_raises(tmp_path):
+    (tmp_path / "broken.py").write_text(TOOLS)
+    done = sparring("env", "test", "broken", folder=tmp_path)
+    assert done.returncode == 100
+    assert '✗ calls find({"word": "x"})' in done.stdout
+    done = sparring("env", "test", "broken", "--set", "config.twice=true", folder=tmp_path)
+    assert "find twice" in done.stdout
+
+
 def test_init_writes_over_nothing(begun):
     done = sparring("init", "my_agent", folder=begun)
     assert done.returncode == 2
@@ -78,23 +133,23 @@ def test_config_show_tells_sources_and_locks(begun):
     assert shown["lora.r"]["source"] == "the command"
     assert shown["learning_rate"]["source"].startswith("sparring.toml:")
     assert shown["tool_rounds"]["source"] == "MyAgent in my_agent.py"
-    assert shown["config.largest"]["source"] == "defaults"
+    assert shown["config.examples"]["source"] == "defaults"
     table = sparring("config", "show", "my_agent", folder=begun).stdout
     assert "sparring.toml:" in table
     assert "defaults besides" in table
 
 
 def test_a_wrong_assignment_is_refused_with_the_nearest_name(begun):
-    done = sparring("train", "my_agent", "--set", "config.larges=9", folder=begun)
+    done = sparring("train", "my_agent", "--set", "config.exampels=2", folder=begun)
     assert done.returncode == 2
-    assert "did you mean config.largest?" in done.stderr
+    assert "did you mean config.examples?" in done.stderr
     assert not (begun / "runs").exists()
 
 
 def test_env_show_describes_fields(begun):
     done = sparring("env", "show", "my_agent", folder=begun)
-    assert "largest" in done.stdout
-    assert "the largest factor" in done.stdout
+    assert "examples" in done.stdout
+    assert "worked examples" in done.stdout
 
 
 def test_chat_talks_to_the_agent_and_shows_its_tools(tiny_folder):
@@ -105,8 +160,19 @@ def test_chat_talks_to_the_agent_and_shows_its_tools(tiny_folder):
         folder=EXAMPLES, input=said,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "as porter" in done.stdout
-    assert "/quit ends" in done.stdout
+    assert "bell, not trained" in done.stdout
+    assert "/help says what else there is" in done.stdout
+
+
+def test_chat_helps_shows_tools_and_an_example_and_leaves(begun, tiny_folder):
+    typed = "/help\n/tools\n/new\nexit\nnever asked\n"
+    done = sparring("chat", "my_agent", "--model", tiny_folder, folder=begun, input=typed)
+    assert done.returncode == 0, done.stderr
+    assert "my_agent, not trained" in done.stdout
+    assert "for example: How many " in done.stdout
+    assert "/tools  what the agent can call" in done.stdout
+    assert "count  Count the pieces of an item in a place." in done.stdout
+    assert "never asked" not in done.stdout
 
 
 def test_doctor_names_what_is_there_and_never_a_key(tmp_path):

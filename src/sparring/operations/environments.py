@@ -15,6 +15,7 @@ from sparring.contracts.environments import Catalogue, EnvironmentDescription, F
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen
+from sparring.contracts.training import TrainSettings
 from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
 from sparring.operations.settling import Settled, settle
 from sparring.projects import find_project
@@ -93,6 +94,7 @@ class Tried(Frozen):
     what: str
     ok: bool
     detail: str = ""
+    is_doubtful: bool = Field(default=False, description="it may be a fault, or may not")
 
 
 class TriedEnvironment(Frozen):
@@ -103,6 +105,7 @@ class TriedEnvironment(Frozen):
 
 class NewEnvironment(Frozen):
     name: str
+    start: str = Field(default="tool", description="what to start from: tool, documents or game")
 
 
 class WrittenEnvironment(Frozen):
@@ -172,6 +175,7 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
         "play": settled.own(),
         "model": request.model,
         "cases": request.cases,
+        **_warm_start(request, caller),
     }
     done = subprocess.run(
         [sys.executable, "-m", "sparring.worker.trying"],
@@ -189,6 +193,17 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
     )
 
 
+def _warm_start(request: TryEnvironment, caller: Caller) -> dict[str, Any]:
+    """The demonstrations that a training would start from, where they are a file."""
+    settled = settle(request.environment, "train", request.settings, caller)
+    settings = TrainSettings.model_validate(settled.own())
+    source = settings.warm_start.source if settings.warm_start else ""
+    return {
+        "to_train": settled.policy().model,
+        "demonstrations": source if Path(source).is_file() else "",
+    }
+
+
 @operation("env.new", role=Role.OWNER, changes_state=True, forms=Forms(cli="init"))
 def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironment:
     """Write a working environment, with a test and a project file, to start from."""
@@ -197,7 +212,8 @@ def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironme
         raise InvalidInput(
             f"{request.name!r} cannot be a name: use small letters, digits and _, as in my_agent"
         )
-    return WrittenEnvironment(files=tuple(map(str, write_environment(folder, request.name))))
+    written = write_environment(folder, request.name, request.start)
+    return WrittenEnvironment(files=tuple(map(str, written)))
 
 
 def _shown(settled: Settled) -> Iterator[ShownSetting]:

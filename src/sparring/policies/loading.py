@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PolicySpec
-from sparring.policies.families import Family, family_named
+from sparring.policies.families import Family, family_named, recognise
+from sparring.policies.model_names import locate
+
+if TYPE_CHECKING:
+    from sparring.policies.codec import ChatCodec
+
+
+def load_codec(model: str, declared: Family | None = None) -> ChatCodec:
+    """How a model is spoken to, without its weights."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    from sparring.policies.codec import ChatCodec
+
+    place = locate(model)
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    kind = AutoConfig.from_pretrained(place).model_type
+    return ChatCodec(tokenizer, declared or recognise(kind, set(tokenizer.get_vocab())))
 
 
 def load_policy(
