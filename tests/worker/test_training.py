@@ -11,7 +11,7 @@ import torch
 from agents import Agent, Runner, function_tool
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from sparring import Suite, failed, measure, passed, tool, train
+from sparring import Suite, TrainResult, failed, measure, passed, tool, train
 from sparring.contracts.errors import (
     CheckpointError,
     GuardStop,
@@ -19,6 +19,7 @@ from sparring.contracts.errors import (
     MachineryFailure,
     MeasureError,
     RunChanged,
+    RunNotFound,
     SettingError,
     SplitTooSmall,
     Untrainable,
@@ -407,6 +408,20 @@ def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
     assert isinstance(answer, str)
     played = asyncio.run(Runner.run(result.trained_agent(), "hello", max_turns=30))
     assert played.final_output is not None
+
+
+def test_a_training_is_opened_again_by_the_last_letters_of_its_id(tiny_folder, tmp_path):
+    agent = Agent(name="talker", instructions="Talk.")
+    result = trainer(tiny_folder, tmp_path, max_steps=1, lora={"r": 4}, agent=agent).train()
+    letters = result.run.rpartition("-")[2]
+    again = TrainResult.load(letters, runs=tmp_path, agent=agent, family=TALKATIVE)
+    assert again.run == result.run
+    assert again.summary["steps"] == 1
+    assert isinstance(again.generate("hello", max_new_tokens=8), str)
+    with pytest.raises(InvalidInput, match="pass agent="):
+        TrainResult.load(letters, runs=tmp_path)
+    with pytest.raises(RunNotFound, match="there is no training"):
+        TrainResult.load("none", runs=tmp_path)
 
 
 def test_a_saved_model_gives_the_same_tokens(tiny_folder, tmp_path):

@@ -13,6 +13,7 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.settling import settle
 from sparring.projects import find_project
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.ids import short_id
 from sparring.runs.finding import find_run
 
 
@@ -26,6 +27,7 @@ class ChatSpec(Frozen):
     config: dict[str, Any]
     policy: PolicySpec
     play: PlaySettings
+    about: str = Field(default="", description="who answers, for the first line")
 
 
 @operation(
@@ -41,7 +43,8 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     except RunNotFound:
         return _base(request, caller)
     if _is_environment(request.target, caller):
-        return _base(request, caller)
+        is_trained = folder.read_spec().get("kind") == "train" and folder.summary.is_file()
+        return _base(request, caller, trained=folder.id if is_trained else "")
     if folder.read_spec().get("kind") != "train":
         raise InvalidInput(f"run {folder.id} is no training; name its environment instead")
     spec = TrainSpec.model_validate(folder.read_spec())
@@ -52,17 +55,25 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     play = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
     policy = spec.policy.model_copy(update={"model": str(chosen.path)})
     return ChatSpec(
-        target=spec.target, config=spec.config, policy=policy, play=PlaySettings(**play)
+        target=spec.target,
+        config=spec.config,
+        policy=policy,
+        play=PlaySettings(**play),
+        about=f"{spec.environment}, trained: {chosen.path.name} of run {short_id(folder.id)}",
     )
 
 
-def _base(request: ChatWith, caller: Caller) -> ChatSpec:
+def _base(request: ChatWith, caller: Caller, trained: str = "") -> ChatSpec:
     settled = settle(request.target, "eval", request.settings, caller)
+    about = f"{settled.found.name}, not trained"
+    if trained:
+        about += f"; the trained one is `sparring chat {short_id(trained)}`"
     return ChatSpec(
         target=settled.found.target,
         config=settled.config,
         policy=settled.policy(),
         play=PlaySettings.model_validate(settled.own()),
+        about=about,
     )
 
 

@@ -115,6 +115,7 @@ class Status(Frozen):
     error: str = ""
     last_restart: ForeignText = ""
     progress: Annotated[dict[str, Any] | None, MIXED] = None
+    doing: str = Field(default="", description="what its first process does right now")
 
 
 class ResultsQuery(RunQuery):

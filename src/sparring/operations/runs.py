@@ -27,7 +27,7 @@ from sparring.operations.run_views import (
 from sparring.operations.run_words import line_of, shown_run, words_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
-from sparring.run_folder.files import read_from, read_json
+from sparring.run_folder.files import read_from, read_json, read_told
 from sparring.run_folder.ids import is_plain_name
 from sparring.run_folder.metrics import history_of, sampled
 from sparring.runs.causes import last_lines
@@ -101,6 +101,7 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
         error=status.history.error,
         last_restart=words_for(caller, folder, status.history.restart_message),
         progress=dict(status.progress) if status.progress else None,
+        doing=str(read_told(folder.pulse(0)).get("doing", "")),
     )
 
 

@@ -24,3 +24,9 @@ def is_plain_name(name: str) -> bool:
 def is_run_of(run: str, name: str) -> bool:
     """Whether a run's id was made from this name by `new_run_id`."""
     return re.fullmatch(re.escape(slug(name)) + r"-\d{8}-\d{6}-[0-9a-f]+", run) is not None
+
+
+def short_id(run: str) -> str:
+    """The last letters of an id, by which a run is found as well; of a proof, with what it is."""
+    made = re.fullmatch(r"(proof-)?.*-\d{8}-\d{6}-([0-9a-f]{4,})", run)
+    return f"{made[1] or ''}{made[2]}" if made else run

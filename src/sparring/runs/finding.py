@@ -21,6 +21,11 @@ def find_run(runs: Path, name: str) -> RunFolder:
     from sparring.runs.index import Index
 
     index = Index(runs)
+    training = name.removeprefix("proof-")
+    if training != name and len(training) >= 4:
+        for row in index.named(training):
+            if (runs / f"proof-{row.id}" / "spec.json").is_file():
+                return RunFolder(runs / f"proof-{row.id}")
     found = index.named(slug(name)) or index.named(name)
     names = [row.id for row in found]
     proofs = {f"proof-{each}" for each in names}

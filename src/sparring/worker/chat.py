@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,24 @@ from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SparringError
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.specs import PlaySettings, PolicySpec
+from sparring.cpu import share_machine
 from sparring.environments.environment import Parts, read_parts
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_policy
+from sparring.proofs.null_players import question_of
 from sparring.sandbox import places
 from sparring.worker.opening import opened_in_passing
 
-_QUIT = ("/quit", "/exit", "/q")
-_HELP = "type a message; /new starts over, /quit ends"
+_QUIT = ("/quit", "/exit", "/q", "exit", "quit")
+_HELP = """Type a message; Enter alone asks the example.
+/new    start over, with the next case's example
+/tools  what the agent can call
+/help   this
+/quit   leave; exit and Ctrl-D do, too"""
+_LONGEST = 200
+_EXAMPLES = 16
 
 
 class Conversation:
@@ -41,11 +50,15 @@ class Conversation:
         self._world: Any = None
         self._agent: Agent[Any] = parts.agent
         self._said: list[Any] = []
+        self._cases = cycle(parts.suite.cases(Split.TRAINING, _EXAMPLES))
+        self.example = ""
 
     async def begin(self) -> int:
-        """Start over, in a fresh world; returns how many turns of worked examples go before."""
+        """Start over, in the world of the next case; returns how many turns of worked examples go
+        before."""
         await end_world(self._world)
-        case = next(iter(self._parts.suite.cases(Split.TRAINING, 1)))
+        case = next(self._cases)
+        self.example = " ".join(question_of(case).split())
         self._world = self._parts.world(case) if self._parts.world else None
         tools = [*self._parts.agent.tools, *world_tools(self._world)]
         self._agent = self._parts.agent.clone(model=self._model, tools=tools)
@@ -64,6 +77,10 @@ class Conversation:
         self._said = list(result.to_input_list())
         return list(result.new_items)
 
+    def tools(self) -> list[tuple[str, str]]:
+        """Names and what they are for."""
+        return [(each.name, getattr(each, "description", "")) for each in self._agent.tools]
+
     async def end(self) -> None:
         await end_world(self._world)
 
@@ -78,8 +95,10 @@ def _examples_before(case: Case) -> list[Any]:
 
 async def talk(conversation: Conversation, console: Console) -> None:
     examples = await conversation.begin()
-    before = f" ({examples} turns of worked examples go before)" if examples else ""
-    console.print(Text(f"{_HELP}{before}", style="dim"))
+    if examples:
+        console.print(Text(f"{examples} turns of worked examples go before", style="dim"))
+    console.print(Text("/help says what else there is", style="dim"))
+    _offer(conversation, console)
     while True:
         try:
             text = (await asyncio.to_thread(_asked, console)).strip()
@@ -89,10 +108,21 @@ async def talk(conversation: Conversation, console: Console) -> None:
             break
         if text == "/new":
             await conversation.begin()
-            continue
-        if text:
+            _offer(conversation, console)
+        elif text == "/tools":
+            for name, what_for in conversation.tools():
+                console.print(Text.assemble((name, "magenta"), f"  {what_for}"))
+        elif text.startswith("/"):
+            console.print(Text(_HELP, style="dim"))
+        elif text := text or conversation.example:
             await _answer(conversation, text, console)
     await conversation.end()
+
+
+def _offer(conversation: Conversation, console: Console) -> None:
+    if conversation.example:
+        told = conversation.example[:_LONGEST]
+        console.print(Text.assemble(("for example: ", "dim"), told))
 
 
 async def _answer(conversation: Conversation, text: str, console: Console) -> None:
@@ -139,7 +169,7 @@ def main(asked: dict[str, Any]) -> int:
                 policy = load_policy(spec, parts.agent.model, environment.family)
             if not isinstance(policy, TokenPolicy):
                 raise SparringError("chat talks to weights in this process: leave out servers")
-            console.print(Text.assemble((policy.name, "bold"), f" as {parts.agent.name}"))
+            console.print(Text.assemble((asked["about"] or policy.name, "bold")), soft_wrap=True)
             asyncio.run(talk(Conversation(parts, policy, play), console))
     except SparringError as error:
         print(f"sparring: {error}", file=sys.stderr)
@@ -151,4 +181,5 @@ def main(asked: dict[str, Any]) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    share_machine()
     sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))

@@ -43,6 +43,7 @@ class Beats:
         self._tokens_drawn = tokens_drawn
         self.kept_tokens = 0
         self.doing = ""
+        self._began: tuple[float, int] | None = None
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
@@ -74,5 +75,17 @@ class Beats:
             "sampled_tokens": max(progress.sampled_tokens, drawn),
             "passed": progress.passed,
             "doing": self.doing,
+            "seconds_left": self._seconds_left(),
         }
         write_json(self._folder.heartbeat, beat, durable=False)
+
+    def _seconds_left(self) -> float | None:
+        """At the pace since playing began in this process; None where nothing is played yet."""
+        progress, now = self._progress, time.monotonic()
+        if self._began is None:
+            self._began = now, progress.rollouts
+        since, before = self._began
+        played = progress.rollouts - before
+        if not played:
+            return None
+        return round((now - since) / played * (progress.total - progress.rollouts), 1)

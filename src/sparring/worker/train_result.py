@@ -1,4 +1,5 @@
-"""What a training hands back: figures, weights, and the agent with the better model."""
+"""What a training hands back: figures, weights, and the agent with the better model. In the process
+that trained, or in another, from the run's folder."""
 
 from __future__ import annotations
 
@@ -7,20 +8,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from agents import Agent, Runner
 
-from sparring.contracts.errors import InvalidInput
+from sparring.contracts.errors import InvalidInput, RunNotFound
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.training import TrainSettings
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.environments import load_environment
 from sparring.player.loops import run_in_own_loop
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.worlds import world_tools
+from sparring.policies.families import Family
+from sparring.policies.loading import load_policy
+from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import write_json
+from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.ids import is_plain_name
 from sparring.run_folder.metrics import history_of
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import GangLog
@@ -28,7 +35,7 @@ from sparring.run_folder.rollout_log import GangLog
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The end of a training, in the process that did it."""
+    """The end of a training; `load` has that of an earlier one."""
 
     folder: RunFolder
     summary: Mapping[str, Any]
@@ -37,6 +44,45 @@ class TrainResult:
     tokenizer: Any
     policy: TokenPolicy
     settings: TrainSettings
+
+    @classmethod
+    def load(
+        cls,
+        run: str,
+        *,
+        runs: str | Path = "runs",
+        agent: Agent[Any] | None = None,
+        family: Family | None = None,
+    ) -> Self:
+        """A training by its id, or the last letters of it, with the weights of its best
+        checkpoint. A run that was started from Python needs its `agent` again, and a `family` that
+        was declared there."""
+        folder = _find(Path(runs), run)
+        spec = TrainSpec.model_validate(folder.read_spec())
+        there = list_checkpoints(folder.checkpoints)
+        chosen = best_of(there) or (there[-1] if there else None)
+        if chosen is None or not folder.summary.is_file():
+            raise InvalidInput(f"run {folder.id} has not ended with a checkpoint yet")
+        if agent is None:
+            if spec.target.startswith("("):
+                raise InvalidInput(
+                    f"run {folder.id} was started from Python, which keeps no agent: pass agent=…"
+                )
+            environment = load_environment(spec.target, spec.config)
+            agent, family = environment.agent(), environment.family
+        weights = spec.policy.model_copy(update={"model": str(chosen.path)})
+        policy = load_policy(weights, agent.model, family)
+        if not isinstance(policy, TransformersPolicy):
+            raise InvalidInput(f"run {folder.id} was not trained in a process of its own")
+        return cls(
+            folder=folder,
+            summary=read_json(folder.summary),
+            agent=agent,
+            model=policy.model,
+            tokenizer=policy.tokenizer,
+            policy=policy,
+            settings=spec.settings,
+        )
 
     @property
     def run(self) -> str:
@@ -114,6 +160,15 @@ class TrainResult:
         log = GangLog(self.folder.rollout_logs())
         for record in log.records(0, len(log)):
             yield from_record(record)
+
+
+def _find(runs: Path, name: str) -> RunFolder:
+    if is_plain_name(name):
+        for path in (runs / name, *sorted(runs.glob(f"*-{name}"), reverse=True)):
+            folder = RunFolder(path)
+            if folder.spec.is_file() and folder.read_spec().get("kind") == "train":
+                return folder
+    raise RunNotFound(f"there is no training {name[:80]!r} in {runs.absolute()}")
 
 
 def _merged(model: Any) -> Any:

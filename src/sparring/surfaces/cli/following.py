@@ -14,11 +14,9 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.text import Text
 
@@ -41,7 +39,6 @@ _LOOK_SECONDS = 0.2
 class Shown:
     """What a heartbeat says on the bar."""
 
-    doing: str
     done: int
     total: int
     news: str
@@ -56,7 +53,6 @@ class Kind:
     show: Callable[[dict[str, Any], Console], None]
     way_on: Callable[[Beat, str], str]
     lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
-    columns: Callable[[], tuple[ProgressColumn, ...]] = tuple
 
 
 def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> None:
@@ -152,7 +148,6 @@ def _wait(
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        *kind.columns(),
         TextColumn("{task.fields[news]}"),
     )
     with Progress(*columns, console=console, transient=True) as bar:
@@ -161,21 +156,45 @@ def _wait(
             status = run_status(query, caller)
             if status.state is not shown_state:
                 shown_state = status.state
-                bar.update(task, description=status.state.value)
                 if status.state is RunState.STARTING and status.last_restart:
                     told = f"starting again: {printable(status.last_restart)}"
                     console.print(told, soft_wrap=True, highlight=False, markup=False)
+            bar.update(task, description=_doing(status))
             if (beat := status.progress) and status.state is not RunState.QUEUED:
                 seen = kind.shown(beat)
                 total, done = seen.total, seen.done
                 bar.update(task, total=total, completed=done, news=seen.news)
-                if status.state is RunState.RUNNING:
-                    bar.update(task, description=seen.doing)
                 for line in lines(beat):
                     console.print(line, soft_wrap=True, highlight=False, markup=False)
             if status.state.has_ended:
                 return status
             time.sleep(_LOOK_SECONDS)
+
+
+_IN_WORDS = {
+    "starting": "starting its process",
+    "loading": "loading libraries and the model",
+    "scoring": "computing advantages",
+    "updating": "updating the weights",
+    "validating": "playing validation cases",
+    "saving": "saving a checkpoint",
+}
+
+
+def _doing(status: Status) -> str:
+    """What is being done, or waited for."""
+    doing = _IN_WORDS.get(status.doing, status.doing)
+    match status.state:
+        case RunState.QUEUED:
+            return "queued"
+        case RunState.STARTING:
+            return doing or "starting"
+        case RunState.STOPPING:
+            return f"stopping, once this is done: {doing}" if doing else "stopping"
+        case RunState.RUNNING:
+            return doing or "running"
+        case _:
+            return status.state.value
 
 
 def _give_up(status: Status) -> NoReturn:
@@ -194,13 +213,15 @@ def _give_up(status: Status) -> NoReturn:
 def _training(beat: Beat) -> Shown:
     left = beat.get("seconds_left")
     news = f"{beat['tokens_drawn']:,} tokens sampled"
-    news += "" if left is None else f" · {in_words(left)} left"
-    return Shown("training", beat["step"], beat["steps"], news)
+    news += "" if left is None else f" · about {in_words(left)} left"
+    return Shown(beat["step"], beat["steps"], news)
 
 
-def _evaluation(beat: Beat) -> Shown:
+def _playing(beat: Beat) -> Shown:
     news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
-    return Shown("playing", beat["rollouts"], beat["total"], news)
+    if (left := beat.get("seconds_left")) is not None:
+        news += f" · about {in_words(left)} left to play"
+    return Shown(beat["rollouts"], beat["total"], news)
 
 
 def _training_goes_on(beat: Beat, run: str) -> str:
@@ -219,19 +240,13 @@ def _evaluation_goes_on(beat: Beat, run: str) -> str:
     )
 
 
-def _looking(beat: Beat) -> Shown:
-    news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
-    return Shown(beat.get("doing") or "looking", beat["rollouts"], beat["total"], news)
-
-
 def _played(show: Callable[[dict[str, Any], Console], None]) -> Kind:
-    """A run that looks before or after."""
+    """A run that plays rollouts and learns nothing."""
     return Kind(
         stopping="stopping…",
-        shown=_looking,
+        shown=_playing,
         show=show,
         way_on=_evaluation_goes_on,
-        columns=lambda: (TimeRemainingColumn(),),
     )
 
 
@@ -243,13 +258,7 @@ KINDS: Mapping[str, Kind] = {
         way_on=_training_goes_on,
         lines=NewLines,
     ),
-    "eval": Kind(
-        stopping="stopping…",
-        shown=_evaluation,
-        show=show_summary,
-        way_on=_evaluation_goes_on,
-        columns=lambda: (TimeRemainingColumn(),),
-    ),
+    "eval": _played(show_summary),
     "check": _played(show_check),
     "audit": _played(show_audit),
     "prove": _played(show_proof),

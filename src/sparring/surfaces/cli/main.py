@@ -252,12 +252,20 @@ def fetch_model(
 @app.command("init")
 def init(
     name: Annotated[str, typer.Argument(help="Name of the environment, as in my_agent.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="tool: questions that a tool answers. documents: questions over a folder of "
+            "documents. game: a game over several turns.",
+        ),
+    ] = "tool",
     as_json: AsJson = False,
 ) -> None:
     """Write a working environment with a test, to start from."""
     from sparring.surfaces.cli import projects
 
-    projects.init(name, as_json=as_json)
+    projects.init(name, start, as_json=as_json)
 
 
 @environments.command("list")

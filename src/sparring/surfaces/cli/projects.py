@@ -29,6 +29,7 @@ from sparring.operations.environments import (
 from sparring.operations.environments import show_config as show_settings
 from sparring.operations.operation import Caller, Nothing, Role
 from sparring.settings.assignments import assigned
+from sparring.surfaces.cli.next_steps import after_env_test, after_init, show_next_steps
 from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import printable
 
@@ -36,21 +37,19 @@ _MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "y
           "missing": ("✗", "red")}  # fmt: skip
 
 
-def init(name: str, *, as_json: bool) -> None:
-    written = new_environment(NewEnvironment(name=name), owner())
+def init(name: str, start: str, *, as_json: bool) -> None:
+    written = new_environment(NewEnvironment(name=name, start=start), owner())
     if as_json:
         print(written.model_dump_json())
         return
     console = Console()
+    beside = [Path(file) for file in written.files if Path(file).parent.name == f"{name}_documents"]
     for file in written.files:
-        console.print(Text(f"wrote {Path(file).name}"), soft_wrap=True)
-    console.print()
-    for command, purpose in (
-        (f"sparring env test {name}", "play two cases, to see that it works"),
-        (f"sparring check {name}", "can it be learned, and what would it take?"),
-        (f"sparring train {name}", "make it better, and prove it"),
-    ):
-        console.print(Text.assemble((f"  {command:<32}", "bold"), (purpose, "dim")))
+        if Path(file) not in beside:
+            console.print(Text(f"wrote {Path(file).name}"), soft_wrap=True)
+    if beside:
+        console.print(Text(f"wrote {beside[0].parent.name}/ ({len(beside)} files)"))
+    show_next_steps(after_init(name), console)
 
 
 def list_all(*, as_json: bool) -> None:
@@ -119,8 +118,12 @@ def try_out(name: str, model: str, cases: int, given: list[str], *, as_json: boo
         console = Console()
         for check in tried.checks:
             mark = ("✓", "green") if check.ok else ("✗", "red")
+            if check.ok and check.is_doubtful:
+                mark = ("!", "yellow")
             line = Text.assemble(mark, f" {printable(check.what)}")
             console.print(line + Text(f"  {printable(check.detail)}", style="dim"))
+        if tried.ok:
+            show_next_steps(after_env_test(tried.environment), console)
     if not tried.ok:
         sys.exit(100)
 

@@ -9,11 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.progress import in_words
+from sparring.surfaces.cli.next_steps import (
+    after_check,
+    after_look,
+    after_proof,
+    show_next_steps,
+)
 from sparring.surfaces.cli.tables import printable
 
 _GOOD, _BAD, _DOUBTFUL = "bold green", "bold red", "bold yellow"
 _STYLES = {
     "learnable": _GOOD,
+    "not as it is": _DOUBTFUL,
     "better": _GOOD,
     "not shown": _DOUBTFUL,
     "too easy": _DOUBTFUL,
@@ -24,6 +31,8 @@ _BAR = 24
 
 def show_check(summary: dict[str, Any], console: Console) -> None:
     _headline(summary["verdict"], summary["why"], console)
+    if summary["measures"]:
+        console.print(_measures(summary["measures"], summary["group_size"]))
     _notes(summary["notes"], console)
     if summary["live"]:
         console.print(_live(summary))
@@ -35,7 +44,7 @@ def show_check(summary: dict[str, Any], console: Console) -> None:
         console.print(_estimate(summary["estimate"]))
     if not summary["audit"]:
         console.print(Text("the audit of the measures found nothing", style="dim"))
-    _way_on(summary["run"], console)
+    show_next_steps(after_check(summary), console)
 
 
 def show_audit(summary: dict[str, Any], console: Console) -> None:
@@ -57,7 +66,9 @@ def show_audit(summary: dict[str, Any], console: Console) -> None:
 
 
 def show_proof(summary: dict[str, Any], console: Console) -> None:
-    _headline(summary["verdict"], summary["sentence"], console)
+    is_good = summary.get("is_good", True) or summary["verdict"] != "better"
+    style = None if is_good else _DOUBTFUL
+    _headline(summary["verdict"], summary["sentence"], console, style)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "base", "trained", "difference", "95 % interval", ""):
         table.add_column(title, justify="left" if not title else "right")
@@ -78,11 +89,14 @@ def show_proof(summary: dict[str, Any], console: Console) -> None:
     console.print(table)
     for line in _about(summary):
         console.print(Text(line, style="dim"), soft_wrap=True)
-    for flip in summary["flips"][:5]:
-        line = f"case {flip['case']}: {flip['before']:.2f} → {flip['after']:.2f}  "
-        line += f"base/{flip['base']}  trained/{flip['trained']}"
+    for each in summary.get("still_fails") or ():
+        line = f"still fails {each['measure']} {each['count']} times: {each['reason'][:100]}"
         console.print(Text(printable(line)), soft_wrap=True)
-    _way_on(summary["run"], console)
+    for flip in [each for each in summary["flips"] if each["after"] < each["before"]][:3]:
+        asked = printable(flip.get("question") or flip["case"])
+        line = f"got worse, {flip['before']:.2f} → {flip['after']:.2f}: {asked}"
+        console.print(Text(line), soft_wrap=True)
+    show_next_steps(after_proof(summary), console)
 
 
 def show_comparison(found: dict[str, Any], console: Console) -> None:
@@ -112,7 +126,8 @@ def _about(summary: dict[str, Any]) -> list[str]:
     ]
     if reward:
         told = f"{reward['differing']} cases came out differently; an effect of "
-        lines.append(told + f"{reward['smallest_effect']:.3f} is the smallest these would show")
+        told += f"{reward['smallest_effect']:.3f} would show four times out of five"
+        lines.append(told)
         if reward["mcnemar"] is not None:
             lines.append(f"exact McNemar test: p = {reward['mcnemar']:.4f}")
     if summary["picked_from"] > 1:
@@ -126,12 +141,11 @@ def _about(summary: dict[str, Any]) -> list[str]:
     if unscored:
         told = ", ".join(f"{count} of {side}" for side, count in unscored.items())
         lines.append(f"rollouts that could not be scored: {told}")
-    lines.append(f"weights: {summary['checkpoint']}")
     return lines
 
 
-def _headline(verdict: str, why: str, console: Console) -> None:
-    style = _STYLES.get(verdict, _BAD)
+def _headline(verdict: str, why: str, console: Console, style: str | None = None) -> None:
+    style = style or _STYLES.get(verdict, _BAD)
     console.print(Text.assemble("\n", (verdict, style), f": {printable(why)}"), soft_wrap=True)
 
 
@@ -162,13 +176,31 @@ def _live(summary: dict[str, Any]) -> Table:
     return table
 
 
+_MOVEMENTS = {"can be learned": "green", "already passed": "dim", "constant": "yellow"}
+
+
+def _measures(measures: list[dict[str, Any]], group_size: int) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("measure", "passed", f"differs in groups of {group_size}", ""):
+        table.add_column(title, justify="left" if title in ("measure", "") else "right")
+    for each in measures:
+        table.add_row(
+            Text(printable(each["name"])),
+            f"{each['passed']} of {each['scored']}",
+            f"{each['live']:.0%}",
+            Text(each["movement"], style=_MOVEMENTS.get(each["movement"], "red")),
+        )
+    return table
+
+
 def _cases(cases: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("case", "passed", "pass rate lies in", ""):
-        table.add_column(title, justify="left" if title in ("case", "") else "right")
+        justify: Any = "left" if title in ("case", "") else "right"
+        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis")
     for case in cases[:24]:
         table.add_row(
-            Text(printable(case["case"])[:24]),
+            Text(printable(case.get("question") or case["case"])[:48]),
             f"{case['passed']} of {case['rollouts']}",
             f"{case['low']:.0%} … {case['high']:.0%}",
             _band(case["low"], case["high"]),
@@ -212,6 +244,11 @@ def _estimate(found: dict[str, Any]) -> Table:
     table.add_row("the planned run", Text(found["plan"]))
     table.add_row("a step takes", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})")
     table.add_row("all of it", f"{in_words(3600 * hours['value'])} ({low} … {high})")
+    if alone := found.get("hours_alone"):
+        told = f"{in_words(3600 * alone)}; this check had {found['cores_had']:.1f} of its cores"
+        table.add_row("on a quiet machine", told)
+    if proof := found.get("proof_hours"):
+        table.add_row("then its proof", in_words(3600 * proof))
     table.add_row("tokens sampled", f"{tokens['value']:,.0f}")
     table.add_row("memory", f"{found['memory'] / 2**30:.1f} GiB of {found['memory_of']}")
     if found["cost"]:
@@ -226,5 +263,4 @@ def _share(value: float | None) -> str:
 
 
 def _way_on(run: str, console: Console) -> None:
-    told = f"sparring run report {run} · sparring rollout list {run}"
-    console.print(Text(told, style="dim"), soft_wrap=True)
+    show_next_steps(after_look(run), console)

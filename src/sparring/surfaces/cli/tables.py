@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.progress import in_words
+from sparring.surfaces.cli.next_steps import after_look, after_training, show_next_steps
 
 _BAR = 16
 
@@ -29,7 +31,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
             console.print(Text(f"{name} could judge none of the rollouts", style="bold red"))
     console.print(_facts(summary))
     _reasons(summary, console)
-    console.print(Text(f"sparring rollout list {summary['run']}", style="dim"), soft_wrap=True)
+    show_next_steps(after_look(summary["run"]), console)
 
 
 def _show_unsandboxed(summary: dict[str, Any], console: Console) -> None:
@@ -58,16 +60,20 @@ def show_training(summary: dict[str, Any], console: Console) -> None:
         rate = f"reward {row['reward']:.3f} on {scored:.0f} cases"
         if row.get("unscored"):
             rate += f"; {row['rollouts'] - scored:.0f} more could not be scored"
-        table.add_row(f"validation at step {row['step']}", rate)
+        warm = " (after the warm start)" if summary.get("warm_start") and not row["step"] else ""
+        table.add_row(f"validation at step {row['step']}{warm}", rate)
+    if warm_start := summary.get("warm_start"):
+        told = f"{warm_start['demonstrations']} demonstrations"
+        table.add_row("warm start", told)
+    if weights := summary["best_checkpoint"] or summary["last_checkpoint"]:
+        is_best = summary.get("best_score") is not None
+        why = f", the best on validation ({summary['best_score']:.3f})" if is_best else ""
+        table.add_row("weights", Text(f"{Path(weights).name}{why}"))
     table.add_row("time", f"{in_words(summary['seconds'])} for {summary['steps']} steps")
     for name, link in summary["links"].items():
         table.add_row(name, Text(printable(link)))
     console.print(table)
-    weights = summary["best_checkpoint"] or summary["last_checkpoint"]
-    is_best = summary.get("best_score") is not None
-    why = f" (the best on validation: {summary['best_score']:.3f})" if is_best else ""
-    console.print(Text(f"weights: {weights}{why}", style="dim"), soft_wrap=True)
-    console.print(Text(f"sparring rollout list {summary['run']}", style="dim"), soft_wrap=True)
+    show_next_steps(after_training(summary), console)
 
 
 def _measures(summary: dict[str, Any]) -> Table:

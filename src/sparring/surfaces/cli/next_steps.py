@@ -1,0 +1,86 @@
+"""What a user would do next, after each kind of run: a few commands, each with what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sparring.run_folder.ids import short_id
+
+Steps = Mapping[str, str]
+Summary = Mapping[str, Any]
+
+
+def show_next_steps(steps: Steps, console: Console) -> None:
+    """From what for to command; a command may be longer than the line."""
+    table = Table(box=None, show_header=False, pad_edge=False, title_justify="left")
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="cyan", overflow="fold")
+    for what_for, command in steps.items():
+        table.add_row(what_for, Text(command))
+    console.print()
+    console.print(table)
+
+
+def after_look(run: str) -> Steps:
+    name = short_id(run)
+    return {
+        "the report": f"sparring run report {name}",
+        "each rollout": f"sparring rollout list {name}",
+    }
+
+
+def after_init(name: str) -> Steps:
+    return {
+        "does it work?": f"sparring env test {name}",
+        "can it be learned?": f"sparring check {name}",
+        "train and prove": f"sparring train {name}",
+    }
+
+
+def after_env_test(name: str) -> Steps:
+    return {"can it be learned?": f"sparring check {name}"}
+
+
+def after_check(summary: Summary) -> Steps:
+    name = summary.get("environment") or "ENV"
+    steps = (
+        {"train and prove": f"sparring train {name}"} if summary["verdict"] == "learnable" else {}
+    )
+    return {**steps, **after_look(summary["run"])}
+
+
+def after_training(summary: Summary) -> Steps:
+    """A training that a script did has no environment, and its agent is in the script."""
+    run, environment = short_id(summary["run"]), summary.get("environment", "")
+    agent = "" if environment else ", agent=…"
+    more = max(2 * int(summary["planned_steps"]), 1)
+    steps = {"talk to it": f"sparring chat {run}"} if environment else {}
+    return {
+        **steps,
+        "use it in Python": f'sparring.TrainResult.load("{run}"{agent}).generate("…")',
+        "see what it did": f"sparring rollout list {run}",
+        "the report": f"sparring run report {run}",
+        **(
+            {"train longer": f"sparring run clone {run} --set max_steps={more}"}
+            if environment
+            else {}
+        ),
+    }
+
+
+def after_proof(summary: Summary) -> Steps:
+    proof, run = short_id(summary["run"]), short_id(summary["training"])
+    steps = {
+        "talk to it": f"sparring chat {run}",
+        "use it in Python": f'sparring.TrainResult.load("{run}").generate("…")',
+        "before and after": f"sparring run report {proof}",
+        "why it fails": f"sparring rollout list {proof} --max-reward 0.5",
+    }
+    if not summary.get("is_good"):
+        steps["train longer"] = f"sparring run clone {run} --set max_steps=…"
+    return steps
