@@ -6,7 +6,7 @@ TWO := -n 2 --dist worksteal
 # Threads of torch that spin beside another process make both several times slower.
 ALONE := OMP_NUM_THREADS=1
 
-.PHONY: venv sandbox slurm chromium check lint types contracts docs test check-slow bench vllm-venv clean
+.PHONY: venv sandbox slurm chromium check lint types contracts docs test check-slow bench nightly vllm-venv clean
 
 venv: .venv/.ready
 
@@ -67,8 +67,6 @@ check-slow: venv sandbox slurm chromium
 	$(BIN)/python benchmarks/kill_matrix.py --quick
 	$(BIN)/python benchmarks/proof_calibration.py --quick
 	$(BIN)/python benchmarks/shared_prefix.py --quick
-	$(BIN)/python benchmarks/live_groups.py --quick
-	$(BIN)/python benchmarks/echo.py --quick
 	$(BIN)/python benchmarks/learning.py --quick
 
 bench: venv
@@ -89,6 +87,14 @@ bench: venv
 	$(BIN)/python benchmarks/live_groups.py
 	$(BIN)/python benchmarks/echo.py
 	for seed in 0 1 2; do $(BIN)/python benchmarks/learning.py --seed $$seed || exit 1; done
+
+# What takes too long for the gate: hours.
+nightly: venv
+	$(BIN)/python benchmarks/live_groups.py --quick
+	$(BIN)/python benchmarks/echo.py --quick
+	$(BIN)/python benchmarks/first_hour.py
+	$(BIN)/python benchmarks/pass_memory.py
+	$(BIN)/python benchmarks/threads.py
 
 # A vLLM of its own for `pytest -m vllm`: it pins other versions than we do.
 vllm-venv:

@@ -1,0 +1,140 @@
+"""The first hour of a new user: init, env test, check, train and proof, as the screen says them.
+
+    python benchmarks/first_hour.py [--start tool|documents|game] [--seed N] [--quick]
+
+In an empty folder, with SmolLM2-135M: every starting point of `sparring init`, with three seeds;
+each line is one of them. Bars, on held-out cases: each measure that carries reward at most 40 %
+before and at least 80 % after; training in at most 10 minutes; at most 4 GB of memory at any time;
+`check` says learnable, and its estimate of the training is within a factor of two.
+`--quick` is one starting point and one seed, with the figures of learning for its bar alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+STARTS = ("tool", "documents", "game")
+BEFORE, AFTER, MINUTES, GIGABYTES, FACTOR = 0.4, 0.8, 10.0, 4.0, 2.0
+COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
+
+
+class Memory:
+    """The most that any process of a run has taken, looked at all the time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.most = 0
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(0.2):
+            for process in psutil.process_iter(["cmdline", "memory_info"]):
+                told = process.info
+                if told["memory_info"] and any(
+                    self._folder in part for part in told["cmdline"] or ()
+                ):
+                    self.most = max(self.most, told["memory_info"].rss)
+
+
+def sparring(folder: Path, *words: str) -> Any:
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"sparring {' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1]) if "--json" in words else done.stdout
+
+
+def first_hour(start: str, seed: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        sparring(folder, "init", "my_agent", "--from", start)
+        sparring(folder, "env", "test", "my_agent")
+        with Memory(folder) as memory:
+            began = time.monotonic()
+            checked = sparring(folder, "check", "my_agent", "--set", f"seed={seed}", "--json")
+            check_minutes = (time.monotonic() - began) / 60
+            trained = sparring(folder, "train", "my_agent", "--set", f"seed={seed}", "--json")
+    return shown(start, seed, checked, trained, check_minutes, memory.most)
+
+
+def shown(
+    start: str,
+    seed: int,
+    checked: dict[str, Any],
+    trained: dict[str, Any],
+    check_minutes: float,
+    most: int,
+) -> dict[str, Any]:
+    proof = trained["proof"]
+    minutes = trained["seconds"] / 60
+    estimated = 60 * checked["estimate"]["hours"]["value"]
+    measures = {
+        name: [round(each["before"], 3), round(each["after"], 3)]
+        for name, each in proof["measures"].items()
+        if not each["is_guard"]
+    }
+    factor = max(minutes, estimated) / max(1e-9, min(minutes, estimated))
+    learned = all(before <= BEFORE and after >= AFTER for before, after in measures.values())
+    found = {
+        "start": start,
+        "seed": seed,
+        "check": checked["verdict"],
+        "check_minutes": round(check_minutes, 1),
+        "measures": measures,
+        "reward": [round(proof["reward"][side], 3) for side in ("before", "after")],
+        "verdict": f"{proof['verdict']}, {proof['level']}",
+        "steps": trained["steps"],
+        "training_minutes": round(minutes, 1),
+        "estimated_minutes": round(estimated, 1),
+        "estimate_off_by": round(factor, 2),
+        "peak_gigabytes": round(most / 1e9, 2),
+        "learned": learned,
+    }
+    fits = minutes <= MINUTES and most <= GIGABYTES * 1e9 and factor <= FACTOR
+    return {**found, "ok": learned and fits and checked["verdict"] == "learnable"}
+
+
+def main() -> int:
+    options = argparse.ArgumentParser()
+    options.add_argument("--start", choices=STARTS, action="append")
+    options.add_argument("--seed", type=int, action="append")
+    options.add_argument("--quick", action="store_true")
+    given = options.parse_args()
+    starts = given.start or (STARTS[:1] if given.quick else STARTS)
+    seeds = given.seed or ([0] if given.quick else [0, 1, 2])
+    found = []
+    for seed in seeds:
+        for start in starts:
+            found.append(first_hour(start, seed))
+            print(json.dumps(found[-1]), flush=True)
+    bar = {
+        "before": BEFORE, "after": AFTER, "minutes": MINUTES, "gigabytes": GIGABYTES,
+        "factor": FACTOR,
+    }  # fmt: skip
+    is_fine = all(each["learned"] if given.quick else each["ok"] for each in found)
+    print(json.dumps({"benchmark": "first_hour", "runs": found, "bar": bar, "ok": is_fine}))
+    return 0 if is_fine else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
