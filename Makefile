@@ -65,9 +65,7 @@ check-slow: venv sandbox slurm chromium
 	$(BIN)/python benchmarks/mcp_tools.py --quick
 	$(BIN)/python benchmarks/starting.py --quick
 	$(BIN)/python benchmarks/kill_matrix.py --quick
-	$(BIN)/python benchmarks/proof_calibration.py --quick
 	$(BIN)/python benchmarks/shared_prefix.py --quick
-	$(BIN)/python benchmarks/learning.py --quick
 
 bench: venv
 	$(BIN)/python benchmarks/tool_concurrency.py
@@ -90,6 +88,8 @@ bench: venv
 
 # What takes too long for the gate: hours.
 nightly: venv
+	$(BIN)/python benchmarks/proof_calibration.py --quick
+	$(BIN)/python benchmarks/learning.py --quick
 	$(BIN)/python benchmarks/live_groups.py --quick
 	$(BIN)/python benchmarks/echo.py --quick
 	$(BIN)/python benchmarks/first_hour.py
