@@ -1,4 +1,4 @@
-"""What `sparring init` writes: an environment that learns, its test, a project file."""
+"""What `sparring init` writes: an environment, its test, a project file."""
 
 from __future__ import annotations
 
