@@ -18,7 +18,7 @@ from sparring.contracts.errors import NotEnoughMemory
 from sparring.memory import free_memory
 
 GIB = 1 << 30
-_ON_A_CPU = 2.0  # GiB a pass: a larger one is no faster there
+_ON_A_CPU = 2.0  # GiB a pass: the machine is somebody's laptop
 _SHARE = 0.6  # of what is free
 _LAST_RESORT = 0.85
 _OVERHEAD = 1.3  # gradients of activations, and tiles of the head
@@ -63,7 +63,6 @@ def choose_rows(
     device: str,
     wanted: float | None,
     needed_besides: int,
-    halvings: int = 0,
 ) -> PassSize:
     """The most rows whose pass fits: a divisor of `rows`, so that every pass is alike. Raises
     NotEnoughMemory where not even one row does."""
@@ -71,7 +70,6 @@ def choose_rows(
     allowed = _SHARE * free if wanted is None else min(wanted * GIB, _LAST_RESORT * free)
     if wanted is None and device == "cpu":
         allowed = min(allowed, _ON_A_CPU * GIB)
-    allowed /= 2**halvings
     for count in (each for each in range(rows, 0, -1) if rows % each == 0):
         needed = cost.of(count, width)
         if needed <= allowed or (count == 1 and needed <= _LAST_RESORT * free):

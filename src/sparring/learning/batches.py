@@ -52,10 +52,10 @@ def solve(
     group = settings.num_generations
     cases = _cases_per_step(settings, training_cases, world_size, notes)
     rows = cases * group
-    per_pass = _largest_divisor(rows, settings.cases_per_batch * group)
+    per_pass = largest_divisor(rows, settings.cases_per_batch * group)
     passes = rows // per_pass
     if settings.per_device_train_batch_size is not None:
-        per_pass = _largest_divisor(rows, settings.per_device_train_batch_size)
+        per_pass = largest_divisor(rows, settings.per_device_train_batch_size)
         passes = rows // per_pass
         if per_pass != settings.per_device_train_batch_size:
             notes.append(
@@ -120,7 +120,8 @@ def _cases_per_step(
     return fit
 
 
-def _largest_divisor(whole: int, most: int) -> int:
+def largest_divisor(whole: int, most: int) -> int:
+    """The largest number up to `most` that divides `whole`."""
     return next(number for number in range(min(most, whole), 0, -1) if whole % number == 0)
 
 

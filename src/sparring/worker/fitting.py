@@ -17,6 +17,7 @@ from sparring.engine.building import Built, TrainWork, player_of
 from sparring.engine.configuration import device_of, plan_of
 from sparring.engine.pass_memory import PassSize, choose_rows, measure_pass, optimizer_bytes
 from sparring.engine.ranks import Launched, told_by_rank_0
+from sparring.learning.batches import largest_divisor
 from sparring.player import Play
 from sparring.player.worlds import end_world
 from sparring.run_folder import RunFolder
@@ -41,7 +42,7 @@ def fit_passes(
     if launched.rank == 0:
         write_json(folder.passes, {"format": 1, **asdict(chosen)})
     kills = told_by_rank_0(lambda: memory_restarts(folder), launched)
-    rows = _largest_divisor(built.plan.rows_per_pass, max(1, chosen.rows >> kills))
+    rows = largest_divisor(built.plan.rows_per_pass, max(1, chosen.rows >> kills))
     if kills:
         say(
             f"killed for memory {kills} times so far: {rows} rows a pass instead of {chosen.rows}; "
@@ -103,7 +104,3 @@ def _prompt_tokens(work: TrainWork, built: Built) -> int:
 
     built.practice.loop.run(play())
     return max(lengths, default=_UNKNOWN_PROMPT)
-
-
-def _largest_divisor(whole: int, most: int) -> int:
-    return next(number for number in range(min(most, whole), 0, -1) if whole % number == 0)

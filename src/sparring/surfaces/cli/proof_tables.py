@@ -93,9 +93,8 @@ def show_proof(summary: dict[str, Any], console: Console) -> None:
         line = f"still fails {each['measure']} {each['count']} times: {each['reason'][:100]}"
         console.print(Text(printable(line)), soft_wrap=True)
     for flip in [each for each in summary["flips"] if each["after"] < each["before"]][:3]:
-        asked = printable(flip.get("question") or flip["case"])
-        line = f"got worse, {flip['before']:.2f} → {flip['after']:.2f}: {asked}"
-        console.print(Text(line), soft_wrap=True)
+        line = f"got worse, {flip['before']:.2f} → {flip['after']:.2f}: case {flip['case']}"
+        console.print(Text(printable(line)), soft_wrap=True)
     show_next_steps(after_proof(summary), console)
 
 
