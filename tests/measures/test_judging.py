@@ -37,7 +37,7 @@ def broken(rollout):
 
 @measure
 def sloppy(rollout):
-    return True
+    return "yes"
 
 
 def judged(measures, played=None, **options):
@@ -88,6 +88,13 @@ def test_a_declared_range_is_brought_to_the_unit_scale():
     result = judged([graded])
     assert result.reward == pytest.approx(0.7)
     assert result.judgements[0].is_correct is True
+
+
+@pytest.mark.parametrize(("returned", "reward"), [(True, 1.0), (False, 0.0), (0.25, 0.25), (1, 1)])
+def test_a_truth_value_or_a_number_will_do_for_a_verdict(returned, reward):
+    result = judged([measure(name="plain")(lambda rollout: returned)])
+    assert result.reward == reward
+    assert result.judgements[0].verdict.reason == f"plain returned {returned}"
 
 
 def test_a_score_outside_of_its_range_cannot_be_used():

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import tell, tell_state
-from sparring.runs.finding import find_run
 from sparring.runs.index import Index, Query
 from sparring.runs.index_place import place_of
 from sparring.runs.lifecycle import RunState
@@ -134,27 +132,3 @@ def test_many_writers_and_readers_lose_nothing(runs, tmp_path):
     assert len(rows) == 48
     assert {row.state for row in rows} == {RunState.FAILED}
     assert rows == fresh(runs, tmp_path)
-
-
-# ---------------------------------------------------------------------- finding
-
-
-def test_a_run_is_found_by_a_part_of_its_name(runs):
-    for name in ("library-1", "library-2", "other-1"):
-        make(runs, name)
-    assert find_run(runs, "other").id == "other-1"
-    for name in ("my-lab-20260101-000000-aa01", "my-lab-20260102-000000-bb02"):
-        make(runs, name)
-    assert find_run(runs, "my_lab").id == "my-lab-20260102-000000-bb02"  # the newest of that name
-    assert find_run(runs, "aa01").id == "my-lab-20260101-000000-aa01"
-    with pytest.raises(RunNotFound, match="fits 2 runs"):
-        find_run(runs, "library")
-    with pytest.raises(RunNotFound, match="the newest are"):
-        find_run(runs, "nobody")
-
-
-@pytest.mark.parametrize("name", ["../secret", "/etc", "*", "..", "runs/../../x", "", "%", "_"])
-def test_no_name_leads_out_of_the_runs_folder(runs, name):
-    RunFolder(runs.parent / "secret").create({"format": 1})
-    with pytest.raises(RunNotFound):
-        find_run(runs, name)

@@ -126,7 +126,7 @@ BROKEN = {
         (["eval", "empty.py:E", "--model", "tiny"], 2, "derive a class from sparring.Environment"),
         (["eval", "hosted.py:E", "--model", "MODEL"], 2, "replace it by a function tool"),
         (["eval", "no_agent.py:E"], 2, "E must define agent()"),
-        (["eval", "no_suite.py:E"], 2, "E.suite() must return a Suite, not None"),
+        (["eval", "no_suite.py:E"], 2, "E.suite() must return a Suite, not a NoneType"),
         (["eval", "bad_agent.py:E"], 2, "failed at bad_agent.py:5: TypeError"),
         (["eval", "plain_tool.py:E", "--model", "MODEL"], 2, "decorate it with @function_tool"),
         (["eval", f"{AGENT_FILE}:Waiting"], 2, "pass --model"),

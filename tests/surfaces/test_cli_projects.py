@@ -257,7 +257,7 @@ def test_a_measure_that_returns_no_verdict_is_named_by_an_evaluation(tmp_path, t
         "from agents import Agent\n"
         "from sparring import Environment, Suite, measure\n"
         "@measure\n"
-        "def says_yes(rollout): return True\n"
+        "def says_yes(rollout): return 'yes'\n"
         "class Plain(Environment):\n"
         "    measures = (says_yes,)\n"
         "    def agent(self): return Agent(name='a')\n"
@@ -266,6 +266,6 @@ def test_a_measure_that_returns_no_verdict_is_named_by_an_evaluation(tmp_path, t
     options = ["--model", tiny_folder, "--cases", "2", "--max-completion-length", "8"]
     done = sparring("eval", "plain", *options, folder=tmp_path)
     assert done.returncode == 100
-    assert "says_yes returned True; return passed(reason)" in done.stderr
+    assert "says_yes returned 'yes'; return passed(reason)" in done.stderr
     assert "--resume" not in done.stderr
     assert sparring("rollout", "list", "plain", folder=tmp_path).returncode == 0

@@ -40,6 +40,11 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 finding`, `2 findings`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class NewLines:
     """What a heartbeat says that the ones before it did not: a line is given once."""
 

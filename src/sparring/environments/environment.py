@@ -126,7 +126,9 @@ def read_parts(environment: Environment, suite: Suite | None = None) -> Parts:
     name = type(environment).__name__
     agent = _asked(environment, environment.agent)
     if not isinstance(agent, Agent):
-        raise InvalidInput(f"{name}.agent() must return an agents.Agent, not {agent!r}")
+        raise InvalidInput(
+            f"{name}.agent() must return an agents.Agent, not a {type(agent).__name__}"
+        )
     measures = environment.measures
     if isinstance(measures, Measure | str) or callable(measures):
         raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
@@ -143,7 +145,8 @@ def read_suite(environment: Environment) -> Suite:
     suite = _asked(environment, environment.suite)
     if not isinstance(suite, Suite):
         raise InvalidInput(
-            f"{type(environment).__name__}.suite() must return a Suite, not {suite!r}; "
+            f"{type(environment).__name__}.suite() must return a Suite, not a "
+            f"{type(suite).__name__}; "
             "make one with Suite.from_records([{'input': …, 'expected': …}])"
         )
     return suite

@@ -11,7 +11,8 @@ from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Verdict
 
-Judge = Callable[[Rollout], Verdict | Awaitable[Verdict]]
+Word = Verdict | bool | float
+Judge = Callable[[Rollout], Word | Awaitable[Word]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Measure:
                 f"measure {self.name}: the range must rise, not {self.low}…{self.high}"
             )
 
-    def __call__(self, rollout: Rollout) -> Verdict | Awaitable[Verdict]:
+    def __call__(self, rollout: Rollout) -> Word | Awaitable[Word]:
         """Judge directly, as in a unit test of the measure."""
         return self.judge(rollout)
 

@@ -16,7 +16,15 @@ from pathlib import Path
 
 from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
+from sparring.contracts.verdicts import (
+    Judgement,
+    Outcome,
+    Verdict,
+    cannot_tell,
+    failed,
+    passed,
+    scored,
+)
 from sparring.measures.declaration import Judge, Measure
 from sparring.measures.naming import resolve
 from sparring.measures.ready import READY
@@ -158,12 +166,22 @@ def _place(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
-def _on_unit_scale(each: Measure, verdict: object) -> Verdict:
-    if not isinstance(verdict, Verdict):
-        raise MeasureError(
-            f"{each.name} returned {verdict!r}; return passed(reason), failed(reason), "
-            "scored(score, reason) or cannot_tell(reason)"
-        )
+def _verdict_of(each: Measure, returned: object) -> Verdict:
+    """True, False and numbers stand for verdicts whose reason is that they were returned."""
+    if isinstance(returned, Verdict):
+        return returned
+    if isinstance(returned, bool):
+        return (passed if returned else failed)(f"{each.name} returned {returned}")
+    if isinstance(returned, int | float):
+        return scored(returned, f"{each.name} returned {returned:g}")
+    raise MeasureError(
+        f"{each.name} returned {returned!r}; return passed(reason), failed(reason), "
+        "scored(score, reason) or cannot_tell(reason)"
+    )
+
+
+def _on_unit_scale(each: Measure, returned: object) -> Verdict:
+    verdict = _verdict_of(each, returned)
     if verdict.outcome is not Outcome.SCORED or verdict.score is None:
         return verdict
     if not each.low <= verdict.score <= each.high:

@@ -39,7 +39,7 @@ class ChatSpec(Frozen):
 def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     """Find what to talk to: the best checkpoint of a run, or an environment's own model."""
     try:
-        folder = find_run(caller.runs, request.target)
+        folder = find_run(caller.runs, request.target, kind="train")
     except RunNotFound:
         return _base(request, caller)
     if _is_environment(request.target, caller):
@@ -48,6 +48,11 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     if folder.read_spec().get("kind") != "train":
         raise InvalidInput(f"run {folder.id} is no training; name its environment instead")
     spec = TrainSpec.model_validate(folder.read_spec())
+    if not spec.environment:
+        raise InvalidInput(
+            f"run {folder.id} was started from Python, and its agent is in that script; talk to it "
+            f'there: sparring.TrainResult.load("{short_id(folder.id)}", agent=…).generate("…")'
+        )
     there = list_checkpoints(folder.checkpoints)
     chosen = best_of(there) or (there[-1] if there else None)
     if chosen is None:

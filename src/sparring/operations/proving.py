@@ -60,7 +60,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     with the interval of the difference. A training that was planned with `prove` is followed by
     one without asking.
     """
-    folder = find_run(caller.runs, request.run)
+    folder = find_run(caller.runs, request.run, kind="train")
     spec = _training(folder)
     state = read_history(folder).history.state
     if not state.has_ended and not request.checkpoint:
@@ -164,7 +164,10 @@ def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:
 def _training(folder: RunFolder) -> TrainSpec:
     spec = folder.read_spec()
     if spec.get("kind") != "train":
-        raise InvalidInput(f"run {folder.id} is no training: prove the training itself")
+        raise InvalidInput(
+            f"run {folder.id} is no training (its kind is {spec.get('kind')}): a proof compares a "
+            "trained model with its base; `sparring run list --kind train` lists trainings"
+        )
     if str(spec.get("target", "")).startswith("(python) "):
         raise InvalidInput(
             f"run {folder.id} was started from Python, with objects that only Python has; "

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from sparring.contracts.policies import Finish, Sample, SampleRequest
+from sparring.policies.grouped_attention import grouped_attention
 from sparring.policies.growing_cache import growing_cache
 from sparring.policies.prefixes import common_prefix, has_sliding_window
 
@@ -38,7 +39,12 @@ def generate(
 ) -> list[Sample]:
     """One sample per request, in order; `on_tokens` hears how many tokens each step drew."""
     rows = [_row(request) for request in requests]
-    decoder = _Decoder(model, rows)
+    with grouped_attention(model):
+        _decode(_Decoder(model, rows), stop_ids, on_tokens)
+    return [Sample(row.ids, row.logprobs, row.finish or Finish.LENGTH) for row in rows]
+
+
+def _decode(decoder: _Decoder, stop_ids: frozenset[int], on_tokens: Callable[[int], None]) -> None:
     while True:
         drawn = decoder.draw()
         on_tokens(len(drawn))
@@ -49,10 +55,9 @@ def generate(
                 row.finish = Finish.STOP
             elif len(row.ids) >= row.request.sampling.max_tokens:
                 row.finish = Finish.LENGTH
-        if all(row.finish for row in rows):
-            break
+        if all(row.finish for row in decoder.rows):
+            return
         decoder.advance()
-    return [Sample(row.ids, row.logprobs, row.finish or Finish.LENGTH) for row in rows]
 
 
 def _row(request: SampleRequest) -> _Row:

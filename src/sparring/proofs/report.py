@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparring.contracts.progress import in_words
+from sparring.contracts.progress import counted, in_words
 from sparring.contracts.rollouts import Rollout
 from sparring.proofs.document import (
     Block,
@@ -110,7 +110,7 @@ def check_report(summary: Row) -> Document:
 
 def audit_report(summary: Row) -> Document:
     found = summary["audit"]
-    word = "nothing found" if not found else f"{len(found)} findings"
+    word = counted(len(found), "finding") if found else "nothing found"
     tone = "good" if not found else "bad"
     document = Document(f"{summary['environment'] or 'Audit'}: {word}")
     told = f"{summary['judgements']} judgements of {', '.join(summary['measures'])}"

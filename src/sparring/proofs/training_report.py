@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.progress import in_words
+from sparring.contracts.training import TrainSettings
 from sparring.proofs.document import Block, Folded, Grid, Heading
 from sparring.proofs.pictures import Curve, curves
 
@@ -68,11 +69,13 @@ def panels_of(history: Sequence[Row]) -> dict[str, list[Curve]]:
 
 def _settings(spec: Row) -> Grid:
     sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
+    usual = flat(TrainSettings().model_dump(mode="json"))
     rows = []
-    for name, value in flat(spec.get("settings") or {}).items():
-        rows.append((name, shortened(value), sources.get(name, "default"), locks.get(name, "")))
-    for name, value in flat({"config": spec.get("config") or {}}).items():
-        rows.append((name, shortened(value), sources.get(name, "default"), locks.get(name, "")))
+    values = {**(spec.get("settings") or {}), "config": spec.get("config") or {}}
+    for name, value in flat(values).items():
+        is_usual = name not in usual or usual[name] == value
+        source = sources.get(name, "default" if is_usual else "Python")
+        rows.append((name, shortened(value), source, locks.get(name, "")))
     return Grid(("setting", "value", "from", "locked by"), rows)
 
 

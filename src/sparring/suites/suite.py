@@ -53,6 +53,7 @@ class Suite:
         self.minimum = minimum_cases
         self._sides = array("B")
         self._repeats: dict[int, int] = {}
+        self._says_splits = False  # by a field of the records
         self.digest = self._index()
 
     # ------------------------------------------------------------------ loading
@@ -176,15 +177,16 @@ class Suite:
         if have >= self.minimum:
             return
         share = self.splitter.share(split)
-        way_out = "give records a `split` field"
-        if share > 0:
+        way_out = "give records a `split` field, change `shares`"
+        if self._says_splits:
+            way_out = f"give {self.minimum - have} more records the `split` {split.value}"
+        elif share > 0:
             more = math.ceil((self.minimum - have) / share)
             way_out = f"about {more} more cases are needed at a share of {share:.0%}, or {way_out}"
         tells = f", which tells a pass rate to ±{98 / math.sqrt(have):.0f} points" if have else ""
         raise SplitTooSmall(
             f"the {split.value} split has {have} of {len(self)} cases{tells}; {self.minimum} are "
-            f"the least: {way_out}, change `shares`, or lower `minimum_cases` if a rough figure "
-            "will do"
+            f"the least: {way_out}, or lower `minimum_cases` if a rough figure will do"
         )
 
     # ------------------------------------------------------------------ inside
@@ -251,6 +253,7 @@ class Suite:
         column = self._columns.split
         if column is None and "split" not in record:
             return self.splitter.side(case_id)
+        self._says_splits = True
         value = _take(record, column or "split", number)
         try:
             return _SPELLINGS[str(value).lower()]

@@ -57,6 +57,7 @@ class Check:
 _DONE = Message("assistant", "Done.")
 _PLENTY = 1 << 15
 _SHOWN = 60
+_SQLITE = "SQLite objects created in a thread"
 
 
 class Failed(Exception):
@@ -219,6 +220,10 @@ class Trial:
         return made
 
     def _note(self, what: str, ok: bool, detail: str = "", is_doubtful: bool = False) -> None:
+        if not ok and _SQLITE in detail:
+            detail += (
+                "; tools run on threads: open it with sqlite3.connect(…, check_same_thread=False)"
+            )
         self.checks.append(Check(what, ok, detail, is_doubtful))
 
 

@@ -35,20 +35,21 @@ rollouts = typer.Typer(help="Read rollouts back.", no_args_is_help=True)
 models = typer.Typer(help="Models for development.", no_args_is_help=True)
 environments = typer.Typer(help="Environments of this project.", no_args_is_help=True)
 config = typer.Typer(help="Settings, with their sources and locks.", no_args_is_help=True)
-app.command("check")(proof_commands.check)
-app.command("prove")(proof_commands.prove)
-app.add_typer(run_commands, name="run")
-app.add_typer(operator_commands.audits, name="audit")
-app.add_typer(operator_commands.plans, name="plan")
-app.command("mcp")(operator_commands.mcp)
-app.command("limits")(operator_commands.limits)
-app.add_typer(environments, name="env")
-app.add_typer(config, name="config")
-app.add_typer(rollouts, name="rollout")
-app.add_typer(models, name="models")
+_FIRST, _LOOK, _OPERATE = "From agent to model", "Look closer", "Operate"
+app.command("check", rich_help_panel=_FIRST)(proof_commands.check)
+app.command("prove", rich_help_panel=_FIRST)(proof_commands.prove)
+app.add_typer(run_commands, name="run", rich_help_panel=_LOOK)
+app.add_typer(rollouts, name="rollout", rich_help_panel=_LOOK)
+app.add_typer(environments, name="env", rich_help_panel=_LOOK)
+app.add_typer(config, name="config", rich_help_panel=_LOOK)
+app.add_typer(models, name="models", rich_help_panel=_LOOK)
+app.add_typer(operator_commands.audits, name="audit", rich_help_panel=_OPERATE)
+app.add_typer(operator_commands.plans, name="plan", rich_help_panel=_OPERATE)
+app.command("mcp", rich_help_panel=_OPERATE)(operator_commands.mcp)
+app.command("limits", rich_help_panel=_OPERATE)(operator_commands.limits)
 
 
-@app.command("eval")
+@app.command("eval", rich_help_panel=_FIRST)
 def evaluate(
     target: EnvironmentName,
     model: Annotated[
@@ -117,7 +118,7 @@ def evaluate(
     starting.evaluate(request, runs, detach=detach, as_json=as_json)
 
 
-@app.command("train")
+@app.command("train", rich_help_panel=_FIRST)
 def train(
     target: EnvironmentName,
     model: Annotated[
@@ -249,7 +250,7 @@ def fetch_model(
     reading.fetch(name, as_json=as_json)
 
 
-@app.command("init")
+@app.command("init", rich_help_panel=_FIRST)
 def init(
     name: Annotated[str, typer.Argument(help="Name of the environment, as in my_agent.")],
     start: Annotated[
@@ -312,7 +313,7 @@ def show_config(
     projects.show_config(name, kind, set or [], with_defaults=all, as_json=as_json)
 
 
-@app.command("chat")
+@app.command("chat", rich_help_panel=_FIRST)
 def chat(
     target: Annotated[str, typer.Argument(help="An environment, or a run: its trained agent.")],
     model: Annotated[str | None, typer.Option(help="Another model for an environment.")] = None,
@@ -325,7 +326,7 @@ def chat(
     raise typer.Exit(projects.chat(target, model, set or [], runs))
 
 
-@app.command("doctor")
+@app.command("doctor", rich_help_panel=_LOOK)
 def doctor(runs: RunsFolder = None, as_json: AsJson = False) -> None:
     """Say what is missing on this machine, each with the fix."""
     from sparring.surfaces.cli import projects
@@ -342,6 +343,10 @@ def common(
 
         print(installed("sparring"))
         raise typer.Exit
+
+
+_IN_ORDER = ("init", "check", "train", "prove", "chat", "eval", "doctor", "limits", "mcp")
+app.registered_commands.sort(key=lambda each: _IN_ORDER.index(str(each.name)))
 
 
 def run() -> None:

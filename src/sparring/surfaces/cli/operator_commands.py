@@ -21,7 +21,7 @@ class _MeasuresByDefault(TyperGroup):
 
 
 audits = typer.Typer(
-    help="Measures: look for their faults. Operators: see what they did.",
+    help="`audit ENV` looks for faults in its measures; the rest shows what operators did.",
     cls=_MeasuresByDefault,
     no_args_is_help=True,
 )

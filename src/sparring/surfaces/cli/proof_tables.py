@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparring.contracts.progress import in_words
+from sparring.contracts.progress import counted, in_words
 from sparring.surfaces.cli.next_steps import (
     after_check,
     after_look,
@@ -49,7 +49,7 @@ def show_check(summary: dict[str, Any], console: Console) -> None:
 
 def show_audit(summary: dict[str, Any], console: Console) -> None:
     found = summary["audit"]
-    told = f"{len(found)} findings" if found else "nothing found"
+    told = counted(len(found), "finding") if found else "nothing found"
     verdict = told if not any(each["is_grave"] for each in found) else f"{told}, some grave"
     why = f"{', '.join(summary['measures'])}, asked {summary['judgements']} times over answers "
     why += "of nine players, seven of whom know nothing"

@@ -158,11 +158,16 @@ def clone(
 
 
 @runs.command("report")
-def report(run: RunName, runs: RunsFolder = None, as_json: AsJson = False) -> None:
+def report(
+    run: RunName,
+    open_it: Annotated[bool, typer.Option("--open", help="Show it in a browser.")] = False,
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
+) -> None:
     """Write a run's report: one HTML file to open or send, and Markdown."""
     from sparring.surfaces.cli import runs as shown
 
-    shown.report(run, runs, as_json=as_json)
+    shown.report(run, runs, open_it=open_it, as_json=as_json)
 
 
 @runs.command("compare")

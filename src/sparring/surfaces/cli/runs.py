@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 import time
+import webbrowser
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -348,9 +349,11 @@ def reindex(runs: str | None, *, as_json: bool) -> None:
     print(found.model_dump_json() if as_json else json.dumps(found.runs) + " runs")
 
 
-def report(run: str, runs: str | None, *, as_json: bool) -> None:
+def report(run: str, runs: str | None, *, open_it: bool, as_json: bool) -> None:
     written = report_run(RunQuery(run=run), owner(runs))
     print(written.model_dump_json() if as_json else written.html)
+    if open_it and not webbrowser.open(Path(written.html).absolute().as_uri()):
+        print("no browser was found here; open the file above in one", file=sys.stderr)
 
 
 def compare(names: list[str], runs: str | None, *, as_json: bool) -> None:

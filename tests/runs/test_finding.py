@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from sparring.contracts.errors import RunNotFound
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import tell_state
+from sparring.runs.finding import find_run
+from sparring.runs.lifecycle import RunState
+
+
+@pytest.fixture
+def runs(tmp_path):
+    place = tmp_path / "runs"
+    place.mkdir()
+    return place
+
+
+def make(runs, name, environment="bell", kind="train"):
+    folder = RunFolder(runs / name)
+    folder.create({"format": 1, "kind": kind, "environment": environment})
+    tell_state(folder, RunState.QUEUED, author="test")
+
+
+def test_a_run_is_found_by_a_part_of_its_name(runs):
+    for name in ("library-1", "library-2", "other-1"):
+        make(runs, name)
+    assert find_run(runs, "other").id == "other-1"
+    for name in ("my-lab-20260101-000000-aa01", "my-lab-20260102-000000-bb02"):
+        make(runs, name)
+    assert find_run(runs, "my_lab").id == "my-lab-20260102-000000-bb02"  # the newest of that name
+    assert find_run(runs, "aa01").id == "my-lab-20260101-000000-aa01"
+    with pytest.raises(RunNotFound, match="fits 2 runs"):
+        find_run(runs, "library")
+    with pytest.raises(RunNotFound, match="the newest are"):
+        find_run(runs, "nobody")
+
+
+def test_the_name_of_an_environment_means_its_newest_run_of_any_kind(runs):
+    make(runs, "my-lab-20260101-000000-aa01", "my_lab", "eval")
+    make(runs, "check-my-lab-20260102-000000-bb02", "my_lab", "check")
+    assert find_run(runs, "my_lab").id == "check-my-lab-20260102-000000-bb02"
+
+
+def test_who_needs_a_training_gets_the_newest_training(runs):
+    make(runs, "my-lab-20260101-000000-aa01", "my_lab", "train")
+    make(runs, "proof-my-lab-20260101-000000-aa01", "my_lab", "prove")
+    make(runs, "my-lab-20260103-000000-cc03", "my_lab", "eval")
+    assert find_run(runs, "my_lab", kind="train").id == "my-lab-20260101-000000-aa01"
+    assert find_run(runs, "my_lab").id == "my-lab-20260103-000000-cc03"
+
+
+def test_where_there_is_no_training_the_newest_run_says_what_it_is(runs):
+    make(runs, "check-my-lab-20260102-000000-bb02", "my_lab", "check")
+    assert find_run(runs, "my_lab", kind="train").id == "check-my-lab-20260102-000000-bb02"
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc", "*", "..", "runs/../../x", "", "%", "_"])
+def test_no_name_leads_out_of_the_runs_folder(runs, name):
+    RunFolder(runs.parent / "secret").create({"format": 1})
+    with pytest.raises(RunNotFound):
+        find_run(runs, name)
