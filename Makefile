@@ -51,10 +51,10 @@ docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: venv sandbox
-	$(ALONE) $(BIN)/pytest $(TWO)
+	$(ALONE) $(BIN)/pytest $(TWO) --durations=10
 
 check-slow: venv sandbox slurm chromium
-	$(ALONE) $(BIN)/pytest -m slow $(TWO)
+	$(ALONE) $(BIN)/pytest -m slow $(TWO) --durations=25
 	$(BIN)/python benchmarks/tool_concurrency.py
 	$(BIN)/python benchmarks/player_overhead.py --quick
 	$(BIN)/python benchmarks/step_overhead.py --quick

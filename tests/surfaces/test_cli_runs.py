@@ -73,6 +73,10 @@ def test_a_run_is_left_to_itself_looked_at_stopped_and_gone_on_with(tmp_path, ti
     assert line["run"] == run
     assert "logs/attempt-1/worker.log" in sparring("run", "logs", run, folder=tmp_path).stderr
 
+    second = sparring("eval", TALK, "--model", tiny_folder, "--detach", folder=tmp_path)
+    assert f"it shares this machine with {run}" in second.stderr
+    sparring("run", "stop", second.stdout.strip(), "--wait", folder=tmp_path)
+
     stopped = sparring("run", "stop", run, "--wait", folder=tmp_path)
     assert stopped.stdout.strip() == f"{run} is stopped"
     assert sparring("run", "wait", run, folder=tmp_path).returncode == 103

@@ -19,7 +19,7 @@ from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.events import tell
-from sparring.run_folder.files import read_lines
+from sparring.run_folder.files import read_json, read_lines
 from sparring.runs.lifecycle import RunState
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
@@ -165,12 +165,17 @@ def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(model
     }
     one = create(tmp_path, "one", model, {**settings, "cases_per_batch": 2})
     two = create(tmp_path, "two", model, {**settings, "cases_per_batch": 1}, processes=2)
+    a_row_a_pass = {**settings, "cases_per_batch": 1, "pass_memory": 1e-6}
+    tight = create(tmp_path, "tight", model, a_row_a_pass, processes=2)
     weights = [
         load_file(completed(start(each)).checkpoints / "step-1" / "model.safetensors")
-        for each in (one, two)
+        for each in (one, two, tight)
     ]
+    assert read_json(two.passes)["rows"] == 4
+    assert read_json(tight.passes)["rows"] == 1
     for name, tensor in weights[0].items():
-        assert torch.allclose(tensor, weights[1][name], atol=1e-6), name
+        for other in weights[1:]:
+            assert torch.allclose(tensor, other[name], atol=1e-6), name
 
 
 def test_a_wish_to_stop_reaches_every_rank(model, tmp_path):

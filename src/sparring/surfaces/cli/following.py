@@ -24,8 +24,8 @@ from sparring.contracts.errors import GuardStop, NotFinished, RunFailed
 from sparring.contracts.progress import NewLines, in_words
 from sparring.operations.operation import Caller
 from sparring.operations.run_control import stop_run
-from sparring.operations.run_views import ResultsQuery, RunQuery, Status
-from sparring.operations.runs import run_results, run_status
+from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery, Status
+from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
@@ -57,6 +57,8 @@ class Kind:
 
 def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> None:
     """Leave a run that was started to itself, or follow it."""
+    if beside := _running_beside(started, caller):
+        print(f"it shares this machine with {', '.join(beside)}", file=sys.stderr)
     if not detach:
         follow(started.run, caller, as_json=as_json, proof=started.proof)
         return
@@ -67,6 +69,13 @@ def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> N
         print(started.message, file=sys.stderr)
     if started.proof:
         print(f"its proof follows: {started.proof}", file=sys.stderr)
+
+
+def _running_beside(started: Started, caller: Caller) -> list[str]:
+    """Other runs that are at work: the same command, given twice, is easily overlooked."""
+    states = (RunState.STARTING, RunState.RUNNING)
+    page = list_runs(ListRuns(states=states, count=3), caller)
+    return [each.run for each in page.runs if each.run not in (started.run, started.proof)]
 
 
 def follow(
