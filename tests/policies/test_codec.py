@@ -1,10 +1,12 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sparring.contracts.errors import UnknownFamily
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.models.tiny import build_tokenizer
+from sparring.models.tiny import CHATML, LLAMA, build_tokenizer
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, family_named, recognise
 from sparring.policies.tool_calls import TaggedJson
@@ -138,30 +140,53 @@ def test_a_tokenizer_without_the_end_of_turn_is_refused():
         ChatCodec(build_tokenizer(), family_named("llama3"))
 
 
+def escaped(text):
+    """As JSON may spell it: every character by its number."""
+    return "".join(f"\\u{ord(letter):04x}" for letter in text)
+
+
+def conversation(word):
+    """Everything that can come from data, with the same text in it."""
+    spelled = json.dumps(word)[1:-1]
+    by_number = f'{{"k{escaped(word)}": ["v{escaped(word)}", {{"d": "{spelled}"}}]}}'
+    calls = (
+        RequestedCall("1", f"t{word}", json.dumps({f"k{word}": f"v{word}"})),
+        RequestedCall("2", "t", by_number),
+        RequestedCall("3", "t", f"no object {spelled}"),
+    )
+    properties = {f"p{word}": {"type": "string", "enum": [word], "description": word}}
+    parameters = {"type": "object", "properties": properties, "required": [f"p{word}"]}
+    function = {"name": f"t{word}", "description": f"d{word}", "parameters": parameters}
+    messages = [Message("system", f"s{word}"), Message("user", f"u{word}")]
+    for call in calls:  # Llama's template takes one at a time
+        messages.append(Message("assistant", f"a{word}", thinking=f"h{word}", calls=(call,)))
+        messages.append(Message("tool", f"r{word}"))
+    return messages, [{"type": "function", "function": function}]
+
+
+SPECIAL = [*CHATML, *LLAMA, "<think>", "</think>"]
+hostile_text = st.lists(
+    st.one_of(st.sampled_from(SPECIAL), st.sampled_from(SPECIAL).map(escaped), st.text(max_size=3)),
+    min_size=1,
+    max_size=4,
+).map("".join)
+
+
 @ALL
-def test_nothing_special_gets_in_through_calls_tools_or_thoughts(codecs, name):
+@settings(deadline=None, max_examples=60)
+@given(hostile_text)
+def test_no_text_from_data_ever_becomes_a_special_token(codecs, name, text):
     codec = codecs[name]
-    end = codec.family.end_of_turn
+    special = set(codec.tokenizer.all_special_ids)
 
-    def ends(word):
-        call = RequestedCall("1", f"t{word}", json.dumps({f"k{word}": f"v{word}"}))
-        tool = {
-            "type": "function",
-            "function": {
-                "name": f"t{word}",
-                "description": f"d{word}",
-                "parameters": {"type": "object", "properties": {f"p{word}": {"type": "string"}}},
-            },
-        }
-        messages = [
-            Message("system", f"s{word}"),
-            Message("user", f"u{word}"),
-            Message("assistant", "", thinking=f"h{word}", calls=(call,)),
-            Message("tool", f"r{word}"),
-        ]
-        return codec.encode_prompt(messages, [tool]).ids.tolist().count(codec.end_of_turn)
+    def structure(word):
+        messages, tools = conversation(word)
+        found = [codec.encode_prompt(messages, tools).ids]
+        found.append(codec.encode_continuation(messages[-1:]).ids)
+        found += [codec.encode_reply(each) for each in messages if each.role == "assistant"]
+        return [token for ids in found for token in ids if token in special]
 
-    assert ends(end) == ends("")
+    assert structure(text) == structure("x")
 
 
 def test_a_quoting_template_quotes_text_that_spells_a_special_token_too(codecs):

@@ -112,3 +112,16 @@ def test_sliding_windows_see_the_same_tokens_in_a_batch_as_alone():
     for each, sample in zip(asked, generate(model, asked, frozenset()), strict=True):
         wanted = reference(model, list(each.prompt), list(sample.ids), 1.0)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
+
+
+def test_a_model_in_training_mode_is_sampled_without_dropout(tiny_policy):
+    model = tiny_policy.model
+    layers = [layer.self_attn.o_proj for layer in model.model.layers]
+    for layer in layers:
+        layer.register_forward_hook(
+            lambda module, _, found: torch.nn.functional.dropout(found, 0.5, module.training)
+        )
+    asked = [request([5, 6, 7], n) for n in range(3)]
+    wanted = generate(model.eval(), asked, frozenset())
+    assert generate(model.train(), asked, frozenset()) == wanted
+    assert model.training

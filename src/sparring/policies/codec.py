@@ -99,7 +99,7 @@ class ChatCodec:
         return self._tokenise(said + ended)[0]
 
     def _encode_prompt(self, messages: tuple[Message, ...], tools: str) -> Encoded:
-        schemas = json.loads(self._disarmed(tools))
+        schemas = self._disarmed_within(json.loads(tools))
         text = self._render([self._chat_message(message) for message in messages], schemas)
         return Encoded(self._tokenise(text)[0])
 
@@ -114,7 +114,7 @@ class ChatCodec:
                     "type": "function",
                     "function": {
                         "name": self._disarmed(call.tool),
-                        "arguments": _object(self._disarmed(call.arguments)),
+                        "arguments": self._arguments(call.arguments),
                     },
                 }
                 for call in message.calls
@@ -124,6 +124,26 @@ class ChatCodec:
     def _disarmed(self, text: str) -> str:
         """The text with each special token's spelling replaced by a stand-in character."""
         return self._special.sub(lambda found: self._stand_ins[found.group()], clean_text(text))
+
+    def _arguments(self, written: str) -> Any:
+        """The object that a call's arguments spell, or their text where they spell none. Disarmed
+        once JSON is decoded: an escape may spell a special token as well."""
+        try:
+            return self._disarmed_within(json.loads(written))
+        except (ValueError, RecursionError):
+            return self._disarmed(written)
+
+    def _disarmed_within(self, value: Any) -> Any:
+        """The same value, with every text in it disarmed, names of fields included."""
+        if isinstance(value, str):
+            return self._disarmed(value)
+        if isinstance(value, list):
+            return [self._disarmed_within(each) for each in value]
+        if isinstance(value, dict):
+            return {
+                self._disarmed(name): self._disarmed_within(each) for name, each in value.items()
+            }
+        return value
 
     # ------------------------------------------------------------------ decoding
 
@@ -263,13 +283,6 @@ def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
         return after.strip(), before.replace(opening, "", 1).strip()
     head, opened, thought = text.partition(opening)
     return (head.strip(), thought.strip()) if opened else (text, "")
-
-
-def _object(arguments: str) -> Any:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
 
 
 def _body_spans(

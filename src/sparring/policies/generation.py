@@ -7,7 +7,8 @@ which is what the trainer computes again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ def generate(
 ) -> list[Sample]:
     """One sample per request, in order; `on_tokens` hears how many tokens each step drew."""
     rows = [_row(request) for request in requests]
-    with grouped_attention(model):
+    with _without_dropout(model), grouped_attention(model):
         _decode(_Decoder(model, rows), stop_ids, on_tokens)
     return [Sample(row.ids, row.logprobs, row.finish or Finish.LENGTH) for row in rows]
 
@@ -58,6 +59,19 @@ def _decode(decoder: _Decoder, stop_ids: frozenset[int], on_tokens: Callable[[in
         if all(row.finish for row in decoder.rows):
             return
         decoder.advance()
+
+
+@contextmanager
+def _without_dropout(model: Any) -> Iterator[None]:
+    """A model that was just trained is in training mode: it would forget at random."""
+    was_training = model.training
+    if was_training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            model.train()
 
 
 def _row(request: SampleRequest) -> _Row:

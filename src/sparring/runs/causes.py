@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparring.memory import memory_groups
 from sparring.run_folder.files import read_tail
 from sparring.runs.history import History
 
@@ -86,24 +87,10 @@ def last_lines(log: Path, count: int = LAST_LINES) -> str:
 def memory_kills() -> int:
     """How often this kernel has killed for memory: of all, or of the groups this process is in."""
     counted = _counter(Path("/proc/vmstat"))
-    for group in _own_groups():
+    for group in memory_groups():
         for name in ("memory.oom_control", "memory.events"):
             counted += _counter(group / name)
     return counted
-
-
-def _own_groups() -> list[Path]:
-    root = Path("/sys/fs/cgroup")
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
-            found.append(root / controllers / path.lstrip("/"))
-    return found
 
 
 def _counter(path: Path) -> int:
