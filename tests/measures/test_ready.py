@@ -1,10 +1,19 @@
+import asyncio
+import time
+from typing import Any
+
 import pytest
 
 from sparring.contracts.errors import MeasureError
-from sparring.contracts.rollouts import CallFailure, ToolCall
+from sparring.contracts.rollouts import CallFailure, Ending, ToolCall
 from sparring.contracts.verdicts import Outcome
-from sparring.measures import ready
+from sparring.measures import MeasureSet, ready
 from tests.rollouts import rollout
+
+
+def ready_set(measure: Any) -> MeasureSet:
+    return MeasureSet.of([measure], seconds=0.2)
+
 
 PASSED, FAILED, UNSURE = Outcome.PASSED, Outcome.FAILED, Outcome.CANNOT_TELL
 
@@ -15,7 +24,13 @@ PASSED, FAILED, UNSURE = Outcome.PASSED, Outcome.FAILED, Outcome.CANNOT_TELL
         (ready.exact(), rollout(" Paris ", "paris"), PASSED),
         (ready.exact(ignore_case=False), rollout("paris", "Paris"), FAILED),
         (ready.exact(), rollout("x", None), UNSURE),
+        (ready.exact(), rollout("paris", ["Rome", "Paris"]), PASSED),
+        (ready.exact(), rollout("Oslo", ["Rome", "Paris"]), FAILED),
+        (ready.exact(), rollout("Oslo", []), UNSURE),
         (ready.contains(), rollout("It is Paris.", "paris"), PASSED),
+        (ready.contains(), rollout("It is Paris.", ("Lutetia", "Paris")), PASSED),
+        (ready.numeric(), rollout("about 41", [40, 41]), PASSED),
+        (ready.numeric(), rollout("about 41", ["many", 40]), UNSURE),
         (ready.contains("Rome"), rollout("It is Paris."), FAILED),
         (ready.numeric(), rollout("12 + 30 = 42.", 42), PASSED),
         (ready.numeric(), rollout("it is 1,234.50", "1234.5"), PASSED),
@@ -45,6 +60,7 @@ PASSED, FAILED, UNSURE = Outcome.PASSED, Outcome.FAILED, Outcome.CANNOT_TELL
             rollout(tools=[ToolCall("1", "add", "{}", "boom", CallFailure.RAISED)]),
             FAILED,
         ),
+        (ready.no_tool_failed(), rollout(ending=Ending.UNPARSABLE_CALL), FAILED),
         (ready.length(words=3), rollout("one two three"), PASSED),
         (ready.length(words=2), rollout("one two three"), FAILED),
         (ready.length(), rollout("  "), FAILED),
@@ -66,3 +82,23 @@ def test_a_pattern_or_schema_that_cannot_be_used_is_refused_at_once():
 def test_every_ready_measure_can_be_had_by_its_name():
     for name, factory in ready.READY.items():
         assert factory().name == name
+
+
+def test_a_search_that_would_take_for_ever_leaves_the_loop_free():
+    """Python's own engine would hold every thread meanwhile."""
+
+    async def judged() -> tuple[float, Any]:
+        measures = ready_set(ready.regex(r"(a|aa)+$"))
+        judging = asyncio.create_task(measures.judge(rollout("a" * 64 + "b")))
+        longest = last = 0.0
+        clock = time.perf_counter
+        while not judging.done():
+            last = clock()
+            await asyncio.sleep(0.01)
+            longest = max(longest, clock() - last)
+        return longest, await judging
+
+    longest, found = asyncio.run(judged())
+    assert found.reward is None
+    assert "no verdict within" in found.judgements[0].cause
+    assert longest < 1

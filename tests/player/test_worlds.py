@@ -11,7 +11,7 @@ from sparring import measure, passed, tool
 from sparring.contracts.rollouts import CallFailure, Ending
 from sparring.learning.judged_play import play_and_judge
 from sparring.measures import MeasureSet
-from sparring.player.worlds import world_tools
+from sparring.player.worlds import end_world, world_tools
 from tests.rollouts import call, play_script
 
 AGENT = Agent(name="a")
@@ -107,6 +107,24 @@ def test_a_world_ends_when_it_has_been_judged_and_not_before(codec):
     (judged,) = asyncio.run(play_and_judge(OnePlay(rollout), measures, plays))
     assert judged.rollout.reward == 1.0
     assert rollout.world.has_ended
+
+
+class Stubborn(Shelf):
+    def after_rollout(self) -> None:
+        raise KeyError("the key")
+
+
+class Endless(Shelf):
+    async def after_rollout(self) -> None:
+        await asyncio.sleep(3600)
+
+
+def test_a_world_that_cannot_be_ended_is_logged_and_ends_nothing_else(caplog):
+    asyncio.run(end_world(Stubborn()))
+    assert "after_rollout of Stubborn: KeyError: 'the key'" in caplog.text
+    assert "test_worlds.py" in caplog.text
+    asyncio.run(end_world(Endless(), seconds=0.01))
+    assert "after_rollout of Endless took more than 0.01 s" in caplog.text
 
 
 @pytest.mark.parametrize("kind", [dict, list])

@@ -78,9 +78,14 @@ from sparring import Environment, Suite, exact
 def find(word: str) -> str:
     raise RuntimeError("no index")
 
+class Shelf:
+    pass
+
 class Broken(Environment):
     measures = (exact(),)
     settings = {"max_completion_length": 24}
+    async def world(self, case):
+        return Shelf()
     def agent(self):
         return Agent(name="a", tools=[find, *([find] if self.config.twice else [])], model="tiny")
     class Config(Environment.Config):
@@ -100,6 +105,7 @@ def test_env_test_calls_each_tool_and_names_one_that_raises(tmp_path):
     done = sparring("env", "test", "broken", folder=tmp_path)
     assert done.returncode == 100
     assert '✗ calls find({"word": "x"})' in done.stdout
+    assert "✓ world" in done.stdout
     done = sparring("env", "test", "broken", "--set", "config.twice=true", folder=tmp_path)
     assert "find twice" in done.stdout
 

@@ -8,30 +8,30 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jsonschema
+import regex as regular
 
 from sparring.contracts.errors import MeasureError
-from sparring.contracts.rollouts import Rollout
-from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
+from sparring.contracts.rollouts import Ending, Rollout
+from sparring.contracts.verdicts import Outcome, Verdict, cannot_tell, failed, passed
 from sparring.measures.declaration import Measure
 
 _NUMBER = re.compile(r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?")
 _LATIN = re.compile(r"[A-Za-z0-9]")
 _SHOWN = 120
+_SECONDS = 2.0  # of one search
 
 
 def exact(*, ignore_case: bool = True, name: str = "exact") -> Measure:
     """The answer is the expected text, white space at the ends aside."""
 
-    def judge(rollout: Rollout) -> Verdict:
-        if rollout.expected is None:
-            return _nothing_expected(rollout)
-        answer, wanted = rollout.answer.strip(), str(rollout.expected).strip()
+    def judge(rollout: Rollout, expected: Any) -> Verdict:
+        answer, wanted = rollout.answer.strip(), str(expected).strip()
         same = answer.casefold() == wanted.casefold() if ignore_case else answer == wanted
         if same:
             return passed(f"the answer is {_short(wanted)}")
         return failed(f"expected {_short(wanted)}, got {_short(answer)}")
 
-    return Measure(name, judge)
+    return Measure(name, _against_expected(judge))
 
 
 def contains(
@@ -44,25 +44,22 @@ def contains(
     """The answer contains a text: the given one, or the expected one. By default as whole words:
     an answer of 1428 does not contain 42."""
 
-    def judge(rollout: Rollout) -> Verdict:
-        wanted = rollout.expected if text is None else text
-        if wanted is None:
-            return _nothing_expected(rollout)
-        answer, part = rollout.answer, str(wanted)
+    def judge(rollout: Rollout, expected: Any) -> Verdict:
+        answer, part = rollout.answer, str(expected)
         if _holds(answer, part, ignore_case=ignore_case, whole_words=whole_words):
             return passed(f"contains {_short(part)}")
         return failed(f"does not contain {_short(part)}: {_short(answer)}")
 
-    return Measure(name, judge)
+    return Measure(name, _against_expected(judge, text))
 
 
 def numeric(*, tolerance: float = 1e-9, name: str = "numeric") -> Measure:
     """The last number of the answer is the expected number, within a tolerance."""
 
-    def judge(rollout: Rollout) -> Verdict:
-        wanted = _last_number(str(rollout.expected))
-        if rollout.expected is None or wanted is None:
-            return cannot_tell(f"the case expects {rollout.expected!r}, which is no number")
+    def judge(rollout: Rollout, expected: Any) -> Verdict:
+        wanted = _last_number(str(expected))
+        if wanted is None:
+            return cannot_tell(f"the case expects {expected!r}, which is no number")
         got = _last_number(rollout.answer)
         if got is None:
             return failed(f"no number in {_short(rollout.answer)}")
@@ -70,26 +67,24 @@ def numeric(*, tolerance: float = 1e-9, name: str = "numeric") -> Measure:
             return passed(f"the last number is {got:g}")
         return failed(f"expected {wanted:g}, the last number is {got:g}")
 
-    return Measure(name, judge)
+    return Measure(name, _against_expected(judge))
 
 
 def regex(pattern: str | None = None, *, name: str = "regex") -> Measure:
-    """The answer matches a regular expression somewhere: the given, or the expected one."""
+    """The answer matches a regular expression somewhere: the given, or the expected one. A search
+    that takes too long leaves the rollout unscored, and holds up nothing else meanwhile."""
     if pattern is not None:
         try:
-            re.compile(pattern)
-        except re.error as error:
+            regular.compile(pattern)
+        except regular.error as error:
             raise MeasureError(f"regex({pattern!r}) is no regular expression: {error}") from error
 
-    def judge(rollout: Rollout) -> Verdict:
-        source = rollout.expected if pattern is None else pattern
-        if source is None:
-            return _nothing_expected(rollout)
-        if re.search(str(source), rollout.answer):
-            return passed(f"matches {_short(str(source))}")
-        return failed(f"does not match {_short(str(source))}: {_short(rollout.answer)}")
+    def judge(rollout: Rollout, expected: Any) -> Verdict:
+        if regular.search(str(expected), rollout.answer, timeout=_SECONDS, concurrent=True):
+            return passed(f"matches {_short(str(expected))}")
+        return failed(f"does not match {_short(str(expected))}: {_short(rollout.answer)}")
 
-    return Measure(name, judge)
+    return Measure(name, _against_expected(judge, pattern))
 
 
 def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_schema") -> Measure:
@@ -132,9 +127,11 @@ def tool_called(tool: str | None = None, *, name: str | None = None) -> Measure:
 
 
 def no_tool_failed(*, name: str = "no_tool_failed") -> Measure:
-    """No tool call failed, was unknown or ran out of time."""
+    """No tool call failed, was unknown, ran out of time or could not be read."""
 
     def judge(rollout: Rollout) -> Verdict:
+        if rollout.ending is Ending.UNPARSABLE_CALL:
+            return failed("a tool call could not be read")
         for call in rollout.tool_calls:
             if call.failure is not None:
                 return failed(f"{call.tool}: {call.failure.value}: {_short(call.result)}")
@@ -167,6 +164,25 @@ READY: Mapping[str, Callable[[], Measure]] = {
     "no_tool_failed": no_tool_failed,
     "length": length,
 }
+
+
+def _against_expected(
+    judge: Callable[[Rollout, Any], Verdict], given: Any = None
+) -> Callable[[Rollout], Verdict]:
+    """Hold an answer against what the case expects, or what was given; of a list, any will do."""
+
+    def judge_any(rollout: Rollout) -> Verdict:
+        expected = rollout.expected if given is None else given
+        alternatives = list(expected) if isinstance(expected, list | tuple) else [expected]
+        if not alternatives or alternatives == [None]:
+            return _nothing_expected(rollout)
+        verdicts = [judge(rollout, each) for each in alternatives]
+        best = max(verdicts, key=lambda each: (each.outcome is Outcome.PASSED, each.score is None))
+        if len(verdicts) == 1 or best.outcome is not Outcome.FAILED:
+            return best
+        return failed(f"none of {len(verdicts)} right answers; {best.reason}")
+
+    return judge_any
 
 
 def _last_number(text: str) -> float | None:

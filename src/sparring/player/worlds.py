@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -26,6 +28,8 @@ from sparring.player.episode import EPISODE, EpisodeOver
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _DECLARED = "_sparring_tool"
+_SECONDS_TO_END = 30.0
+_LOG = logging.getLogger(__name__)
 _SCHEMAS: WeakKeyDictionary[type, tuple[tuple[str, FuncSchema], ...]] = WeakKeyDictionary()
 
 
@@ -45,16 +49,25 @@ def world_tools(world: Any) -> list[FunctionTool]:
     ]
 
 
-async def end_world(world: Any) -> None:
-    """When its rollout has been judged, or will never be: a world that has an
-    `after_rollout` method is told."""
+async def end_world(world: Any, seconds: float = _SECONDS_TO_END) -> None:
+    """Call the world's `after_rollout` method, where it has one, once its rollout has been judged
+    or will never be. One that raises or hangs is logged: the rollout is over by then, and others
+    go on."""
     after = getattr(world, "after_rollout", None)
     if after is None or not callable(after):
         return
-    if inspect.iscoroutinefunction(after):
-        await after()
-    else:
-        await asyncio.get_running_loop().run_in_executor(None, after)
+    try:
+        async with asyncio.timeout(seconds):
+            if inspect.iscoroutinefunction(after):
+                await after()
+            else:
+                await asyncio.get_running_loop().run_in_executor(None, after)
+    except TimeoutError:
+        _LOG.warning("after_rollout of %s took more than %g s", type(world).__name__, seconds)
+    except Exception as error:  # user code
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        _LOG.warning("after_rollout of %s: %s", type(world).__name__, told)
 
 
 def declares_tools(kind: type) -> bool:

@@ -21,6 +21,7 @@ from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.specs import PlaySettings, PolicySpec
 from sparring.cpu import share_machine
 from sparring.environments.environment import Parts, read_parts
+from sparring.player.player import taking_a_case
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.worlds import end_world, world_tools
@@ -59,7 +60,7 @@ class Conversation:
         await end_world(self._world)
         case = next(self._cases)
         self.example = " ".join(question_of(case).split())
-        self._world = self._parts.world(case) if self._parts.world else None
+        self._world = await taking_a_case(self._parts.world)(case)
         tools = [*self._parts.agent.tools, *world_tools(self._world)]
         self._agent = self._parts.agent.clone(model=self._model, tools=tools)
         self._said = _examples_before(case)

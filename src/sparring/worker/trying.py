@@ -37,6 +37,7 @@ from sparring.learning.demonstrations import (
 from sparring.learning.judged_play import play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
+from sparring.player.player import taking_a_case
 from sparring.player.trainability import obstacles
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_codec, load_policy
@@ -100,7 +101,7 @@ class Trial:
             ),
         )
         cases = list(parts.suite.cases(Split.TRAINING, self._cases))
-        world = self._tried("world", lambda: parts.world(cases[0]) if parts.world else None)
+        world = self._tried("world", lambda: asyncio.run(_made(parts, cases[0])))
         tools = [*parts.agent.tools, *world_tools(world)]
         names = [each.name for each in tools]
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -225,6 +226,10 @@ class Trial:
                 "; tools run on threads: open it with sqlite3.connect(…, check_same_thread=False)"
             )
         self.checks.append(Check(what, ok, detail, is_doubtful))
+
+
+async def _made(parts: Parts, case: Case) -> Any:
+    return await taking_a_case(parts.world)(case)
 
 
 async def _played(player: Player, plays: Sequence[Play]) -> list[Rollout]:
