@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from sparring.contracts.errors import InvalidInput, SettingError, UnknownModel
+from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
 from sparring.engine.configuration import (
@@ -17,7 +16,7 @@ from sparring.engine.configuration import (
 )
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, family_named, recognise
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import load_tokenizer, load_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def load(
     if tokenizer is None:
         raise InvalidInput("a loaded model needs its tokenizer: pass tokenizer=…")
     family = family_named(spec.family) if spec.family else declared
-    family = family or recognise(model.config.model_type, set(tokenizer.get_vocab()))
+    family = family or recognise(model.config.model_type, tokenizer)
     own = getattr(tokenizer, "chat_template", None)
     tokenizer.chat_template = family.template  # saved with every checkpoint
     own = own if isinstance(own, str) else None
@@ -78,22 +77,11 @@ def load(
 
 
 def _from_pretrained(name: str, settings: TrainSettings) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    place = locate(name)
     options: dict[str, Any] = {"dtype": weights_dtype(settings)}
     if (quantization := quantization_config(settings)) is not None:
         options["quantization_config"] = quantization
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(place)
-        if (Path(place) / "adapter_config.json").is_file():
-            from peft import AutoPeftModelForCausalLM as AutoModelForCausalLM
-        model = AutoModelForCausalLM.from_pretrained(place, **options)
-    except OSError as error:
-        raise UnknownModel(
-            f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]} "
-            "Check its name, or download it and give its folder"
-        ) from error
+    tokenizer = load_tokenizer(name)
+    model = load_weights(name, to_train=True, **options)
     if quantization is None and not device_of(settings).startswith("cuda"):
         model = model.to(device_of(settings))
     return model, tokenizer

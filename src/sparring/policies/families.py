@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from sparring.contracts.errors import UnknownFamily
 from sparring.policies.tool_calls import BareJson, TaggedJson, ToolCallFormat
@@ -69,6 +70,10 @@ def ready_families() -> dict[str, Family]:
     }
 
 
+# How models write calls that no ready family reads: Qwen3.5 and Coder, Mistral, Kimi, gpt-oss.
+_FOREIGN_CALLS = ("<function=", "[TOOL_CALLS]", "<|tool_call_begin|>", "<|channel|>")
+
+
 def family_named(name: str) -> Family:
     known = ready_families()
     if name not in known:
@@ -76,9 +81,19 @@ def family_named(name: str) -> Family:
     return known[name]
 
 
-def recognise(model_type: str, vocabulary: set[str]) -> Family:
-    """The family of a model, by its architecture and the special tokens it knows."""
+def recognise(model_type: str, tokenizer: Any) -> Family:
+    """The family of a model, by its architecture and the special tokens it knows. Models of one
+    architecture may write calls in different ways: where the model's own chat template shows
+    another way than ours, there is no family for it."""
     known = ready_families()
+    own_template = str(getattr(tokenizer, "chat_template", None) or "")
+    if foreign := [mark for mark in _FOREIGN_CALLS if mark in own_template]:
+        raise UnknownFamily(
+            f"this model of type {model_type!r} writes tool calls with {foreign[0]}, as its own "
+            "chat template says, and no ready family reads those; pass a Family of your own: "
+            "docs/families.md shows how"
+        )
+    vocabulary = set(tokenizer.get_vocab())
     if model_type.startswith("qwen3"):
         return known["qwen3"]
     if model_type.startswith("qwen2"):

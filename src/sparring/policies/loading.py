@@ -8,7 +8,7 @@ from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PolicySpec
 from sparring.policies.families import Family, family_named, recognise
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import load_tokenizer, model_type_of
 
 if TYPE_CHECKING:
     from sparring.policies.codec import ChatCodec
@@ -16,14 +16,10 @@ if TYPE_CHECKING:
 
 def load_codec(model: str, declared: Family | None = None) -> ChatCodec:
     """How a model is spoken to, without its weights."""
-    from transformers import AutoConfig, AutoTokenizer
-
     from sparring.policies.codec import ChatCodec
 
-    place = locate(model)
-    tokenizer = AutoTokenizer.from_pretrained(place)
-    kind = AutoConfig.from_pretrained(place).model_type
-    return ChatCodec(tokenizer, declared or recognise(kind, set(tokenizer.get_vocab())))
+    tokenizer = load_tokenizer(model)
+    return ChatCodec(tokenizer, declared or recognise(model_type_of(model), tokenizer))
 
 
 def load_policy(

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 
-from sparring.contracts.errors import UnknownModel
 from sparring.contracts.policies import Sample, SampleRequest
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, recognise
 from sparring.policies.generation import generate
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import load_tokenizer, load_weights
 from sparring.policies.waves import Waves
 
 
@@ -35,7 +34,7 @@ class TransformersPolicy:
         self.name = name
         self.model = model.eval()
         self.tokenizer = tokenizer
-        chosen = family or recognise(model.config.model_type, set(tokenizer.get_vocab()))
+        chosen = family or recognise(model.config.model_type, tokenizer)
         self.codec = ChatCodec(tokenizer, chosen)
         self._batch_size = batch_size
         self._autocast = autocast
@@ -52,19 +51,10 @@ class TransformersPolicy:
         device: str | None = None,
     ) -> TransformersPolicy:
         """Weights by name (see `resolve_model_name`) or from a folder."""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        place = locate(name)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         kind = getattr(torch, dtype or ("bfloat16" if device.startswith("cuda") else "float32"))
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(place)
-            model = AutoModelForCausalLM.from_pretrained(place, dtype=kind)
-        except OSError as error:
-            raise UnknownModel(
-                f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]} "
-                "Check its name, or download it and give its folder"
-            ) from error
+        tokenizer = load_tokenizer(name)
+        model = load_weights(name, dtype=kind)
         return cls(model.to(device), tokenizer, name=name, family=family)
 
     def join(self) -> None:

@@ -15,6 +15,7 @@ from sparring.contracts.specs import EndpointSpec
 from sparring.endpoints import EndpointClient
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, recognise
+from sparring.policies.pretrained import load_tokenizer, model_type_of
 
 if TYPE_CHECKING:
     from openai.types import Completion
@@ -36,15 +37,9 @@ class VllmPolicy:
         cls, endpoint: EndpointSpec, model: str, *, family: Family | None = None
     ) -> VllmPolicy:
         """The server at `endpoint`, with the tokenizer of `model` (a name or a folder)."""
-        from transformers import AutoConfig, AutoTokenizer
-
-        from sparring.policies.model_names import locate
-
-        place = locate(model)
-        tokenizer = AutoTokenizer.from_pretrained(place)
+        tokenizer = load_tokenizer(model)
         if family is None:
-            kind = AutoConfig.from_pretrained(place).model_type
-            family = recognise(kind, set(tokenizer.get_vocab()))
+            family = recognise(model_type_of(model), tokenizer)
         return cls(endpoint, tokenizer, family)
 
     def join(self) -> None:
