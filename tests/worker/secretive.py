@@ -28,9 +28,11 @@ class Secretive(Environment):
 
     class Config(Environment.Config):
         cases: str
+        column: str = "input"
 
     def agent(self):
         return Agent(name="talker", instructions="Talk.")
 
     def suite(self):
-        return Suite.from_jsonl(self.config.cases)
+        print(Path(self.config.cases).read_text())
+        return Suite.from_jsonl(self.config.cases, input=self.config.column)

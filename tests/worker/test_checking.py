@@ -16,6 +16,7 @@ from sparring.contracts.specs import EndpointSpec, PolicySpec
 from sparring.contracts.training import TrainSettings
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
+from sparring.worker.cases_apart import CasesOfRun
 from sparring.worker.look_at_environment import check_environment
 from sparring.worker.pulse import Pulse
 from tests.servers import ChatServer, completion
@@ -38,7 +39,8 @@ def checked(place: Path, tiny: Path, name: str, **given: Any) -> dict[str, Any]:
     )
     folder = RunFolder(place / folder_name)
     folder.create(spec.model_dump(mode="json"))
-    check_environment(folder, spec, pulse(folder, 0, None))
+    cases = CasesOfRun(folder, spec, is_unsandboxed=False)
+    check_environment(folder, spec, cases, pulse(folder, 0, None))
     assert folder.report.is_file()
     return read_json(folder.summary)
 

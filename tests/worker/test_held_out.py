@@ -11,14 +11,18 @@ import pytest
 
 from sparring import Suite
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import InvalidInput, SuiteError
-from sparring.contracts.specs import PolicySpec
+from sparring.contracts.errors import CasesBroken, InvalidInput, SuiteError
+from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.specs import EvalSpec, PolicySpec
 from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.operations.operation import Caller, Role
+from sparring.operations.run_views import ListRuns, LogQuery, RunQuery, WaitFor
+from sparring.operations.runs import list_runs, run_logs, run_status, show_run, wait_for_run
 from sparring.run_folder import RunFolder
 from sparring.source_files import code_digest
 from sparring.suites.handed import HandedSuite, hand_over
 from sparring.worker.cases_apart import CasesApart
-from tests.supervised import completed, ranks_of, start, wait_for
+from tests.supervised import completed, ended, ranks_of, start, wait_for
 
 SECRETIVE = f"{Path(__file__).parent}/secretive.py:Secretive"
 SECRET, OPEN = "zebrafinch", "meadowlark"
@@ -74,8 +78,48 @@ def test_no_held_out_case_is_in_the_training_process(tmp_path: Path, tiny_folder
     completed(folder)
     assert seen[OPEN] > 0, "looking in memory finds nothing at all"
     assert seen[SECRET] == 0
+    log = folder.log(1, "cases")
+    assert SECRET in log.read_text()  # its suite() prints all that it reads
     for path in folder.path.rglob("*"):
-        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+        if path.is_file() and path != log:
+            assert SECRET.encode() not in path.read_bytes(), path
+    operator = Caller(Role.OPERATOR, folder.path.parent, name="robot")
+    assert "cases" not in run_logs(LogQuery(run=folder.id), operator).there_are
+    with pytest.raises(InvalidInput, match="no log 'cases'"):
+        run_logs(LogQuery(run=folder.id, process="cases"), operator)
+    assert SECRET in run_logs(LogQuery(run=folder.id, process="cases"), owner_of(folder)).text
+
+
+def owner_of(folder: RunFolder) -> Caller:
+    return Caller(Role.OWNER, folder.path.parent)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["train", "eval", "check"])
+def test_an_error_that_quotes_a_record_is_for_the_owner(kind, tmp_path, tiny_folder) -> None:
+    row = {"input": {"question": SECRET}, "split": "held-out", "place": str(tmp_path)}
+    (tmp_path / "cases.jsonl").write_text(json.dumps(row) + "\n")
+    kinds = {"train": TrainSpec, "eval": EvalSpec, "check": CheckSpec}
+    spec = kinds[kind](
+        target=SECRETIVE,
+        code_digest=code_digest(SECRETIVE),
+        environment="secretive",
+        config={"cases": str(tmp_path / "cases.jsonl")},
+        policy=PolicySpec(model=str(tiny_folder)),
+    )
+    folder = RunFolder(tmp_path / "runs" / kind)
+    folder.create(spec.model_dump(mode="json"))
+    ended(start(folder))
+    shown = show_run(RunQuery(run=kind), owner_of(folder))
+    assert SECRET in shown.message
+    operator = Caller(Role.OPERATOR, folder.path.parent, name="robot")
+    told = show_run(RunQuery(run=kind), operator)
+    assert told.message.startswith("SuiteError at record 0 while its cases were read")
+    pages = [told, run_status(RunQuery(run=kind), operator), list_runs(ListRuns(), operator)]
+    pages += [run_logs(LogQuery(run=kind), operator)]
+    pages += [wait_for_run(WaitFor(run=kind, since=0), operator)]
+    for page in pages:
+        assert SECRET not in page.model_dump_json()
 
 
 def handed(suite: Suite, place: Path) -> HandedSuite:
@@ -119,5 +163,5 @@ def test_a_record_that_cannot_be_handed_over_is_named(tmp_path: Path) -> None:
 
 def test_what_is_wrong_with_the_cases_is_said_by_the_process_that_asked(tmp_path: Path) -> None:
     apart = CasesApart(SECRETIVE, {"cases": str(tmp_path / "none.jsonl")}, is_unsandboxed=False)
-    with pytest.raises(InvalidInput, match="there is no file"):
+    with pytest.raises(CasesBroken, match="No such file"):
         apart.suite()

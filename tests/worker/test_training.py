@@ -112,7 +112,8 @@ def stopped_after(made: Any, step: int) -> Any:
             made.stop()
 
     made.engine._hooks = replace(made.engine._hooks, on_step=note)
-    return made.train()
+    with pytest.warns(RuntimeWarning, match="the training was stopped after"):
+        return made.train()
 
 
 @pytest.mark.parametrize("options", [{}, {"lora": {"r": 4}}, {"beta": 0.1}], ids=str)
@@ -399,6 +400,21 @@ def wait(text: str = "") -> str:
     return text
 
 
+def prompt_tokens(result: TrainResult) -> int:
+    """How long the first prompt is that an answer is sampled from."""
+    asked = []
+    kept = result.policy.sample
+
+    async def sample(request: Any) -> Any:
+        asked.append(len(request.prompt))
+        return await kept(request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(result.policy, "sample", sample)
+        result.generate("hello", max_new_tokens=4)
+    return asked[0]
+
+
 def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
     result = trainer(
         tiny_folder, tmp_path, max_steps=1, agent=Agent(name="a", tools=[wait]),
@@ -406,6 +422,9 @@ def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
     ).train()  # fmt: skip
     answer = result.generate("hello", max_new_tokens=12)
     assert isinstance(answer, str)
+    shown = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"}]
+    taught = replace(result, examples=shown)
+    assert prompt_tokens(taught) > prompt_tokens(result)
     played = asyncio.run(Runner.run(result.trained_agent(), "hello", max_turns=30))
     assert played.final_output is not None
 

@@ -23,6 +23,11 @@ class SuiteError(InvalidInput):
     """Cases that cannot be read, told apart or split."""
 
 
+class CasesBroken(SuiteError):
+    """Cases that a run could not read. The first line of its message quotes nothing of them; what
+    follows may, and is for the owner."""
+
+
 class SplitTooSmall(SuiteError):
     """A split with too few cases to say anything."""
 

@@ -151,10 +151,10 @@ class TriedDemonstrations:
 
     def __str__(self) -> str:
         told = f"{self.passed} of {self.total} pass"
+        if self.problem:
+            told += f"; the first that does not: {self.problem}"
         if self.needed:
-            told += f"; all fit into max_completion_length={self.needed}"
-        elif self.problem:
-            told += f"; {self.problem}"
+            told += f"; none is cut off at max_completion_length={self.needed}"
         return told
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
-from sparring.contracts.specs import Frozen
+from sparring.contracts.specs import Frozen, PlaySettings
 from sparring.contracts.training import TrainSettings
 from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
 from sparring.operations.settling import Settled, settle
@@ -168,7 +168,9 @@ def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
 @operation("env.test", role=Role.OWNER, changes_state=True, forms=Forms(cli="env test"))
 def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
     """Load an environment, play a few cases of it and judge them, to see that all of it works."""
-    settled = settle(request.environment, "eval", request.settings, caller)
+    of_training = TrainSettings.model_fields.keys() - PlaySettings.model_fields.keys()
+    playing = {name: each for name, each in request.settings.items() if name not in of_training}
+    settled = settle(request.environment, "eval", playing, caller)
     asked = {
         "target": settled.found.target,
         "config": settled.config,

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Split
+from sparring.contracts.errors import CasesBroken
 from sparring.operations.operation import Caller
 from sparring.operations.patience import seconds_between
 from sparring.operations.run_views import ProcessLine, RunLine, ShownRun
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_told
 from sparring.runs.history import History, read_history
 from sparring.runs.index import Index, Row
 from sparring.runs.lifecycle import RunState
@@ -37,11 +39,13 @@ def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
         )
 
 
-def words_for(caller: Caller, folder: RunFolder, words: str) -> str:
+def words_for(caller: Caller, folder: RunFolder, words: str, error: str = "") -> str:
     """What a run says in its own words may quote its cases; of held-out ones, that is for the
-    owner."""
+    owner. `error` is the kind of error that it speaks of."""
     if not words or caller.is_owner or words.startswith("stopped by "):
         return words
+    if error == CasesBroken.__name__:
+        return f"{words.splitlines()[0].rstrip(':')}; what was said there is for the owner"
     is_held_out = folder.read_spec().get("split") == Split.HELD_OUT
     return "(what is said over held-out cases is for the owner)" if is_held_out else words
 
@@ -62,7 +66,7 @@ def _line(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
         step=beat.get("step", beat.get("rollouts")),
         steps=beat.get("steps", beat.get("total")),
         reward=metrics.get("reward"),
-        message=words_for(caller, folder, row.history.message),
+        message=words_for(caller, folder, row.history.message, row.history.error),
     )
 
 
@@ -74,7 +78,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         (row for row in reversed(rows) if "validation/reward" in row), {}
     )
     left = time_left(status, rows)
-    message = words_for(caller, folder, history.message)
+    message = words_for(caller, folder, history.message, history.error)
     if status.state is RunState.QUEUED and not message:
         message = waiting_for(folder, history)
     if status.is_elsewhere:
@@ -100,6 +104,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         processes=tuple(_processes(status)),
         step=beat.get("step", beat.get("rollouts")),
         steps=beat.get("steps", beat.get("total")),
+        doing="" if status.state.has_ended else str(read_told(folder.pulse(0)).get("doing", "")),
         loss=metrics.get("loss"),
         reward=metrics.get("reward"),
         pass_rates=_rates(metrics, "pass_rate/"),

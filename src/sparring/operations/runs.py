@@ -29,6 +29,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.run_folder.files import read_from, read_json, read_told
 from sparring.run_folder.ids import is_plain_name
+from sparring.run_folder.layout import CASES
 from sparring.run_folder.metrics import history_of, sampled
 from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
@@ -96,7 +97,7 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
         run=folder.id,
         kind=str(folder.read_spec().get("kind")),
         state=status.state,
-        message=words_for(caller, folder, status.history.message),
+        message=words_for(caller, folder, status.history.message, status.history.error),
         exit_code=status.history.exit_code,
         error=status.history.error,
         last_restart=words_for(caller, folder, status.history.restart_message),
@@ -137,7 +138,7 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
         run=folder.id,
         kind=str(spec.get("kind")),
         state=status.state,
-        message=words_for(caller, folder, status.history.message),
+        message=words_for(caller, folder, status.history.message, status.history.error),
         summary=summary,
         final=history[-1] if history else {},
         history=tuple(sampled(history, request.rows, best.step if best else None)),
@@ -188,7 +189,7 @@ def _news(
         step=beat.get("step", beat.get("rollouts")),
         steps=beat.get("steps", beat.get("total")),
         reward=(beat.get("metrics") or {}).get("reward"),
-        message=words_for(caller, folder, history.message),
+        message=words_for(caller, folder, history.message, history.error),
         news=tuple(_for(caller, folder, event) for event in heard),
         cursor=cursor,
     )
@@ -210,6 +211,8 @@ def run_logs(request: LogQuery, caller: Caller) -> Log:
     place = folder.log(attempt).parent
     found = {path.stem: path for path in sorted(place.glob("*.log"))}
     found |= {path.stem: path for path in (folder.path / "logs").glob("*.log")}
+    if not caller.is_owner:
+        found.pop(CASES, None)  # it may quote held-out ones
     ranks = [name for name in found if name.startswith(("worker", "rank-"))]
     name = request.process or (ranks or list(found) or [""])[0]
     if name not in found:
@@ -257,4 +260,5 @@ def _refuse_missing_log(folder: RunFolder, attempt: int) -> None:
 
 def _for(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, Any]:
     words = str(event.get("message") or "")
-    return {**event, "message": words_for(caller, folder, words)} if words else event
+    error = str(event.get("error") or event.get("kind") or "")
+    return {**event, "message": words_for(caller, folder, words, error)} if words else event

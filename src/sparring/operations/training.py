@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from sparring.contracts.errors import InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.budgets import refuse_over_budget
@@ -13,6 +15,7 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.proving import proof_of, start_proof_after, within
 from sparring.operations.settling import Settled, settle
 from sparring.operations.starting import Started, start
+from sparring.runs.finding import find_run
 
 
 class StartTrain(Frozen):
@@ -31,7 +34,22 @@ class StartTrain(Frozen):
 def start_train(request: StartTrain, caller: Caller) -> Started:
     """Train an environment's agent, as a run of its own."""
     settled = settle(request.environment, "train", request.settings, caller)
-    return begin_training(training_of(settled), settled, caller, proves=request.prove)
+    spec = training_of(settled)
+    if spec.settings.warm_start is not None:
+        _refuse_missing(spec.settings.warm_start.source, caller)
+    return begin_training(spec, settled, caller, proves=request.prove)
+
+
+def _refuse_missing(demonstrations: str, caller: Caller) -> None:
+    """Before there is a run that would fail a minute later."""
+    if Path(demonstrations).is_file():
+        return
+    try:
+        find_run(caller.runs, Path(demonstrations).name)
+    except RunNotFound:
+        raise InvalidInput(
+            f"warm_start.source: there is no file, and no run, {demonstrations!r}"
+        ) from None
 
 
 def training_of(settled: Settled) -> TrainSpec:

@@ -69,7 +69,8 @@ class PlayedModel:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What a check has found out. `live` has the planned group size first, `measures` the weakest
-    measure. `planned` is how many rollouts the model to be trained was to play."""
+    measure. `planned` is how many rollouts the model to be trained was to play. `demonstrations`
+    are those that training would begin with, and `shown` says how many of them pass."""
 
     environment: str = "ENV"
     run: str = "RUN"
@@ -87,6 +88,8 @@ class Facts:
     has_tools: bool = False
     masks_truncated: bool = True
     log: str = "learner"
+    demonstrations: str = ""
+    shown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +150,9 @@ def _of_endings(facts: Facts) -> Iterator[Note]:
             "truncated",
             f"{len(cut)} of {count} rollouts are cut off by max_completion_length="
             f"{facts.completion_length} before they answer",
-            f"raise max_completion_length to {4 * facts.completion_length}, or ask for short "
-            "answers",
+            _against_truncation(facts),
             _named(facts, cut[0]),
-            is_grave=len(cut) / count >= _HALF and facts.masks_truncated,
+            is_grave=len(cut) / count >= _HALF and facts.masks_truncated and not facts.shown,
         )
     calls = [call for each in facts.rollouts for call in each.tool_calls]
     failed = [call for call in calls if call.failure is not None]
@@ -164,6 +166,17 @@ def _of_endings(facts: Facts) -> Iterator[Note]:
             _named(facts, shown),
             is_grave=len(failed) == len(calls) and len(calls) >= 8,
         )
+
+
+def _against_truncation(facts: Facts) -> str:
+    """More tokens help a model that has something to say; one that never calls its tool only
+    talks on."""
+    if facts.shown:
+        return "the demonstrations, which it learns from first, fit"
+    more = f"raise max_completion_length to {4 * facts.completion_length}"
+    if facts.has_tools and _called(facts) < _RARELY_CALLED:
+        return f"no tool is called, and it talks on. {_way_in(facts)}; or {more}"
+    return f"{more}, or ask for short answers"
 
 
 _UNPARSABLE = (Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL)
@@ -232,7 +245,7 @@ def _by_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
         "five steps)"
     )
     dead = [each for each in facts.measures if each.movement is Movement.NEVER_PASSES]
-    if dead and len(dead) < len(facts.measures):
+    if dead and (facts.shown or len(dead) < len(facts.measures)):
         return CheckVerdict.NOT_AS_IT_IS, _never_passes(facts, dead), []
     if planned.value >= _ENOUGH_LIVE:
         return CheckVerdict.LEARNABLE, told + _but_for(facts.measures), []
@@ -283,6 +296,11 @@ def _larger_groups(facts: Facts) -> Iterator[Note]:
 def _way_in(facts: Facts) -> str:
     """What to do where nothing passes, as a command where there is one."""
     name = facts.environment
+    if facts.shown:
+        return (
+            f"{facts.shown}: start from them: sparring train {name} --warm-start "
+            f"{facts.demonstrations}"
+        )
     teachers = [each for each in facts.others if each.correct]
     if teachers:
         best = max(teachers, key=lambda each: each.accuracy or 0.0)

@@ -27,6 +27,14 @@ class NullPlayer:
     knows: bool = False
 
 
+def examples_before(case: Case) -> list[Any]:
+    """A case's turns before its last question: worked examples, which a small model needs."""
+    if isinstance(case.input, str):
+        return []
+    asked = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
+    return list(case.input[: asked[-1]]) if asked else []
+
+
 def question_of(case: Case) -> str:
     """What a case asks, as text."""
     if isinstance(case.input, str):

@@ -12,6 +12,7 @@ from sparring.run_folder.files import read_json, write_json
 
 RANK = "rank-"
 NULL_PLAYERS = "null-players"
+CASES = "cases"  # the log of the process that reads them
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,12 @@ class RunStatus:
             told = self.supervisor.get("seconds")
             return float(told) if isinstance(told, int | float) else 0.0
         history = self.history
-        if not history.started:
-            return 0.0
-        return max(0.0, (history.ended or history.updated) - history.started)
+        started, ended = history.started, history.ended or history.updated
+        if not history.is_supervised and history.pid:  # it was started from Python
+            started = history.created
+            beat = (self.progress or {}).get("time")
+            ended = max(ended, beat) if isinstance(beat, int | float) else ended
+        return max(0.0, ended - started) if started else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
         )
         return Estimate(round(mean * left, 1), basis)
     done, total = int(beat.get("rollouts", 0)), int(beat.get("total", 0))
-    if not done or not total:
+    if not done or done >= total or beat.get("doing", "playing") != "playing":
         return None
     each = status.seconds / done
     basis = f"{total - done} rollouts left, at {each:.2f} s each so far, loading included"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, BinaryIO
 
@@ -28,6 +29,7 @@ class _About:
     total: int
     minimum: int
     splitter: Splitter
+    names_splits: bool
     held_out: int
     held_out_questions: frozenset[str]
 
@@ -39,6 +41,7 @@ def hand_over(suite: Suite, file: BinaryIO) -> None:
         len(suite),
         suite.minimum,
         suite.splitter,
+        suite.names_splits,
         suite.size(Split.HELD_OUT),
         suite.question_digests(Split.HELD_OUT),
     )
@@ -63,6 +66,7 @@ class HandedSuite(Suite):
         self._about: _About = pickle.loads(self._block(0))  # noqa: S301 - our own process wrote it
         self.digest = self._about.digest
         self.minimum, self.splitter = self._about.minimum, self._about.splitter
+        self.names_splits = self._about.names_splits
         sides = tuple(Split)
         size = os.fstat(self._file.fileno()).st_size
         place = _LENGTH + len(self._block(0))
@@ -78,10 +82,10 @@ class HandedSuite(Suite):
     def size(self, split: Split) -> int:
         return self._about.held_out if split is Split.HELD_OUT else super().size(split)
 
-    def require(self, split: Split) -> None:
+    def cases(self, split: Split, limit: int | None = None) -> Iterator[Case]:
         if split is Split.HELD_OUT:
-            raise SuiteError("held-out cases are not for training; `sparring prove` plays them")
-        super().require(split)
+            raise SuiteError("held-out cases were not handed over; `sparring prove` plays them")
+        return super().cases(split, limit)
 
     def question_digests(self, split: Split) -> frozenset[str]:
         if split is Split.HELD_OUT:

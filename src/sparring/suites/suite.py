@@ -53,7 +53,7 @@ class Suite:
         self.minimum = minimum_cases
         self._sides = array("B")
         self._repeats: dict[int, int] = {}
-        self._says_splits = False  # by a field of the records
+        self.names_splits = False  # by a field of the records
         self.digest = self._index()
 
     # ------------------------------------------------------------------ loading
@@ -178,7 +178,7 @@ class Suite:
             return
         share = self.splitter.share(split)
         way_out = "give records a `split` field, change `shares`"
-        if self._says_splits:
+        if self.names_splits:
             way_out = f"give {self.minimum - have} more records the `split` {split.value}"
         elif share > 0:
             more = math.ceil((self.minimum - have) / share)
@@ -253,7 +253,7 @@ class Suite:
         column = self._columns.split
         if column is None and "split" not in record:
             return self.splitter.side(case_id)
-        self._says_splits = True
+        self.names_splits = True
         value = _take(record, column or "split", number)
         try:
             return _SPELLINGS[str(value).lower()]

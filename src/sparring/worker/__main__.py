@@ -21,13 +21,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import CasesBroken, InvalidInput, SparringError
 from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.source_files import refuse_changed_code
-from sparring.worker.cases_apart import CasesApart
+from sparring.worker.cases_apart import CasesOfRun
 from sparring.worker.holding import alone, report_event, supervised_attempt
 from sparring.worker.pulse import Pulse
 
@@ -85,33 +86,39 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool, pulse: Pulse) -
 # ------------------------------------------------------------------ kinds of runs
 
 
-def _evaluate(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
+def _evaluate(folder: RunFolder, spec_as_read: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    spec = EvalSpec.model_validate(spec_as_read)
+    cases = None
+    if spec.split is not Split.HELD_OUT:
+        cases = CasesOfRun(folder, spec, is_unsandboxed=spec.play.unsandboxed)
     from sparring.worker.evaluate_environment import evaluate_environment
 
-    return evaluate_environment(folder, EvalSpec.model_validate(spec), pulse)
+    return evaluate_environment(folder, spec, cases, pulse)
 
 
 def _train(folder: RunFolder, spec_as_read: dict[str, Any], accept: bool, pulse: Pulse) -> str:
     """The cases are read by another process while this one imports what it takes to train."""
     spec = TrainSpec.model_validate(spec_as_read)
-    cases = None
-    if not spec.services:
-        cases = CasesApart(spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed)
+    cases = CasesOfRun(folder, spec, is_unsandboxed=spec.settings.unsandboxed)
     from sparring.worker.train_environment import train_environment
 
     return train_environment(folder, spec, cases, accept_changes=accept, pulse=pulse)
 
 
-def _check(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
+def _check(folder: RunFolder, spec_as_read: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    spec = CheckSpec.model_validate(spec_as_read)
+    cases = CasesOfRun(folder, spec, is_unsandboxed=spec.settings.unsandboxed)
     from sparring.worker.look_at_environment import check_environment
 
-    return check_environment(folder, CheckSpec.model_validate(spec), pulse)
+    return check_environment(folder, spec, cases, pulse)
 
 
-def _audit(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
+def _audit(folder: RunFolder, spec_as_read: dict[str, Any], _: bool, pulse: Pulse) -> str:
+    spec = AuditSpec.model_validate(spec_as_read)
+    cases = CasesOfRun(folder, spec, is_unsandboxed=spec.play.unsandboxed)
     from sparring.worker.look_at_environment import audit_environment
 
-    return audit_environment(folder, AuditSpec.model_validate(spec), pulse)
+    return audit_environment(folder, spec, cases, pulse)
 
 
 def _prove(folder: RunFolder, spec: dict[str, Any], _: bool, pulse: Pulse) -> str:
@@ -143,6 +150,8 @@ def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: in
     kind = type(error).__name__
     with contextlib.suppress(OSError):
         report_event(folder, "failed", kind=kind, message=message, exit_code=code, **where)
+    if isinstance(error, CasesBroken):
+        message = message.splitlines()[0]  # operators read the log
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr)
     return code

@@ -15,7 +15,7 @@ from agents.items import MessageOutputItem, ToolCallItem, ToolCallOutputItem
 from rich.console import Console
 from rich.text import Text
 
-from sparring.contracts.cases import Case, Split
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import SparringError
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.specs import PlaySettings, PolicySpec
@@ -26,7 +26,7 @@ from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_policy
-from sparring.proofs.null_players import question_of
+from sparring.proofs.null_players import examples_before, question_of
 from sparring.sandbox import places
 from sparring.worker.opening import opened_in_passing
 
@@ -63,7 +63,7 @@ class Conversation:
         self._world = await taking_a_case(self._parts.world)(case)
         tools = [*self._parts.agent.tools, *world_tools(self._world)]
         self._agent = self._parts.agent.clone(model=self._model, tools=tools)
-        self._said = _examples_before(case)
+        self._said = examples_before(case)
         return len(self._said)
 
     async def say(self, text: str) -> list[Any]:
@@ -84,14 +84,6 @@ class Conversation:
 
     async def end(self) -> None:
         await end_world(self._world)
-
-
-def _examples_before(case: Case) -> list[Any]:
-    """A case's turns before its last question: worked examples, which a small model needs."""
-    if isinstance(case.input, str):
-        return []
-    asked = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
-    return list(case.input[: asked[-1]]) if asked else []
 
 
 async def talk(conversation: Conversation, console: Console) -> None:

@@ -31,7 +31,7 @@ from sparring.engine.configuration import plan_of
 from sparring.engine.dry_run import DryRun, memory_used
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
-from sparring.environments.environment import Environment, Parts, read_parts
+from sparring.environments.environment import Environment, Parts
 from sparring.measures import MeasureSet
 from sparring.player.trainability import obstacles, refuse_several_rows
 from sparring.policies.round_trip import difference_from, round_trip_problems
@@ -57,21 +57,28 @@ class Check:
     """One check, from its parts to its summary."""
 
     def __init__(
-        self, folder: RunFolder, spec: CheckSpec, environment: Environment, pulse: Pulse
+        self,
+        folder: RunFolder,
+        spec: CheckSpec,
+        environment: Environment,
+        parts: Parts,
+        pulse: Pulse,
     ) -> None:
         self._folder = folder
         self._spec = spec
         self._environment = environment
+        self._parts = parts
         self._pulse = pulse
         self._failures: list[str] = []
         self._notes: list[Note] = []
         self._agent_model = ""
+        self._shown = ""
         self._training_cases = self._validation_cases = self._held_out_cases = 0
         self._dry = DryRun(spec.dry_steps, on_doing=pulse.note)
 
     def run(self) -> dict[str, Any]:
         started = time.monotonic()
-        parts = read_parts(self._environment)
+        parts = self._parts
         measures = MeasureSet.of(
             parts.measures,
             self._environment.weights,
@@ -121,6 +128,8 @@ class Check:
                 live=live,
                 others=[each for each in played.models if not each.is_learner] if played else (),
                 completion_length=settings.max_completion_length,
+                demonstrations=settings.warm_start.source if settings.warm_start else "",
+                shown=self._shown,
                 has_tools=bool(parts.agent.tools) or auditor.has_world_tools,
                 masks_truncated=settings.mask_truncated_completions,
             )
@@ -206,7 +215,9 @@ class Check:
         told = f"demonstrations of {warm.source}: {tried}"
         if not tried.passed:
             self._failures.append(told)
-        elif tried.passed < tried.total:
+            return
+        self._shown = f"{tried.passed} of {tried.total} demonstrations pass"
+        if tried.passed < tried.total:
             advice = f"set max_completion_length={tried.needed}" if tried.needed else ""
             self._notes.append(Note("demonstrations", told, advice))
 
@@ -223,7 +234,10 @@ class Check:
     # ------------------------------------------------------------------ trying steps
 
     def _try_steps(self, built: Built, work: TrainWork, played: CheckPlay) -> None:
-        if not self._spec.dry_steps or not played.learner:
+        """Not where no reward differs: nothing would be learned from, and the verdict is clear. But
+        after demonstrations they may."""
+        may_differ = len({each.reward for each in played.learner}) > 1 or self._shown
+        if not self._spec.dry_steps or not may_differ:
             return
         import torch
 

@@ -13,16 +13,20 @@ from sparring.environments.environment import read_parts
 from sparring.measures import MeasureSet
 from sparring.policies.loading import load_policy
 from sparring.run_folder import RunFolder
+from sparring.worker.cases_apart import CasesOfRun
 from sparring.worker.evaluation import Evaluation, EvalWork
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
 
 
-def evaluate_environment(folder: RunFolder, spec: EvalSpec, pulse: Pulse) -> str:
+def evaluate_environment(
+    folder: RunFolder, spec: EvalSpec, cases: CasesOfRun | None, pulse: Pulse
+) -> str:
+    """Play and judge. Held-out cases come from the environment itself, all others from `cases`."""
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:
-        work = _load(spec, environment)
+        work = _load(spec, environment, cases)
         if folder.stop_request.exists():  # asked while the model was loading
             raise KeyboardInterrupt
         evaluation = Evaluation(folder, work)
@@ -42,8 +46,8 @@ async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
     return await work
 
 
-def _load(spec: EvalSpec, environment: Environment) -> EvalWork:
-    parts = read_parts(environment)
+def _load(spec: EvalSpec, environment: Environment, cases: CasesOfRun | None) -> EvalWork:
+    parts = read_parts(environment, cases.suite(environment) if cases else None)
     measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
     parts.suite.require(spec.split)  # before a model is loaded for minutes
     return EvalWork(

@@ -7,10 +7,10 @@ import json
 import secrets
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from agents import Agent, FunctionTool
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sparring.contracts.errors import InvalidInput, RunChanged
 from sparring.contracts.specs import Frozen
@@ -83,13 +83,23 @@ def refuse_wrong_kinds(agent: object, suite: object) -> None:
 
 def explained(error: ValidationError, settings: type[Frozen]) -> str:
     """A validation error as `field: what is wrong`."""
-    known = ", ".join(settings.model_fields)
     return "; ".join(
         f"{'.'.join(map(str, problem['loc']))}: "
         + (
-            f"no such setting; there are {known}"
+            f"no such setting; there are {_known_beside(problem['loc'], settings)}"
             if problem["type"] == "extra_forbidden"
             else problem["msg"].removeprefix("Value error, ")
         )
         for problem in error.errors()
     )
+
+
+def _known_beside(place: tuple[int | str, ...], settings: type[Frozen]) -> str:
+    """The names that may stand in the same table as the one at `place`."""
+    table: type[BaseModel] = settings
+    for name in place[:-1]:
+        field = table.model_fields.get(str(name))
+        inner = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        models = [each for each in inner if isinstance(each, type) and issubclass(each, BaseModel)]
+        table = models[0] if models else table
+    return ", ".join(table.model_fields)

@@ -15,6 +15,7 @@ from sparring.proofs.audit import ADVICE, audit
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.worker.auditing import Auditor, audit_null_players
+from sparring.worker.cases_apart import CasesOfRun
 from sparring.worker.holding import report_event
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
@@ -30,13 +31,14 @@ def report(folder: RunFolder) -> None:
         report_event(folder, "warning", message=message)
 
 
-def check_environment(folder: RunFolder, spec: CheckSpec, pulse: Pulse) -> str:
+def check_environment(folder: RunFolder, spec: CheckSpec, cases: CasesOfRun, pulse: Pulse) -> str:
     from sparring.worker.checking import Check
 
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed
     ) as environment:
-        Check(folder, spec, environment, pulse).run()
+        parts = read_parts(environment, cases.suite(environment))
+        Check(folder, spec, environment, parts, pulse).run()
     report(folder)
     return "completed"
 
@@ -52,13 +54,13 @@ def prove_environment(folder: RunFolder, spec: ProveSpec, pulse: Pulse) -> str:
     return "completed"
 
 
-def audit_environment(folder: RunFolder, spec: AuditSpec, pulse: Pulse) -> str:
+def audit_environment(folder: RunFolder, spec: AuditSpec, cases: CasesOfRun, pulse: Pulse) -> str:
     """Null players only: no model is loaded."""
     started = time.monotonic()
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:
-        parts = read_parts(environment)
+        parts = read_parts(environment, cases.suite(environment))
         measures = MeasureSet.of(
             parts.measures, environment.weights, seconds=spec.play.measure_seconds
         )

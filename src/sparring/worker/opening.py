@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from sparring.contracts.errors import InvalidInput, ServiceFailed
 from sparring.environments import Environment, load_environment
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.layout import CASES
 from sparring.sandbox import probe
 from sparring.services import running
+from sparring.worker.cases_apart import printing_into
 from sparring.worker.holding import report_event, supervised_attempt
 
 _WAIT_FOR_RANK_0_SECONDS = 600.0
@@ -35,7 +39,7 @@ def opened(
     Services that the run's supervisor has started are there already; rank 0 starts what is
     missing, and the other ranks are told.
     """
-    environment = load_environment(target, config)
+    environment = _loaded(folder, target, config)
     if environment.needs_sandbox and not is_unsandboxed:
         probe().require()
     environment.is_unsandboxed = is_unsandboxed
@@ -63,6 +67,26 @@ def opened(
             write_json(folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
         environment.learn_addresses(addresses)
         yield environment
+
+
+def _loaded(folder: RunFolder, target: str, config: Mapping[str, Any]) -> Environment:
+    """What a file prints while it is loaded may be its cases: in a run, that goes to their log."""
+    attempt = supervised_attempt()
+    if attempt is None:
+        return load_environment(target, config)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with printing_into(folder.log(attempt, CASES)) as log, ExitStack() as stack:
+        for number in (1, 2):
+            kept = os.dup(number)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, number)
+            os.dup2(log, number)
+        try:
+            return load_environment(target, config)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
 
 
 @contextmanager

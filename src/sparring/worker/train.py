@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -30,6 +31,7 @@ from sparring.player.own_rollouts import RolloutFunction
 from sparring.player.player import ContextFactory
 from sparring.player.trainability import refuse_several_rows, refuse_without_tools
 from sparring.policies.families import Family
+from sparring.proofs.null_players import examples_before
 from sparring.run_folder import RunFolder
 from sparring.suites import Suite
 from sparring.worker.from_python import agent_digest, explained, open_run, refuse_wrong_kinds
@@ -108,6 +110,7 @@ class Trainer:
         if launched.world_size > 1 and run is None:
             raise InvalidInput("several processes share one run: give it a name, run='…'")
         self.agent = agent
+        self._examples = examples_before(next(suite.cases(Split.TRAINING, 1)))
         self._launched = launched
         self.folder = _shared_folder(Path(runs), run, spec, agent.name, launched, accept_changes)
         loaded = load(
@@ -179,6 +182,13 @@ class Trainer:
                 self._tell("failed", kind=type(error).__name__, message=str(error))
                 raise
             self._tell("stopped" if self._training.stopped else "completed")
+        if self._training.stopped:
+            done = f"after {summary['steps']} of {summary['planned_steps']} steps"
+            warnings.warn(
+                f"the training was stopped {done}; run={self.folder.id!r} goes on with it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return TrainResult(
             folder=self.folder,
             summary=summary,
@@ -187,6 +197,7 @@ class Trainer:
             tokenizer=self.tokenizer,
             policy=self.policy,
             settings=self.settings,
+            examples=self._examples,
         )
 
     def _tell(self, event: str, **data: Any) -> None:

@@ -23,7 +23,7 @@ from sparring.player.trainability import (
     refuse_without_tools,
 )
 from sparring.run_folder import RunFolder
-from sparring.worker.cases_apart import CasesApart
+from sparring.worker.cases_apart import CasesOfRun
 from sparring.worker.holding import report_event
 from sparring.worker.opening import opened
 from sparring.worker.pulse import Pulse
@@ -33,13 +33,13 @@ from sparring.worker.training import Training
 def train_environment(
     folder: RunFolder,
     spec: TrainSpec,
-    cases: CasesApart | None,
+    cases: CasesOfRun,
     *,
     accept_changes: bool,
     pulse: Pulse,
 ) -> str:
     """Train; returns "completed" or "stopped". What can be refused is refused before a model
-    is loaded for minutes. Without `cases`, they are asked for once the services are up."""
+    is loaded for minutes."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -83,15 +83,9 @@ def _load(
     spec: TrainSpec,
     environment: Environment,
     world_size: int,
-    cases: CasesApart | None,
+    cases: CasesOfRun,
 ) -> TrainWork:
-    cases = cases or CasesApart(
-        spec.target,
-        spec.config,
-        is_unsandboxed=environment.is_unsandboxed,
-        addresses=environment.addresses,
-    )
-    parts = read_parts(environment, cases.suite())
+    parts = read_parts(environment, cases.suite(environment))
     refuse_untrainable(parts.agent)
     refuse_several_rows(parts.agent)
     if spec.settings.learns_results:

@@ -4,7 +4,7 @@ that trained, or in another, from the run's folder."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +12,13 @@ from typing import Any, Self
 
 from agents import Agent, Runner
 
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, RunNotFound
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments import load_environment
+from sparring.environments.environment import read_suite
 from sparring.player.loops import run_in_own_loop
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
@@ -24,6 +26,7 @@ from sparring.player.worlds import world_tools
 from sparring.policies.families import Family
 from sparring.policies.loading import load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
+from sparring.proofs.null_players import examples_before
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.run_folder.files import read_json, write_json
@@ -35,7 +38,8 @@ from sparring.run_folder.rollout_log import GangLog
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The end of a training; `load` has that of an earlier one."""
+    """The end of a training; `load` has that of an earlier one. `examples` are the worked examples
+    that went before each question in training."""
 
     folder: RunFolder
     summary: Mapping[str, Any]
@@ -44,6 +48,7 @@ class TrainResult:
     tokenizer: Any
     policy: TokenPolicy
     settings: TrainSettings
+    examples: Sequence[Any] = ()
 
     @classmethod
     def load(
@@ -63,6 +68,7 @@ class TrainResult:
         chosen = best_of(there) or (there[-1] if there else None)
         if chosen is None or not folder.summary.is_file():
             raise InvalidInput(f"run {folder.id} has not ended with a checkpoint yet")
+        examples: Sequence[Any] = ()
         if agent is None:
             if spec.target.startswith("("):
                 raise InvalidInput(
@@ -70,6 +76,7 @@ class TrainResult:
                 )
             environment = load_environment(spec.target, spec.config)
             agent, family = environment.agent(), environment.family
+            examples = examples_before(next(read_suite(environment).cases(Split.TRAINING, 1)))
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
         policy = load_policy(weights, agent.model, family)
         if not isinstance(policy, TransformersPolicy):
@@ -82,6 +89,7 @@ class TrainResult:
             tokenizer=policy.tokenizer,
             policy=policy,
             settings=spec.settings,
+            examples=examples,
         )
 
     @property
@@ -130,8 +138,10 @@ class TrainResult:
         repetition_penalty: float = 1.2,
         context: Any = None,
     ) -> str:
-        """The trained agent's answer, with its tools and instructions; thinking left out."""
-        self.model.eval()
+        """The trained agent's answer, with its tools, instructions and worked examples; thinking
+        left out. A list of input items is taken as it is."""
+        if isinstance(prompt, str):
+            prompt = [*self.examples, {"role": "user", "content": prompt}]
         sampling = Sampling(temperature, max_new_tokens, repetition_penalty)
         agent = self.trained_agent(sampling, context)
         turns = self.settings.tool_rounds + 1

@@ -150,7 +150,7 @@ def _choice(console: Console) -> str:
 def _wait(
     query: RunQuery, caller: Caller, console: Console, lines: Callable[[Beat], list[str]]
 ) -> Status:
-    kind, shown_state = KINDS[run_status(query, caller).kind], None
+    kind, shown_state, said = KINDS[run_status(query, caller).kind], None, ""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -168,7 +168,10 @@ def _wait(
                 if status.state is RunState.STARTING and status.last_restart:
                     told = f"starting again: {printable(status.last_restart)}"
                     console.print(told, soft_wrap=True, highlight=False, markup=False)
-            bar.update(task, description=_doing(status))
+            if (doing := _doing(status)) != said and not console.is_terminal:
+                console.print(doing, soft_wrap=True, highlight=False, markup=False)
+            said = doing
+            bar.update(task, description=doing)
             if (beat := status.progress) and status.state is not RunState.QUEUED:
                 seen = kind.shown(beat)
                 total, done = seen.total, seen.done
@@ -180,7 +183,7 @@ def _wait(
             time.sleep(_LOOK_SECONDS)
 
 
-_IN_WORDS = {
+IN_WORDS = {
     "starting": "starting its process",
     "loading": "loading libraries and the model",
     "scoring": "computing advantages",
@@ -192,7 +195,7 @@ _IN_WORDS = {
 
 def _doing(status: Status) -> str:
     """What is being done, or waited for."""
-    doing = _IN_WORDS.get(status.doing, status.doing)
+    doing = IN_WORDS.get(status.doing, status.doing)
     match status.state:
         case RunState.QUEUED:
             return "queued"

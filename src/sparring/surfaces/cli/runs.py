@@ -51,7 +51,7 @@ from sparring.operations.runs import (
 )
 from sparring.runs.lifecycle import RunState
 from sparring.settings.assignments import assigned
-from sparring.surfaces.cli.following import KINDS, begin, follow
+from sparring.surfaces.cli.following import IN_WORDS, KINDS, begin, follow
 from sparring.surfaces.cli.proof_tables import show_comparison
 from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import printable
@@ -156,6 +156,7 @@ def _facts(shown: ShownRun) -> list[tuple[str, str]]:
     facts.append(("last restart", shown.last_restart))
     if shown.steps:
         facts.append(("progress", f"{shown.step} of {shown.steps}"))
+    facts.append(("doing", IN_WORDS.get(shown.doing, shown.doing)))
     if shown.seconds_left is not None:
         facts.append(("time left", f"{in_words(shown.seconds_left)}: {shown.estimate_basis}"))
     if shown.loss is not None:

@@ -1,0 +1,52 @@
+"""The headline of a check says what is in the way, and the command that helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.contracts.rollouts import Ending
+from sparring.proofs.check_verdict import CheckVerdict, Facts, judge
+from sparring.proofs.learnability import LiveShare
+from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
+from tests.rollouts import rollout
+
+NEVER = MeasureVerdict("right_queue", Movement.NEVER_PASSES, 16, 0, 0.0)
+
+
+def rambling(**facts: Any) -> Facts:
+    """A model that never calls its tool, and talks until its tokens are used up."""
+    played = [rollout("so …", index=n, ending=Ending.TOKEN_BUDGET, reward=0.0) for n in range(16)]
+    given: dict[str, Any] = {
+        "environment": "triage", "planned": 16, "measures": [NEVER], "rollouts": played,
+        "live": [LiveShare(8, 0.0, 0.0, 0.1)], "completion_length": 80, "has_tools": True,
+        "rewarded": frozenset({"right_queue"}),
+    }  # fmt: skip
+    return Facts(**given | facts)
+
+
+def test_a_model_that_talks_on_is_shown_how_to_call_before_it_gets_more_tokens():
+    checked = judge(rambling())
+    assert checked.verdict is CheckVerdict.BROKEN
+    advice = next(note.advice for note in checked.notes if note.what == "truncated")
+    assert advice.startswith("no tool is called, and it talks on. Show two worked calls")
+    assert "--warm-start DEMOS.jsonl" in advice
+
+
+def test_where_it_answers_with_tools_more_tokens_are_what_helps():
+    played = [
+        rollout("so …", index=n, ending=Ending.TOKEN_BUDGET, reward=0.0, tools=["lookup"])
+        for n in range(16)
+    ]
+    checked = judge(rambling(rollouts=played))
+    advice = next(note.advice for note in checked.notes if note.what == "truncated")
+    assert advice == "raise max_completion_length to 320, or ask for short answers"
+
+
+def test_demonstrations_that_pass_are_the_way_on_whatever_the_base_model_does():
+    shown = "27 of 40 demonstrations pass"
+    checked = judge(rambling(demonstrations="demos.jsonl", shown=shown))
+    assert checked.verdict is CheckVerdict.NOT_AS_IT_IS
+    assert checked.why == (
+        "right_queue never passes, because no tool is ever called. 27 of 40 demonstrations pass: "
+        "start from them: sparring train triage --warm-start demos.jsonl"
+    )
