@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from sparring.models.cache import development_model
@@ -15,6 +16,11 @@ from tests.families import FORGETFUL
 from tests.servers import ChatServer
 
 FAMILIES = ("qwen3", "qwen2.5", "llama3", "smollm2", "forgetful")
+
+
+# A busy machine is not a fault; what must be quick is measured beside something else.
+hypothesis.settings.register_profile("sparring", deadline=None)
+hypothesis.settings.load_profile("sparring")
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ async def slow(rollout):
 
 @measure
 def stuck(rollout):
-    time.sleep(0.5)
+    time.sleep(2)
     return passed("late")
 
 
@@ -41,7 +41,7 @@ def sloppy(rollout):
 
 
 def judged(measures, played=None, **options):
-    measure_set = MeasureSet.of(measures, options.pop("weights", None), seconds=0.1, **options)
+    measure_set = MeasureSet.of(measures, options.pop("weights", None), seconds=0.5, **options)
     return asyncio.run(measure_set.judge(played or rollout("x")))
 
 
@@ -49,8 +49,8 @@ def judged(measures, played=None, **options):
     ("bad", "cause"),
     [
         (broken, "RuntimeError: boom (test_judging.py:"),
-        (slow, "no verdict within 0.1 s"),
-        (stuck, "no verdict within 0.1 s"),
+        (slow, "no verdict within 0.5 s"),
+        (stuck, "no verdict within 0.5 s"),
         (sloppy, "return passed"),
     ],
 )

@@ -122,7 +122,7 @@ PLANTED: dict[str, tuple[Measure, Fault]] = {
         judged_by(lambda r: scored(float(len(r.answer)), "length")),
         Fault.BREAKS,
     ),
-    "returns no verdict": (judged_by(lambda r: r.answer == r.expected), Fault.BREAKS),  # type: ignore[arg-type,return-value]
+    "returns no verdict": (judged_by(lambda r: f"right: {r.answer}"), Fault.BREAKS),  # type: ignore[arg-type,return-value]
     "cannot tell": (
         judged_by(lambda r: passed("right") if _is_exact(r) else cannot_tell("who knows")),
         Fault.CANNOT_TELL,

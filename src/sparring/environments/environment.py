@@ -118,9 +118,9 @@ class Parts:
     world: Callable[[Case], Any] | None = None
 
 
-def read_parts(environment: Environment, suite: Suite | None = None) -> Parts:
+def read_parts(environment: Environment, suite: Callable[[], Suite] | None = None) -> Parts:
     """Ask an environment for its parts; whatever its code does wrong is named by line. With a
-    suite that was read elsewhere, it is not asked for its own."""
+    `suite` that is read elsewhere, it is not asked for its own."""
     from agents import Agent
 
     name = type(environment).__name__
@@ -135,7 +135,7 @@ def read_parts(environment: Environment, suite: Suite | None = None) -> Parts:
     has_world = type(environment).world is not Environment.world
     return Parts(
         agent,
-        read_suite(environment) if suite is None else suite,
+        read_suite(environment) if suite is None else suite(),
         measures,
         environment.world if has_world else None,
     )

@@ -47,7 +47,7 @@ async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _load(spec: EvalSpec, environment: Environment, cases: CasesOfRun | None) -> EvalWork:
-    parts = read_parts(environment, cases.suite(environment) if cases else None)
+    parts = read_parts(environment, (lambda: cases.suite(environment)) if cases else None)
     measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
     parts.suite.require(spec.split)  # before a model is loaded for minutes
     return EvalWork(

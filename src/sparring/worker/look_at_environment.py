@@ -37,7 +37,7 @@ def check_environment(folder: RunFolder, spec: CheckSpec, cases: CasesOfRun, pul
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed
     ) as environment:
-        parts = read_parts(environment, cases.suite(environment))
+        parts = read_parts(environment, lambda: cases.suite(environment))
         Check(folder, spec, environment, parts, pulse).run()
     report(folder)
     return "completed"
@@ -60,7 +60,7 @@ def audit_environment(folder: RunFolder, spec: AuditSpec, cases: CasesOfRun, pul
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:
-        parts = read_parts(environment, cases.suite(environment))
+        parts = read_parts(environment, lambda: cases.suite(environment))
         measures = MeasureSet.of(
             parts.measures, environment.weights, seconds=spec.play.measure_seconds
         )

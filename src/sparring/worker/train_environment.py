@@ -85,7 +85,7 @@ def _load(
     world_size: int,
     cases: CasesOfRun,
 ) -> TrainWork:
-    parts = read_parts(environment, cases.suite(environment))
+    parts = read_parts(environment, lambda: cases.suite(environment))
     refuse_untrainable(parts.agent)
     refuse_several_rows(parts.agent)
     if spec.settings.learns_results:
