@@ -83,7 +83,7 @@ class ShownRun(Frozen):
     processes: tuple[ProcessLine, ...] = ()
     step: int | None = None
     steps: int | None = None
-    doing: str = Field(default="", description="what it is at, where it is at work")
+    doing: str = Field(default="", description="what it is doing now")
     loss: float | None = None
     reward: float | None = None
     pass_rates: Annotated[dict[str, float], MIXED] = Field(default_factory=dict)
