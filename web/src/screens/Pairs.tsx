@@ -1,0 +1,83 @@
+// Before and after: each case of a proof, or of two runs, with both transcripts side by side.
+import { useMemo } from "react";
+import { type Schemas, useCall } from "../api";
+import { fixed, oneLine, signed, visible } from "../format";
+import { Conversation } from "../parts/Conversation";
+import { Empty, Loading, Mark, Problem, useKeys } from "../parts/ui";
+import { Verdicts } from "../parts/Verdicts";
+import { recordPassed, type RolloutRecord } from "../records";
+import { link, setParams, usePlace } from "../router";
+import { commonMessages, differenceOf } from "./Group";
+
+const CHANGES = ["fixed", "broken", "both wrong", "both right"] as const;
+const TONE: Record<string, string> = { fixed: "good", broken: "bad", "both wrong": "warn", "both right": "" };
+
+export function PairsTab({ run, kind }: { run: string; kind: string }) {
+  const place = usePlace();
+  const other = place.params.get("other") ?? undefined;
+  const only = place.params.get("change") ?? "";
+  const pairs = useCall<Schemas["Pairs"]>("rollout.pairs", { run, other });
+  const shown = useMemo(() => (pairs.data?.pairs ?? []).filter((pair) => !only || pair.change === only), [pairs.data, only]);
+  const wanted = place.params.get("case");
+  const at = Math.max(0, shown.findIndex((pair) => pair.case === wanted));
+  const pair = shown[at];
+  const to = (next: number) => shown[next] && setParams(place, { case: shown[next].case });
+  useKeys({ j: () => to(at + 1), k: () => to(at - 1) });
+  if (pairs.error && !other && kind !== "prove") return <Empty title="One run has no other side.">Choose two runs in the list, and compare them case by case.</Empty>;
+  if (pairs.error) return <Problem error={pairs.error} />;
+  if (!pairs.data) return <Loading />;
+  return (
+    <>
+      {other ? <p className="soft" style={{ marginBottom: 10 }}>Before is <a className="text" href={link(["run", run])}>{run}</a>; after is <a className="text" href={link(["run", other])}>{visible(other)}</a>. Cases that both played, largest changes first.</p> : null}
+      <div className="filters" style={{ marginBottom: 12 }} role="group" aria-label="Which cases">
+        <button className="button" aria-pressed={!only} onClick={() => setParams(place, { change: undefined, case: undefined })}>All <span className="count">{pairs.data.pairs.length}</span></button>
+        {CHANGES.map((change) => (
+          <button key={change} className="button" aria-pressed={only === change} onClick={() => setParams(place, { change, case: undefined })}>
+            {change} <span className="count">{pairs.data!.counts[change] ?? 0}</span>
+          </button>
+        ))}
+        {pairs.data.is_partial ? <span className="badge warn">only the first 20,000 rollouts of each side</span> : null}
+      </div>
+      {!pair ? <Empty title={pairs.data.pairs.length ? "No case here." : "No case was played by both."} /> : (
+        <div className="pairs">
+          <div className="card pair-list" role="listbox" aria-label="Cases" tabIndex={0}>
+            {shown.slice(0, 2000).map((each, number) => (
+              <button key={each.case} className="pair-item" role="option" aria-selected={number === at} aria-current={number === at} onClick={() => to(number)}>
+                <div className="row"><span className={`badge ${TONE[each.change]}`}>{each.change}</span><span className="grow" /><span className="num soft">{fixed(each.before)} → {fixed(each.after)}</span></div>
+                <div className="cut"><bdi>{oneLine(each.question || each.case)}</bdi></div>
+                <div className="cut soft"><bdi>{oneLine(each.reason)}</bdi></div>
+              </button>
+            ))}
+          </div>
+          <Both pair={pair} runs={[pairs.data.before_run, pairs.data.after_run]} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function Both({ pair, runs }: { pair: Schemas["Pair"]; runs: [string, string] }) {
+  const ids = [pair.before_example, pair.after_example] as const;
+  const before = useCall<Schemas["ShownRollout"]>("rollout.show", { run: runs[0], rollout: ids[0] });
+  const after = useCall<Schemas["ShownRollout"]>("rollout.show", { run: runs[1], rollout: ids[1] });
+  const records = [before.data, after.data].map((each) => each?.record as unknown as RolloutRecord | undefined);
+  const common = records[0] && records[1] ? commonMessages([records[0], records[1]]) : 0;
+  if (before.error ?? after.error) return <Problem error={(before.error ?? after.error)!} />;
+  return (
+    <div className="two">
+      {records.map((record, place) => (
+        <article className="card" key={place}>
+          <header>
+            <h2>{place ? "After" : "Before"}</h2>
+            {record ? <><Mark passed={recordPassed(record)} /><a className="mono cut grow faint" href={link(["run", runs[place]!, "rollout", ids[place]!])}>{visible(ids[place]!)}</a>
+              <span className="num">reward <b>{fixed(record.reward)}</b>{place ? <span className={pair.after > pair.before ? " good" : " bad"}> {signed(pair.after - pair.before)}</span> : null}</span></> : null}
+          </header>
+          {record ? <>
+            <Verdicts judgements={record.judgements} />
+            <div style={{ borderTop: "1px solid var(--line)" }}><Conversation record={record} common={common} differs={place ? differenceOf(record, records[0], common) : undefined} other={place ? records[0] : undefined} /></div>
+          </> : null}
+        </article>
+      ))}
+    </div>
+  );
+}
