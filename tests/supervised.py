@@ -9,23 +9,23 @@ from typing import Any
 import psutil
 
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import tell_state
+from sparring.run_folder.events import append_state
 from sparring.runs.claims import newest_epoch
-from sparring.runs.gang import mark_of
 from sparring.runs.history import History, read_history
-from sparring.runs.launching import launch
+from sparring.runs.launchers import launch
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import marked
+from sparring.runs.worker_group import mark_of
 
 
 def start(folder: RunFolder, **queued: Any) -> RunFolder:
     """Into the queue, and a supervisor for it."""
-    tell_state(folder, RunState.QUEUED, author="test", **queued)
+    append_state(folder, RunState.QUEUED, author="test", **queued)
     launch(folder, newest_epoch(folder) + 1)
     return folder
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 240) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not happen"
@@ -53,5 +53,5 @@ def completed(folder: RunFolder, seconds: float = 240) -> RunFolder:
 
 def ranks_of(folder: RunFolder) -> list[psutil.Process]:
     """By rank."""
-    found = [each for each in marked(mark_of(folder)) if "sparring.worker" in each.cmdline()]
+    found = [each for each in marked(mark_of(folder)) if "sparring.jobs" in each.cmdline()]
     return sorted(found, key=lambda each: int(each.environ().get("RANK", 0)))

@@ -22,14 +22,14 @@ import sys
 from pathlib import Path
 from pydantic import ValidationError
 from sparring.contracts.errors import SparringError
-from sparring.operations.every import every_operation
+from sparring.operations.registry import all_operations
 from sparring.operations.operation import Caller, Role
 
 here = Path(sys.argv[1])
 caller = Caller(Role.OWNER, here / "runs", folder=here)
 usual = {"environment": "shop", "run": "gone", "rollout": "x", "name": "shop2", "settings": {}}
 wrong = {"environment": "shop", "name": "nobody", "settings": {"beta": "wrong"}}
-for name, operation in every_operation().items():
+for name, operation in all_operations().items():
     starts = name.endswith(".start") or name in ("models.fetch", "env.test", "plan.make")
     words = wrong if starts else usual
     fields = operation.request.model_fields
@@ -37,7 +37,7 @@ for name, operation in every_operation().items():
         operation(operation.request(**{k: v for k, v in words.items() if k in fields}), caller)
     except (SparringError, ValidationError):
         pass
-assert len(every_operation()) >= 30
+assert len(all_operations()) >= 30
 """
 
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 import string
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents import Agent
 
-from sparring import Suite, Trainer, failed, measure, passed
+from sparring import Suite, failed, measure, passed
 from sparring.policies.families import Family, family_named
+
+if TYPE_CHECKING:
+    from sparring import Trainer
 
 # A random model ends its turns only if many tokens end a turn.
 TALKATIVE: Family = replace(family_named("qwen3"), also_stops=tuple(string.ascii_lowercase[:6]))
@@ -39,6 +42,8 @@ def questions(count: int = 96) -> Suite:
 
 def trainer(tiny_folder: Path, runs: Path, **options: Any) -> Trainer:
     """A trainer of the talker, which plays what it is proposed; options go before these."""
+    from sparring import Trainer  # its libraries take seconds, and environments import this module
+
     given: dict[str, Any] = {
         "model": str(tiny_folder),
         "family": TALKATIVE,

@@ -1,7 +1,6 @@
 """Sparring trains the agent you ship on the evals you already have.
 
-Names are loaded when they are used: importing `sparring` brings in neither torch nor the
-agents SDK.
+Names are imported on first use, so `import sparring` loads neither torch nor the agents SDK.
 """
 
 from __future__ import annotations
@@ -10,6 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparring.api.evaluation import EvalResult, evaluate, prove
+    from sparring.api.train_result import TrainResult
+    from sparring.api.training import Trainer, train
     from sparring.contracts.cases import Case, Split
     from sparring.contracts.errors import SparringError
     from sparring.contracts.rollouts import Rollout
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
     from sparring.environments import Environment
     from sparring.environments.workspace import Workspace
     from sparring.measures import measure
-    from sparring.measures.llm_judge import llm_judge
-    from sparring.measures.ready import (
+    from sparring.measures.builtin import (
         contains,
         exact,
         json_schema,
@@ -29,13 +30,11 @@ if TYPE_CHECKING:
         regex,
         tool_called,
     )
+    from sparring.measures.llm_judge import llm_judge
     from sparring.player.worlds import tool
     from sparring.sandbox import SandboxLimits
     from sparring.suites import Suite
     from sparring.surfaces.agents_tools import operator_tools
-    from sparring.worker.evaluate import EvalResult, evaluate, prove
-    from sparring.worker.train import Trainer, train
-    from sparring.worker.train_result import TrainResult
 
 __version__ = "0.1.0"
 
@@ -55,23 +54,23 @@ _HOMES = {
     "Environment": "sparring.environments",
     "measure": "sparring.measures",
     "llm_judge": "sparring.measures.llm_judge",
-    "contains": "sparring.measures.ready",
-    "exact": "sparring.measures.ready",
-    "json_schema": "sparring.measures.ready",
-    "length": "sparring.measures.ready",
-    "no_tool_failed": "sparring.measures.ready",
-    "numeric": "sparring.measures.ready",
+    "contains": "sparring.measures.builtin",
+    "exact": "sparring.measures.builtin",
+    "json_schema": "sparring.measures.builtin",
+    "length": "sparring.measures.builtin",
+    "no_tool_failed": "sparring.measures.builtin",
+    "numeric": "sparring.measures.builtin",
     "operator_tools": "sparring.surfaces.agents_tools",
-    "regex": "sparring.measures.ready",
-    "tool_called": "sparring.measures.ready",
+    "regex": "sparring.measures.builtin",
+    "tool_called": "sparring.measures.builtin",
     "Suite": "sparring.suites",
-    "EvalResult": "sparring.worker.evaluate",
-    "evaluate": "sparring.worker.evaluate",
-    "prove": "sparring.worker.evaluate",
+    "EvalResult": "sparring.api.evaluation",
+    "evaluate": "sparring.api.evaluation",
+    "prove": "sparring.api.evaluation",
     "tool": "sparring.player.worlds",
-    "train": "sparring.worker.train",
-    "Trainer": "sparring.worker.train",
-    "TrainResult": "sparring.worker.train_result",
+    "train": "sparring.api.training",
+    "Trainer": "sparring.api.training",
+    "TrainResult": "sparring.api.train_result",
 }
 
 __all__ = [
@@ -115,7 +114,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'sparring' has no attribute {name!r}")
-    if home.startswith("sparring.worker"):  # brings torch
+    if home.startswith("sparring.api"):  # imports torch
         from sparring.cpu import share_machine
 
         share_machine()

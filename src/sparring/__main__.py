@@ -1,4 +1,4 @@
-"""`python -m sparring`: the command line, by a Python that one has picked."""
+"""`python -m sparring`: the command line, run by the chosen Python interpreter."""
 
 from sparring.surfaces.cli.main import run
 

@@ -1,9 +1,8 @@
-"""How a process that computes shares the machine with others: threads that wait asleep, and memory
-that goes back when it is freed. A leaf.
+"""Configures a computing process to share its machine. A leaf.
 
-Threads of OpenMP spin while they wait for one another. On a machine with other work the one that
-is waited for has lost its core, and all of them spin until it gets one back. glibc keeps freed
-blocks of up to 32 MiB for itself, so that tensors of changing sizes leave a heap that only grows.
+OpenMP threads spin while they wait for one another. On a busy machine the thread that the others
+wait for may have lost its core, and all of them spin until it gets one back. glibc does not return
+freed blocks of up to 32 MiB, so tensors of changing sizes make the heap grow.
 """
 
 from __future__ import annotations
@@ -17,8 +16,11 @@ _TRIM_BYTES, _MMAP_BYTES = 64 << 20, 1 << 20
 
 
 def share_machine() -> None:
-    """Call before torch is imported: OpenMP reads its environment when it is loaded. What the user
-    has set stays."""
+    """Makes OpenMP threads sleep while they wait and glibc return freed memory.
+
+    Call it before importing torch: OpenMP reads its environment when it is loaded. Variables that
+    the user has set are left alone.
+    """
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _return_freed_memory()

@@ -1,28 +1,47 @@
-"""Clients of OpenAI-compatible servers. A leaf that policies and measures share."""
+"""Clients of OpenAI-compatible servers, for policies and measures. A leaf."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+import re
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from sparring.contracts.specs import EndpointSpec
 from sparring.secrets import read_key
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, BadRequestError
+
+_LOG = logging.getLogger(__name__)
+_RENAMED = {"max_tokens": "max_completion_tokens"}
+# Arguments that may be left out of a request: the model uses its default.
+_DROPPABLE = frozenset(
+    {
+        "temperature",
+        "top_p",
+        "seed",
+        "frequency_penalty",
+        "presence_penalty",
+        "parallel_tool_calls",
+    }
+)
+_UNSUPPORTED = re.compile(r"unsupported|not support|only the default|unknown|unrecognized", re.I)
 
 
 class EndpointClient:
-    """A client for one endpoint, made anew for each event loop that asks for it.
+    """Clients of one endpoint, one per event loop.
 
-    Connections belong to the loop that opened them, and a notebook's second evaluation runs
-    in another loop than its first. The client retries 429, 5xx and broken connections, with
-    the server's own pause. The key is read when the first client is made.
+    Connections belong to the loop that opened them, and a notebook's second evaluation runs in
+    another loop than its first. The client retries 429, 5xx and broken connections, and honours
+    the server's `Retry-After`. The key is read when a client is made.
     """
 
     def __init__(self, endpoint: EndpointSpec, *, retries: int = 5, seconds: float = 120.0) -> None:
         self._endpoint = endpoint
+        self._renamed: dict[str, str] = {}
+        self._dropped: set[str] = set()
         self._retries = retries
         self._seconds = seconds
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = (
@@ -30,11 +49,53 @@ class EndpointClient:
         )
 
     def get(self) -> AsyncOpenAI:
-        """The client of the running loop."""
+        """Returns the client of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             self._by_loop[loop] = self._connect()
         return self._by_loop[loop]
+
+    async def chat(self, **request: Any) -> Any:
+        """Requests one chat completion.
+
+        If the server rejects an argument, the request is repeated with the argument renamed or
+        left out, and so are all later requests.
+        """
+        from openai import BadRequestError
+
+        while True:
+            sent = self._adapt(request)
+            try:
+                return await self.get().chat.completions.create(**sent)
+            except BadRequestError as error:
+                if not self._can_adapt_to(error, sent):
+                    raise
+
+    def _adapt(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {
+            self._renamed.get(name, name): value
+            for name, value in request.items()
+            if name not in self._dropped
+        }
+
+    def _can_adapt_to(self, error: BadRequestError, sent: dict[str, Any]) -> bool:
+        """Records the argument that a refusal names; False if it names none that can change."""
+        message = str(error)
+        for old, new in _RENAMED.items():
+            if old in sent and new in message:
+                self._renamed[old] = new
+                return True
+        if not _UNSUPPORTED.search(message):
+            return False
+        for name in sorted(_DROPPABLE & set(sent)):
+            if error.param == name or re.search(rf"['\"`]{name}['\"`]", message):
+                self._dropped.add(name)
+                _LOG.warning(
+                    f"{self._endpoint.model} does not accept {name}={sent[name]!r}; its default "
+                    "is used"
+                )
+                return True
+        return False
 
     def _connect(self) -> AsyncOpenAI:
         from openai import AsyncOpenAI

@@ -1,40 +1,40 @@
-"""How much memory this machine, or this process's control group, has left. A leaf."""
+"""Measures the memory left on this machine and in this process's control groups. A leaf."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
-_UNLIMITED = 1 << 60  # version 1 writes a huge number where there is no limit
+_UNLIMITED = 1 << 60  # cgroup v1 reports "no limit" as a huge number
 
 
 def free_memory(proc: Path = Path("/proc"), root: Path = _ROOT) -> int:
-    """Bytes that can still be allocated: the least of what the machine and each of the control
-    groups above this process have left. Page cache that can be dropped counts as free."""
-    return min([_of_the_machine(proc), *_of_groups(proc, root)])
+    """Returns the bytes that can still be allocated: the least of what the machine and each control
+    group of this process have left. Page cache that can be dropped counts as free."""
+    return min([_free_on_machine(proc), *_free_in_groups(proc, root)])
 
 
 def memory_groups(proc: Path = Path("/proc"), root: Path = _ROOT) -> list[Path]:
-    """The control groups that limit this process, from its own up to the top."""
+    """Returns the control groups that limit this process, innermost first."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return []
-    found: list[Path] = []
+    groups: list[Path] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
         top = root / "memory" if controllers else root
-        place = top / path.lstrip("/")
-        while place != top:
-            found.append(place)
-            place = place.parent
-        found.append(top)
-    return found
+        group = top / path.lstrip("/")
+        while group != top:
+            groups.append(group)
+            group = group.parent
+        groups.append(top)
+    return groups
 
 
-def _of_the_machine(proc: Path) -> int:
+def _free_on_machine(proc: Path) -> int:
     for line in _lines(proc / "meminfo"):
         name, _, value = line.partition(":")
         if name == "MemAvailable":
@@ -42,8 +42,8 @@ def _of_the_machine(proc: Path) -> int:
     return _UNLIMITED
 
 
-def _of_groups(proc: Path, root: Path) -> list[int]:
-    found = []
+def _free_in_groups(proc: Path, root: Path) -> list[int]:
+    free = []
     for group in memory_groups(proc, root):
         for limit_file, used_file, cache in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -52,9 +52,9 @@ def _of_groups(proc: Path, root: Path) -> list[int]:
             limit, used = _number(group / limit_file), _number(group / used_file)
             if limit is None or used is None or limit >= _UNLIMITED:
                 continue
-            dropped = _stat(group / "memory.stat", cache)
-            found.append(max(0, limit - max(0, used - dropped)))
-    return found
+            droppable = _stat(group / "memory.stat", cache)
+            free.append(max(0, limit - max(0, used - droppable)))
+    return free
 
 
 def _stat(path: Path, name: str) -> int:

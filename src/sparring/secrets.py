@@ -1,6 +1,6 @@
-"""Keys: read from the environment or from a file it names, and from nowhere else.
+"""Reads API keys: the only module that does. A leaf that both planes use.
 
-A leaf that both planes use, so that no other module reads the environment for a key.
+A key comes from an environment variable, or from a file that one names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 
 def read_key(variable: str) -> SecretStr | None:
-    """The key in `variable`, or in the file that `variable_FILE` names; None without one."""
+    """Returns the key in `variable`, or in the file that `<variable>_FILE` names; else None."""
     if value := os.environ.get(variable):
         return SecretStr(value)
     if path := os.environ.get(f"{variable}_FILE"):

@@ -1,7 +1,7 @@
-"""Running an environment's services: in order, each ready before the next, ended in reverse.
+"""Runs an environment's services: started in order, each ready before the next, ended in reverse.
 
-A leaf: a run's supervisor starts them for its gang, and whoever plays an environment without one
-starts them itself.
+A leaf: a run's supervisor starts services for its worker group; code that plays an environment
+without a supervisor uses `running`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from sparring.contracts.services import Service
 _HOST = "127.0.0.1"
 _LAST_LINES = 15
 _GRACE_SECONDS = 5.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 LogOf = Callable[[str], Path]
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A service that was started, ready or not."""
+    """A service process that was started; it may not be ready yet."""
 
     service: Service
     process: subprocess.Popen[bytes]
@@ -42,17 +42,21 @@ class Started:
 
     @property
     def address(self) -> str:
+        """`HOST:PORT` of the service."""
         return f"{_HOST}:{self.port}"
 
     @property
     def is_ready(self) -> bool:
+        """Whether the service meets its readiness condition now."""
         return is_ready(self.service, self.port, self.log)
 
 
 @contextmanager
 def running(services: Sequence[Service], log_of: LogOf, folder: Path) -> Iterator[dict[str, str]]:
-    """Addresses of all services, by name, once every one of them is ready. They end with this
-    process, however it ends."""
+    """Starts all services and yields their addresses by name once all are ready.
+
+    They end with the context, and with this process even if it is killed (where `setpriv` exists).
+    """
     setpriv = shutil.which("setpriv")
     before = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
     with contextlib.ExitStack() as stack:
@@ -73,7 +77,7 @@ def start(
     before: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Started:
-    """Start one in a session of its own, on a free port."""
+    """Starts one service in a session of its own, on a free port."""
     log.parent.mkdir(parents=True, exist_ok=True)
     port = free_port()
     try:
@@ -93,32 +97,32 @@ def start(
 
 
 def wait_until_ready(started: Started, give_up: Callable[[], bool] = lambda: False) -> None:
-    """Returns when it is ready, or when nobody wants it any more."""
+    """Returns once the service is ready or `give_up()` is true; raises if it ends or times out."""
     service = started.service
     deadline = time.monotonic() + service.seconds
     while not started.is_ready and not give_up():
         if started.process.poll() is not None:
             raise ServiceFailed(
                 f"service {service.name} ended with exit code {started.process.returncode} before "
-                f"it was ready; {_told_by(started.log)}"
+                f"it was ready; {_log_excerpt(started.log)}"
             )
         if time.monotonic() > deadline:
             raise ServiceFailed(
                 f"service {service.name} was not ready within {service.seconds:g} s "
-                f"({_awaited(service, started.port)}); {_told_by(started.log)}"
+                f"({_condition(service, started.port)}); {_log_excerpt(started.log)}"
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def is_ready(service: Service, port: int, log: Path) -> bool:
-    """What has printed that it is ready is asked no further."""
+    """Whether a service is ready, by its `ready_line`, else its `ready_http`, else its port."""
     if service.ready_line is not None:
         return service.ready_line.replace("{port}", str(port)) in _text(log)
     if service.ready_http is not None:
         url = f"http://{_HOST}:{port}/{service.ready_http.lstrip('/')}"
         try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                return bool(200 <= answer.status < 300)
+            with urllib.request.urlopen(url, timeout=2) as response:
+                return bool(200 <= response.status < 300)
         except (OSError, http.client.HTTPException, ValueError):
             return False
     with contextlib.suppress(OSError), socket.create_connection((_HOST, port), timeout=1):
@@ -126,15 +130,15 @@ def is_ready(service: Service, port: int, log: Path) -> bool:
     return False
 
 
-def _awaited(service: Service, port: int) -> str:
+def _condition(service: Service, port: int) -> str:
     if service.ready_line is not None:
         return f"waited for it to print {service.ready_line!r}"
     if service.ready_http is not None:
-        return f"waited for an answer from http://{_HOST}:{port}/{service.ready_http.lstrip('/')}"
+        return f"waited for a response from http://{_HOST}:{port}/{service.ready_http.lstrip('/')}"
     return f"waited for it to accept connections on {_HOST}:{port}"
 
 
-def _told_by(log: Path) -> str:
+def _log_excerpt(log: Path) -> str:
     lines = _text(log).splitlines()[-_LAST_LINES:]
     shown = "\n".join(f"  {line}" for line in lines) or "  (nothing)"
     return f"the last lines of {log}:\n{shown}"
@@ -149,15 +153,16 @@ def _text(log: Path) -> str:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask, wait, then end it with everything it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    """Terminates the process group, and kills what is left of it after a grace period."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal_number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind((_HOST, 0))
-        return int(free.getsockname()[1])
+    """Returns a loopback port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])

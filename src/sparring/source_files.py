@@ -1,31 +1,47 @@
-"""The file behind a run: what it was when the run was asked for, and whether it still is.
+"""Digests of a run's source files, and the refusal to continue when they have changed.
 
-A leaf: whoever resumes a run looks, and so does every attempt at it, for files change while a run
-waits, and between two attempts.
+A leaf: both a resume and every attempt check, because files change while a run waits and between
+two attempts.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sparring.contracts.errors import RunChanged
 
 
 def code_digest(target: str) -> str:
-    """Of the file behind `FILE:NAME`; empty where it is gone."""
+    """Returns the digest of the file in `FILE:NAME`; empty if it cannot be read."""
     file, colon, name = target.rpartition(":")
+    return _digest(Path(file if colon else name))
+
+
+def digests_of(files: Iterable[Path]) -> dict[str, str]:
+    """Returns the digest of each file, by its path."""
+    return {str(file): _digest(file) for file in files}
+
+
+def refuse_changed_code(run: str, target: str, digest: str, files: Mapping[str, str]) -> None:
+    """Raises `RunChanged` if the environment's file, or a project file it imports, has changed.
+
+    A run created by hand without a digest is checked against `files` only.
+    """
+    changed = [file for file, known in files.items() if _digest(Path(file)) != known]
+    if not changed and digest and code_digest(target) != digest:
+        changed = [target]
+    if changed:
+        raise RunChanged(
+            f"{', '.join(sorted(changed))} has changed since run {run} was created; its "
+            "results would mix two agents. Start a new run, or use `sparring run resume "
+            "--accept-changes` if the change does not matter"
+        )
+
+
+def _digest(file: Path) -> str:
     try:
-        return hashlib.sha256(Path(file if colon else name).read_bytes()).hexdigest()
+        return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
         return ""
-
-
-def refuse_changed_code(run: str, target: str, digest: str) -> None:
-    """A run that was asked for without a digest, by hand, is not held to one."""
-    if digest and code_digest(target) != digest:
-        raise RunChanged(
-            f"{target} has changed since run {run} was asked for, and its figures would mix two "
-            "agents; start a new run, or `sparring run resume --accept-changes` if the change does "
-            "not matter"
-        )

@@ -1,8 +1,8 @@
-"""Threads for other people's code: plain tools and plain measures. A leaf that rooms share.
+"""A thread pool for synchronous user code: tools and measures. A leaf.
 
-The SDK hands plain tools to the event loop's default executor, which has six threads on a
-machine with two cores. This one has as many as rollouts need. Its threads are daemons:
-code that never returns must not keep the process from ending.
+The SDK runs synchronous tools in the event loop's default executor, which has six threads on a
+machine with two cores. This pool has as many as rollouts need. Its threads are daemons: code
+that never returns must not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ CURRENT_CALL: ContextVar[ThreadUse | None] = ContextVar("sparring_current_call",
 
 @dataclass(slots=True, eq=False)
 class ThreadUse:
-    """Whether a tool call occupies a thread right now."""
+    """Records whether a tool call occupies a thread right now."""
 
     tool: str
     is_running: bool = False
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """Daemon threads on demand, and a count of those whose call was given up."""
+    """An executor that starts daemon threads on demand and tracks the hung ones."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(max_workers=1)  # never used: `submit` is ours
+        super().__init__(max_workers=1)  # its threads are never used: `submit` is overridden
         self._most = most
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
@@ -38,6 +38,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._hung: set[ThreadUse] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Runs a call on an idle or new thread; returns its future."""
         future: Future[Any] = Future()
         use = CURRENT_CALL.get()
 
@@ -62,18 +63,18 @@ class DaemonThreads(ThreadPoolExecutor):
         return future
 
     def give_up(self, use: ThreadUse) -> None:
-        """A call is over; if its thread still runs, count it until it returns."""
+        """Abandons a call; if its thread still runs, it counts as hung until it returns."""
         with self._guard:
             if use.is_running:
                 self._hung.add(use)
 
     def hung(self) -> list[str]:
-        """The tools whose threads outlived their call and still run."""
+        """Returns the tools whose abandoned calls still run."""
         with self._guard:
             return sorted(use.tool for use in self._hung)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Let idle threads end. Hung ones are daemons and are not waited for."""
+        """Lets idle threads end, without waiting for hung ones."""
         with self._guard:
             for _ in range(self._alive):
                 self._work.put(None)
@@ -88,7 +89,7 @@ class DaemonThreads(ThreadPoolExecutor):
                 self._hung.discard(use)
 
     def _wake_or_start(self) -> None:
-        """Reserve an idle thread for the work just queued, or start one."""
+        """Reserves an idle thread for the work just queued, or starts one."""
         with self._guard:
             if self._idle > 0:
                 self._idle -= 1

@@ -44,9 +44,9 @@ def test_a_file_that_is_gone_cut_or_changed_is_noticed(tmp_path, name):
     place = save(checkpoints(tmp_path), 1)
     whole = (place / name).read_bytes()
     (place / name).write_bytes(whole[:-1])
-    assert "another size" in verify(place)
+    assert f"the size of {name} has changed" in verify(place)
     (place / name).write_bytes(whole[:-1] + b"!")
-    assert "not what was saved" in verify(place)
+    assert f"the content of {name} has changed" in verify(place)
     (place / name).unlink()
     assert "missing" in verify(place)
 
@@ -84,7 +84,7 @@ def test_a_checkpoint_without_its_optimizer_is_not_sealed(tmp_path):
 def test_a_save_inside_of_a_generation_is_refused(tmp_path):
     made = checkpoints(tmp_path, boundary=2)
     assert save(made, 2).name == "step-2"
-    with pytest.raises(CheckpointError, match="inside of a generation"):
+    with pytest.raises(CheckpointError, match="in the middle of a generation"):
         made.staging(3)
 
 

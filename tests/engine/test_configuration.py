@@ -16,12 +16,12 @@ from sparring.engine.configuration import (
     refuse_unknown,
     weights_dtype,
 )
-from sparring.learning.batches import solve
+from sparring.learning.batches import resolve_batches
 
 
 def config(**settings: Any) -> Any:
     made = TrainSettings(**settings)
-    return grpo_config(made, solve(made, training_cases=1000), Path("out"))
+    return grpo_config(made, resolve_batches(made, training_cases=1000), Path("out"))
 
 
 # Requirement A6: its defaults, and where each setting arrives when it is set.
@@ -134,7 +134,7 @@ def test_a_field_that_is_ours_is_refused_in_the_engine_table_with_the_name_to_us
 @pytest.mark.parametrize(
     ("table", "advice"),
     [
-        ({"engine": {"save_safetensors": True}}, "not the engine's"),
+        ({"engine": {"save_safetensors": True}}, "not the engine"),
         ({"engine": {"learning_rate": 1e-4}}, "a setting of its own"),
         ({"engine": {"los_type": "grpo"}}, "did you mean loss_type"),
         ({"engine": {"vllm_mode": "server"}}, "use vllm="),
@@ -155,7 +155,7 @@ def test_what_does_not_exist_is_refused_with_what_does(table, advice):
     [
         ("save_steps", "use checkpoint_steps"),
         ("use_vllm", "vllm='colocate'"),
-        ("enable_jit_checkpoint", "inside of a generation"),
+        ("enable_jit_checkpoint", "within a generation"),
         ("loss_type", r"write engine=\{'loss_type'"),
         ("learning_rat", "did you mean learning_rate"),
     ],

@@ -7,7 +7,7 @@ import torch
 import trl.kernels.chunked_logprob as tiles
 import trl.trainer.utils as trl_utils
 
-from sparring.engine.cpu_head import scored_sparingly
+from sparring.engine.cpu_head import small_tiles_on_cpu
 from tests.engine.test_shared_prompts import batch, made, row_by_row, tokens
 
 KEEP = 90  # with four rows, more than two tiles
@@ -27,7 +27,7 @@ def test_tiles_give_the_gradients_of_the_whole_vocabulary(lora):
     wanted = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
 
     model.zero_grad()
-    with scored_sparingly(ids.device):
+    with small_tiles_on_cpu(ids.device):
         assert tiles.TOKEN_CHUNK_SIZE < 4 * KEEP
         found = row_by_row(model, ids, mask, keep).log_probs[:, -keep:]
         (found * weights).sum().backward()
@@ -42,6 +42,6 @@ def test_tiles_give_the_gradients_of_the_whole_vocabulary(lora):
 
 def test_trl_is_left_as_it_was_whatever_happens():
     before = trl_utils._use_triton, tiles.TOKEN_CHUNK_SIZE
-    with pytest.raises(RuntimeError), scored_sparingly(torch.device("cpu")):
+    with pytest.raises(RuntimeError), small_tiles_on_cpu(torch.device("cpu")):
         raise RuntimeError
     assert (trl_utils._use_triton, tiles.TOKEN_CHUNK_SIZE) == before

@@ -19,8 +19,8 @@ from sparring.contracts.rollouts import (
 )
 from sparring.engine.echo import TOOLS, WEIGHTS, Echo
 from sparring.engine.passes import passes_of
-from sparring.learning.rows import LearningRow
-from sparring.learning.world_model import Totals
+from sparring.learning.echo_weights import Totals
+from sparring.learning.rows import LearningRollout, LearningRow
 from tests.training import trainer, weights_digest
 
 LENGTH, LONGEST = 6, 10
@@ -38,10 +38,11 @@ BODIES = [
 NORMALIZATIONS = ("selected_tokens", "sequence_mean", "seq_mean_token_sum_norm")
 
 
-def rows():
+def learned():
     ids = array("i", range(LENGTH))
     nothing = array("f", [0.0] * LENGTH)
-    return [LearningRow(ids, ids, b"\x01" * LENGTH, nothing, 1.0, each) for each in BODIES]
+    rows = [LearningRow(ids, ids, b"\x01" * LENGTH, nothing, each) for each in BODIES]
+    return [LearningRollout((row,), 1.0) for row in rows]
 
 
 def batch(size=8):
@@ -74,7 +75,7 @@ def by_hand(values, normalization):
 def test_loss_and_gradient_are_those_of_the_formula(normalization):
     echo = Echo(0.05, normalization, LONGEST)
     given = batch()
-    echo.carry(given, rows(), Totals.of(rows()))
+    echo.carry(given, learned(), Totals.of(learned()))
     ours, wanted = logps().requires_grad_(), logps().requires_grad_()
     echo.loss(ours, given, scale=1).backward()
     (0.05 * by_hand(wanted, normalization)).backward()
@@ -88,20 +89,20 @@ def test_the_gradient_does_not_depend_on_how_rows_are_laid_out(normalization, ra
     """Ranks average their gradients, and the passes of a rank add theirs up."""
     whole = Echo(0.05, normalization, LONGEST)
     given = batch()
-    whole.carry(given, rows(), Totals.of(rows()))
+    whole.carry(given, learned(), Totals.of(learned()))
     wanted = logps().requires_grad_()
     whole.loss(wanted, given, 1).backward()
 
     ours = logps().requires_grad_()
     share = 8 // ranks
-    parts = [rows()[rank * share : (rank + 1) * share] for rank in range(ranks)]
+    parts = [learned()[rank * share : (rank + 1) * share] for rank in range(ranks)]
     totals = Totals.merged(Totals.of(part) for part in parts)
-    assert totals == Totals.of(rows())
+    assert totals == Totals.of(learned())
     for rank, part in enumerate(parts):
         echo = Echo(0.05, normalization, LONGEST)
         own = batch(share) | {"numbers": torch.arange(rank * share, (rank + 1) * share)}
         echo.carry(own, part, totals)
-        for some in passes_of(own, passes, share // 2):
+        for (some,) in passes_of(own, range(share), passes, share // 2):
             (echo.loss(ours[some["numbers"]], some, scale=ranks) / ranks).backward()
     assert torch.allclose(ours.grad, wanted.grad, atol=1e-8)
 
@@ -109,7 +110,7 @@ def test_the_gradient_does_not_depend_on_how_rows_are_laid_out(normalization, ra
 def test_coefficient_zero_adds_nothing_and_measures_all_the_same():
     echo = Echo(0.0, "selected_tokens", LONGEST)
     given = batch()
-    echo.carry(given, rows(), Totals.of(rows()))
+    echo.carry(given, learned(), Totals.of(learned()))
     assert echo.loss(logps(), given, 1) is None
     assert echo.take_sums()["env_tokens/add"] == 7
 
@@ -117,7 +118,7 @@ def test_coefficient_zero_adds_nothing_and_measures_all_the_same():
 def test_the_loss_of_each_tool_is_told_apart():
     echo = Echo(0.05, "selected_tokens", LONGEST)
     given = batch()
-    echo.carry(given, rows(), Totals.of(rows()))
+    echo.carry(given, learned(), Totals.of(learned()))
     echo.loss(logps(), given, 1)
     sums = echo.take_sums()
     picked = torch.cat([logps()[2, 3:6], logps()[4, 0:1], logps()[7, 4:5]])
@@ -129,7 +130,7 @@ def test_the_loss_of_each_tool_is_told_apart():
 def test_scaffolding_and_sampled_tokens_have_no_weight():
     echo = Echo(0.05, "selected_tokens", LONGEST)
     given = batch()
-    echo.carry(given, rows(), Totals.of(rows()))
+    echo.carry(given, learned(), Totals.of(learned()))
     observed = torch.zeros(8, LENGTH, dtype=torch.bool)
     for number, bodies in enumerate(BODIES):
         for body in bodies:
@@ -140,9 +141,9 @@ def test_scaffolding_and_sampled_tokens_have_no_weight():
 
 def test_rows_without_tool_results_add_nothing():
     echo = Echo(0.05, "sequence_mean", LONGEST)
-    plain = [row for row, bodies in zip(rows(), BODIES, strict=True) if not bodies]
+    plain = [each for each, bodies in zip(learned(), BODIES, strict=True) if not bodies]
     given = batch(len(plain))
-    echo.carry(given, plain, Totals.of(rows()))  # those of another rank have some
+    echo.carry(given, plain, Totals.of(learned()))  # those of another rank have some
     assert echo.loss(logps()[: len(plain)], given, 1) == 0
 
 
@@ -154,7 +155,7 @@ def test_without_any_tool_result_nothing_is_carried():
     assert echo.loss(logps(), given, 1) is None
 
 
-# ------------------------------------------------------------------ in a training
+# ------------------------------------------------------------------ in a training run
 
 
 def with_results(play, policy):

@@ -181,7 +181,7 @@ def scored_batch(tiny_folder: Path, runs: Path, **options: Any) -> tuple[Any, An
         rollout_function=function, cases_per_batch=CASES, gradient_accumulation_steps=1,
         **options,
     )  # fmt: skip
-    ours._training.built.practice.resume_at(0)
+    ours._training.built.collector.resume_at(0)
     ids = questions().case_ids("training")[:CASES]
     ours.engine.model.train()
     inputs = [{"prompt": case_id} for case_id in ids for _ in range(GROUP)]
@@ -308,11 +308,14 @@ def test_sampling_here_with_sharded_weights_is_refused(fsdp, zero):
     plugin = SimpleNamespace(zero_stage=zero) if zero else None
     sharded: Any = SimpleNamespace(
         use_vllm=False,
+        _samples_remotely=False,
         is_fsdp_enabled=fsdp,
         accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),
     )
-    with pytest.raises(SettingError, match="use vllm='colocate'"):
+    with pytest.raises(SettingError, match="use sampling servers"):
         PolicyTrainer._refuse_sharded_weights(sharded)
+    sharded._samples_remotely = True
+    PolicyTrainer._refuse_sharded_weights(sharded)
 
 
 def test_a_save_inside_of_a_generation_is_refused_by_the_trainer(tiny_folder, tmp_path):
@@ -320,6 +323,6 @@ def test_a_save_inside_of_a_generation_is_refused_by_the_trainer(tiny_folder, tm
 
     made = trainer(tiny_folder, tmp_path, max_steps=2, engine={"num_iterations": 2})
     made.engine.state.global_step = 1
-    with pytest.raises(CheckpointError, match="inside of a generation"):
+    with pytest.raises(CheckpointError, match="in the middle of a generation"):
         made.engine._save_checkpoint(made.model, None)
     assert not list(made.folder.path.glob("checkpoints/*"))

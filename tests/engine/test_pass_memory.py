@@ -7,7 +7,7 @@ import torch
 
 from sparring.contracts.errors import NotEnoughMemory
 from sparring.engine import pass_memory
-from sparring.engine.cpu_head import scored_sparingly
+from sparring.engine.cpu_head import small_tiles_on_cpu
 from sparring.engine.pass_memory import GIB, PassCost, choose_rows, measure_pass
 from sparring.engine.shared_prompts import completion_scores
 from tests.engine.test_shared_prompts import made
@@ -54,12 +54,12 @@ def test_the_count_is_what_a_larger_pass_holds():
     model = made("llama", lora=True)
 
     def score(ids, mask, keep):
-        with scored_sparingly(ids.device):
+        with small_tiles_on_cpu(ids.device):
             completion_scores(model, model, ids, mask, keep)
 
     cost = measure_pass(score, model, prompt=200)
     ids = torch.arange(200 + 48).remainder(97).repeat(8, 1)
-    with pass_memory.counted_for_backward(model) as held:
+    with pass_memory.count_saved_bytes(model) as held:
         score(ids, torch.ones_like(ids), 48)
     assert cost.of(8, 48) / pass_memory._OVERHEAD == pytest.approx(held.bytes, rel=0.1)
     assert measure_pass(score, model, prompt=200) == cost, "the same numbers every time"
@@ -68,7 +68,7 @@ def test_the_count_is_what_a_larger_pass_holds():
 def test_counting_draws_no_random_numbers():
     model = made("llama")
     before = torch.get_rng_state()
-    with pass_memory.counted_for_backward(model):
+    with pass_memory.count_saved_bytes(model):
         torch.rand(5)
     assert torch.equal(before, torch.get_rng_state())
 

@@ -12,8 +12,12 @@ from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, Qwen3Config, Qwen3ForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from sparring.engine.passes import passes_of
-from sparring.engine.shared_prompts import Prompts, StepPrefix, completion_scores, why_not
+from sparring.engine.shared_prompts import (
+    Prompts,
+    StepPrefix,
+    completion_scores,
+    why_prompts_cannot_be_shared,
+)
 
 SHAPE = {
     "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -176,31 +180,10 @@ class Prefix:
 def test_what_cannot_be_shared_is_said(changed, told):
     model = made("llama")
     flags = {"is_sharded": False, "is_checkpointed": False}
-    assert why_not(model, **flags) == ""
+    assert why_prompts_cannot_be_shared(model, **flags) == ""
     for name, value in changed.items():
         if name in flags:
             flags[name] = value
         else:
             setattr(model, name, value)
-    assert told in why_not(model, **flags)
-
-
-def test_groups_stay_together_and_passes_are_as_wide_as_they_need():
-    rows = torch.arange(8)
-    given_batch = {
-        "prompt_ids": rows.repeat_interleave(6).view(8, 6),
-        "prompt_mask": torch.tensor([[0, 0, 1, 1, 1, 1]] * 4 + [[0, 1, 1, 1, 1, 1]] * 4),
-        "completion_ids": rows.repeat_interleave(5).view(8, 5),
-        "completion_mask": torch.tensor([[1, 1, 0, 0, 0]] * 4 + [[1, 1, 1, 1, 0]] * 4),
-        "advantages": rows.float(),
-        "num_items_in_batch": torch.tensor(24.0),
-    }
-    first, second = passes_of(given_batch, 2, 4)
-    seen = sorted([first["advantages"].tolist(), second["advantages"].tolist()])
-    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    for each in (first, second):
-        is_short = each["advantages"][0] == 0
-        assert each["completion_ids"].shape == (4, 2 if is_short else 4)
-        assert each["prompt_ids"].shape == (4, 4 if is_short else 5)
-        assert each["num_items_in_batch"] == 24
-        assert (each["prompt_ids"][:, 0] == each["advantages"]).all()
+    assert told in why_prompts_cannot_be_shared(model, **flags)

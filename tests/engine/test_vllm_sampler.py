@@ -8,7 +8,7 @@ from array import array
 
 import pytest
 
-from sparring.contracts.errors import MachineryFailure
+from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import Finish, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.engine.vllm_sampler import VllmSampler
@@ -49,14 +49,14 @@ class Exchange:
         self.numbers = [0] * ranks
 
     def of_rank(self, rank: int):
-        def tell(mine: int) -> int:
+        def append_event(mine: int) -> int:
             self.numbers[rank] = mine
             self.barrier.wait()
             answer = max(self.numbers)
             self.barrier.wait()
             return answer
 
-        return tell
+        return append_event
 
 
 def request(turn: int, most: int = 8, last: int = 2) -> SampleRequest:
@@ -116,5 +116,5 @@ def test_a_token_without_log_probability_is_never_learned_from(codecs):
             return prompts, [[5]], [[[None]]], None
 
     sampler = VllmSampler(Generation(), codecs["qwen3"], lambda mine: mine)
-    with pytest.raises(MachineryFailure):
+    with pytest.raises(InfrastructureError):
         asyncio.run(sampler.sample(request(0)))

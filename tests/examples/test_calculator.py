@@ -10,6 +10,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "calculator" / "calculator.py"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_smollm2_plays_64_sums_and_uses_its_tool(tmp_path):

@@ -56,6 +56,7 @@ def test_it_plays_on_the_tiny_model_and_every_measure_gives_a_reason(name, tmp_p
             assert reason["reason"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @needs_sandbox
 @pytest.mark.parametrize("name", FOUR)
@@ -82,17 +83,17 @@ def test_documents_are_found_and_a_citation_must_have_been_looked_at():
         for each in environment.suite().cases(Split.TRAINING)
         if each.fields["source"] == "larch_halt"
     )
-    desk = environment.world(case)
-    told = {"expected": case.expected, "fields": case.fields, "world": desk}
+    writer = environment.world(case)
+    told = {"expected": case.expected, "fields": case.fields, "world": writer}
     right = f"{case.expected} [larch_halt]"
     assert document_qa.answers(rollout(right, **told)).score == 1
     assert "without having looked" in document_qa.cites_its_source(rollout(right, **told)).reason
-    assert "[larch_halt]" in desk.search("Larch Halt")
+    assert "[larch_halt]" in writer.search("Larch Halt")
     assert document_qa.cites_its_source(rollout(right, **told)).score == 1
     assert "cites nothing" in document_qa.cites_its_source(rollout("12", **told)).reason
     assert document_qa.answers(rollout("1" + case.expected, **told)).score == 0
-    assert desk.search('"; DROP TABLE part; --') == "nothing found" or desk.search("Larch")
-    assert desk.read("../secret") == "there is no document ../secret"
+    assert writer.search('"; DROP TABLE part; --') == "nothing found" or writer.search("Larch")
+    assert writer.read("../secret") == "there is no document ../secret"
 
 
 def test_documents_of_ones_own_take_the_place_of_the_stations(tmp_path):

@@ -18,9 +18,9 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
+from sparring.operations.activity.log import activity_log
+from sparring.operations.activity.reading import VerifyActivity, verify_activity
 from sparring.operations.operation import Caller, Role
-from sparring.operations.record.reading import VerifyTrail, verify_trail
-from sparring.operations.record.trail import trail_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = """
@@ -34,7 +34,7 @@ validation_cases = 4
 steps = 4
 starts_per_day = 4
 """
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 def example() -> Any:
@@ -133,8 +133,8 @@ def test_it_drives_a_training_to_its_proof_inside_the_limits(tmp_path, tiny_fold
     owner = Caller(Role.OWNER, tmp_path / "runs", folder=tmp_path)
     verbs = [
         each["verb"]
-        for each in trail_of(owner.runs).backwards()
+        for each in activity_log(owner.runs).backwards()
         if each["outcome"] == "done" and each["who"] == "coach"
     ]
     assert verbs[::-1] == ["check.start", "plan.make", "plan.revise", "plan.start"]
-    assert verify_trail(VerifyTrail(), owner).ok
+    assert verify_activity(VerifyActivity(), owner).ok

@@ -19,7 +19,7 @@ def test_it_fits_on_a_page():
     assert len(QUICKSTART.read_text().splitlines()) <= 40
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_run_as_written_it_learns(tmp_path):
     done = subprocess.run(

@@ -60,7 +60,7 @@ def test_turns_of_the_assistant_are_taken_from_the_chat_format(tmp_path, cases):
 def test_what_is_kept_for_judging_is_never_learned_from(tmp_path, cases):
     found = from_file(written(tmp_path, chat("one"), chat("three"), chat("four")), cases)
     assert [each.case.id for each in found.demonstrations] == ["one"]
-    assert found.left_out == {"kept back for judging": 2}
+    assert found.left_out == {"held back for judging": 2}
 
 
 def test_a_question_is_known_again_behind_examples_and_however_it_is_spaced(tmp_path):
@@ -72,7 +72,7 @@ def test_a_question_is_known_again_behind_examples_and_however_it_is_spaced(tmp_
     known = KnownCases(Suite.from_records(records, id="id", minimum_cases=1))
     found = from_file(written(tmp_path, chat(" One "), chat("four"), chat("Four ")), known)
     assert [each.case.id for each in found.demonstrations] == ["one"]
-    assert found.left_out == {"kept back for judging": 2}
+    assert found.left_out == {"held back for judging": 2}
 
 
 def test_an_input_can_stand_beside_the_messages(tmp_path, cases):
@@ -112,8 +112,8 @@ def test_the_same_words_on_the_same_case_count_once(tmp_path, cases):
     [
         ([1], "an object with a list of `messages`"),
         ({"messages": "hello"}, "an object with a list of `messages`"),
-        ({"messages": [{"role": "assistant", "content": "x"}]}, "0 messages of the user"),
-        ({"messages": [{"role": "user", "content": "one"}]}, "no message of the assistant"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "0 user messages"),
+        ({"messages": [{"role": "user", "content": "one"}]}, "no assistant message"),
         (chat("one", {"role": "assistant", "content": 3}), "must be text"),
         (chat("one", {"role": "assistant", "tool_calls": [{}]}), "needs a name"),
         (chat("one", {"role": "assistant", "tool_calls": ["x"]}), "needs a name"),

@@ -46,7 +46,7 @@ def test_what_a_checkpoint_recalls_is_what_was_known_to_the_bit(told):
     for step, each in enumerate(told):
         difficulty.remember([Seen(*each)], step)
     recalled = Difficulty(CASES)
-    recalled.recall(json.loads(json.dumps(difficulty.to_dict())))
+    recalled.restore(json.loads(json.dumps(difficulty.to_dict())))
     assert list(recalled.chances(40)) == list(difficulty.chances(40))
     assert recalled.to_dict() == difficulty.to_dict()
 
@@ -55,5 +55,5 @@ def test_a_case_that_has_gone_from_the_suite_is_forgotten():
     difficulty = Difficulty(["gone", "a"])
     difficulty.remember([Seen("gone", False, 0.0), Seen("a", False, 0.0)], 0)
     now = Difficulty(CASES)
-    now.recall(difficulty.to_dict())
+    now.restore(difficulty.to_dict())
     assert list(now.to_dict()["cases"]) == ["a"]

@@ -36,8 +36,8 @@ def test_ranks_draw_from_one_lot_and_always_the_same(proposed, dead, step, spare
     for rank, each in enumerate(ranks):
         assert len(each.cases) == len(proposed[rank])
         assert len(each.spares) <= spares
-        assert not set(each.passed_over) & set(everything)
-        kept = [case for case in proposed[rank] if case not in each.passed_over]
+        assert not set(each.skipped) & set(everything)
+        kept = [case for case in proposed[rank] if case not in each.skipped]
         assert [case for case in each.cases if case in proposed[rank]] == kept
 
 

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from array import array
 from dataclasses import replace
 
 import pytest
 
 from sparring.contracts.verdicts import Judgement, failed, passed, scored
 from sparring.learning.groups import Group, Outcome
-from sparring.learning.rows import LearningRow
+from sparring.learning.rows import LearningRollout, masked_row
 from sparring.player import Played
 from tests.rollouts import rollout
 
@@ -18,9 +17,8 @@ def group(*rewards, verdicts=None):
         Played(rollout("x", reward=reward, judgements=(Judgement("right", verdict, 1.0),)), 0.0)
         for reward, verdict in zip(rewards, told, strict=True)
     ]
-    one = array("i", [1])
-    rows = [LearningRow(one, one, b"\x01", array("f", [0.0]), reward) for reward in rewards]
-    return Group(tuple(played), tuple(rows))
+    learned = [LearningRollout((masked_row(1),), reward) for reward in rewards]
+    return Group(tuple(played), tuple(learned))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +52,7 @@ def test_a_measure_that_is_only_shown_does_not_make_a_solved_group_failed():
         Played(replace(each.rollout, judgements=(*each.rollout.judgements, shown)), 0.0)
         for each in solved.played
     )
-    assert Group(both, solved.rows).outcome is Outcome.SOLVED
+    assert Group(both, solved.learned).outcome is Outcome.SOLVED
 
 
 def test_the_mean_reward_leaves_unscored_rollouts_out():

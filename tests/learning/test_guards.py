@@ -8,7 +8,7 @@ import pytest
 
 from sparring.contracts.errors import GuardStop
 from sparring.contracts.guards import Guards
-from sparring.learning.guards import Watch
+from sparring.learning.guards import GuardMonitor
 
 HEALTHY = {
     "loss": 0.1, "entropy": 0.4, "call_rate": 0.6, "teaching_groups": 0.5, "truncated": 0.1,
@@ -27,7 +27,7 @@ SOLVED = {"teaching_groups": 0.0, "dead/solved": 4}
 
 def watch(has_tools=True, **guards):
     warnings = []
-    return Watch(Guards(**guards), has_tools=has_tools, warn=warnings.append), warnings
+    return GuardMonitor(Guards(**guards), has_tools=has_tools, warn=warnings.append), warnings
 
 
 def test_a_healthy_run_is_left_alone():
@@ -145,3 +145,12 @@ def test_a_guard_that_does_not_exist_is_refused():
         Guards(no_tools="warn")
     with pytest.raises(ValueError, match="stop"):
         Guards(entropy="maybe")
+
+
+def test_rewards_of_rollouts_that_are_cut_off_are_told_at_once():
+    looking, warnings = watch()
+    row = {"dead/solved": 0, "dead/failed": 4, "truncated": 0.2, "reward": 0.2}
+    for step in (1, 2):
+        looking.look(step, HEALTHY | row)
+    (told,) = warnings
+    assert "larger max_completion_length" in told

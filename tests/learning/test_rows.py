@@ -8,7 +8,7 @@ import pytest
 
 from sparring.contracts.errors import Untrainable
 from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenRow
-from sparring.learning.rows import learning_row
+from sparring.learning.rows import LearningRollout, LearningRow, RowRules, learning_rollout
 from tests.rollouts import rollout
 
 ROW = TokenRow(
@@ -28,22 +28,27 @@ def made(row: TokenRow = ROW, **fields: Any) -> Rollout:
     return rollout("x", rows=(row,), **{"reward": 1.0, **fields})
 
 
-def learned(each: Rollout, masks_truncated: bool = True) -> Any:
-    return learning_row(each, end_of_turn=9, vocabulary=10, masks_truncated=masks_truncated)
+def learned(each: Rollout, **rules: Any) -> LearningRollout:
+    return learning_rollout(each, RowRules(9, 10, **{"masks_truncated": True, **rules}))
+
+
+def only_row(each: Rollout) -> LearningRow:
+    (row,) = learned(each).rows
+    return row
 
 
 def test_only_sampled_tokens_are_learned_from():
-    row = learned(made())
+    row = only_row(made())
     assert row.prompt.tolist() == [1, 2]
     assert row.completion.tolist() == [3, 4, 5, 6, 7]
     assert list(row.mask) == [1, 1, 0, 0, 1]
     assert row.logprobs.tolist() == [-0.5, -0.25, 0.0, 0.0, -1.0]
-    assert row.reward == 1.0
+    assert learned(made()).reward == 1.0
 
 
 def test_an_unscored_rollout_keeps_its_tokens_and_teaches_nothing():
-    row = learned(made(reward=None))
-    assert row.reward is None
+    row = only_row(made(reward=None))
+    assert learned(made(reward=None)).reward is None
     assert not any(row.mask)
     assert len(row.completion) == 5
 
@@ -51,19 +56,37 @@ def test_an_unscored_rollout_keeps_its_tokens_and_teaches_nothing():
 def test_a_truncated_rollout_teaches_nothing_unless_told_to():
     cut = made(ending=Ending.TOKEN_BUDGET)
     assert learned(cut).reward is None
-    assert not any(learned(cut).mask)
+    assert not any(only_row(cut).mask)
     assert learned(cut, masks_truncated=False).reward == 1.0
 
 
 def test_a_rollout_without_tokens_becomes_one_masked_end_token():
-    row = learned(rollout("", ending=Ending.MACHINERY))
+    broken = rollout("", ending=Ending.INFRASTRUCTURE_ERROR)
+    row = only_row(broken)
     assert (row.prompt.tolist(), row.completion.tolist(), list(row.mask)) == ([9], [9], [0])
-    assert row.reward is None
+    assert learned(broken).reward is None
 
 
-def test_a_rollout_of_several_rows_is_refused_with_the_way_out():
-    with pytest.raises(Untrainable, match="without handoffs"):
-        learned(rollout("x", rows=(ROW, ROW), reward=1.0))
+def test_every_row_of_a_rollout_is_learned_from_with_its_reward():
+    both = learned(rollout("x", rows=(ROW, replace(ROW, agent="b")), reward=0.5))
+    assert [list(row.mask) for row in both.rows] == [[1, 1, 0, 0, 1]] * 2
+    assert both.reward == 0.5
+
+
+def test_only_the_rows_of_the_agents_to_train_are_learned_from():
+    both = rollout("x", rows=(ROW, replace(ROW, agent="b", ids=array("i", [8] * 7))), reward=1.0)
+    (row,) = learned(both, agents=("b",)).rows
+    assert row.prompt.tolist() == [8, 8]
+    nobody = learned(both, agents=("c",))
+    assert [list(row.mask) for row in nobody.rows] == [[0]]
+    assert nobody.reward == 1.0, "it still belongs to the statistics of its group"
+
+
+def test_several_rows_are_refused_where_only_one_can_be_learned():
+    two = rollout("x", rows=(ROW, replace(ROW, agent="b")), reward=1.0)
+    with pytest.raises(Untrainable, match=r"2 rows \(agents: a, b\): use 'dapo'"):
+        learned(two, one_row_reason="use 'dapo'")
+    assert len(learned(two, one_row_reason="use 'dapo'", agents=("b",)).rows) == 1
 
 
 @pytest.mark.parametrize(

@@ -67,15 +67,15 @@ def test_a_silent_measure_that_is_not_rewarded_does_not_matter():
     assert result.judgements[1].verdict.score is None
 
 
-def test_measures_that_only_the_case_names_are_judged_and_shown():
-    result = judged([good], rollout("Paris", "Paris", measures=("exact",)))
+def test_measures_that_only_the_case_names_are_judged_and_count_in_the_reward():
+    result = judged([good], rollout("Paris", "Rome", measures=("exact",)))
     assert [judgement.measure for judgement in result.judgements] == ["good", "exact"]
-    assert result.judgements[1].weight == 0
-    assert result.reward == 1.0
+    assert result.judgements[1].weight == 1
+    assert result.reward == 0.5
 
 
 def test_a_rollout_that_ended_through_no_doing_of_the_model_is_not_judged():
-    result = judged([good], rollout("x", ending=Ending.MACHINERY))
+    result = judged([good], rollout("x", ending=Ending.INFRASTRUCTURE_ERROR))
     assert result.judgements == ()
     assert result.reward is None
 
@@ -106,7 +106,7 @@ def test_a_score_outside_of_its_range_cannot_be_used():
 
 
 def test_unknown_names_and_weights_are_refused_with_those_there_are():
-    with pytest.raises(MeasureError, match="ready are contains"):
+    with pytest.raises(MeasureError, match="use one of contains"):
         MeasureSet.of(["exactly"])
     with pytest.raises(MeasureError, match="weights name typo, but the measures are good"):
         MeasureSet.of([good], {"typo": 1})
@@ -149,7 +149,7 @@ def test_a_case_can_name_ready_measures_only():
     """Names come from data: nothing may be imported, let alone called, for them."""
     for name in ("sys:exit", "os:abort", "nobody"):
         result = judged([good], rollout("x", measures=(name,)))
-        assert result.reward == 1.0
+        assert result.reward is None
         assert "add it to the environment's measures" in (result.judgements[1].cause or "")
 
 

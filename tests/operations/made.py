@@ -9,10 +9,10 @@ import pytest
 
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
 from sparring.operations.operation import Caller, Role
-from sparring.projects import describing
+from sparring.projects import descriptions
 from sparring.run_folder import RunFolder
 from sparring.runs import queue, status
-from sparring.runs.launching import Watched
+from sparring.runs.launcher import SupervisorPresence
 
 SHOP = '''
 from pathlib import Path
@@ -36,7 +36,7 @@ steps = 50
 rollouts = 3000
 starts_per_day = 5
 [operators]
-may_set = ["max_steps"]
+may_set = ["max_steps", "config.size"]
 """
 
 
@@ -47,14 +47,14 @@ def make_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
     (folder / "stock.txt").write_text("apples\n")
     (folder / "cases.jsonl").write_text('{"input": "hello"}\n')
     (folder / "sparring.toml").write_text(PROJECT)
-    monkeypatch.setattr(describing, "_ask", _asked_once)
+    monkeypatch.setattr(descriptions, "_describe_in_process", _asked_once)
     monkeypatch.setattr(queue, "launch", lambda *_: {})
     for module in (queue, status):
-        monkeypatch.setattr(module, "is_watched", lambda *_: Watched.YES)
+        monkeypatch.setattr(module, "find_supervisor", lambda *_: SupervisorPresence.YES)
     return Caller(Role.OWNER, folder / "runs", folder=folder)
 
 
-_REAL_ASK = describing._ask
+_REAL_ASK = descriptions._describe_in_process
 _TOLD: dict[str, EnvironmentDescription] = {}
 
 

@@ -2,11 +2,11 @@ import pytest
 
 from sparring.contracts.errors import NotPermitted
 from sparring.contracts.specs import Frozen
-from sparring.operations.every import every_operation
 from sparring.operations.operation import Caller, Role
+from sparring.operations.registry import all_operations
 from sparring.run_folder import RunFolder
 
-REGISTRY = every_operation()
+REGISTRY = all_operations()
 
 
 def test_every_operation_says_what_it_takes_gives_and_does():
@@ -20,7 +20,7 @@ def test_every_operation_says_what_it_takes_gives_and_does():
 def test_a_role_below_the_operations_is_refused(tmp_path):
     operation = REGISTRY["eval.start"]
     viewer = Caller(Role.VIEWER, tmp_path, "guest")
-    with pytest.raises(NotPermitted, match="takes the role operator, and guest is viewer"):
+    with pytest.raises(NotPermitted, match="needs the role operator, and guest is viewer"):
         operation(operation.request(environment="x.py:X"), viewer)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, OverBudget
-from sparring.contracts.proof_specs import CheckSpec, ProveSpec
-from sparring.contracts.specs import EndpointSpec
-from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
+from sparring.contracts.proof_specs import ProveSpec
+from sparring.operations.checking import StartCheck, start_check
 from sparring.operations.operation import Caller, Role
 from sparring.operations.proving import StartProof, start_proof
 from sparring.operations.run_views import RunQuery
@@ -18,11 +17,11 @@ from sparring.operations.runs import show_run
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import MANIFEST
-from sparring.run_folder.events import tell_state
+from sparring.run_folder.events import append_state
 from sparring.run_folder.files import write_json
 from sparring.runs import queue, status
 from sparring.runs.finding import find_run
-from sparring.runs.launching import Watched
+from sparring.runs.launcher import SupervisorPresence
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.starting import models_from
 
@@ -40,7 +39,7 @@ def owner(tmp_path, monkeypatch) -> Caller:
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.setattr(queue, "launch", lambda *_: {})
     for module in (queue, status):
-        monkeypatch.setattr(module, "is_watched", lambda *_: Watched.YES)
+        monkeypatch.setattr(module, "find_supervisor", lambda *_: SupervisorPresence.YES)
     return Caller(Role.OWNER, tmp_path / "runs", folder=tmp_path)
 
 
@@ -51,34 +50,6 @@ def operator(owner) -> Caller:
 
 def spec_of(caller: Caller, run: str) -> dict[str, Any]:
     return RunFolder(caller.runs / run).read_spec()
-
-
-def test_a_check_has_the_settings_of_the_training_that_is_planned(owner):
-    request = StartCheck(environment="shop", settings={"temperature": 0.9})
-    spec = CheckSpec.model_validate(spec_of(owner, start_check(request, owner).run))
-    assert spec.settings.max_completion_length == 77
-    assert spec.settings.num_generations == 8
-    assert spec.settings.temperature == 0.9
-    assert (spec.cases, spec.rollouts, spec.other_cases, spec.minutes) == (12, 16, 3, 10)
-    assert spec.others == ()
-
-
-def test_with_a_key_three_models_of_openrouter_play_by_default(owner, monkeypatch):
-    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
-    run = start_check(StartCheck(environment="shop"), owner).run
-    spec = CheckSpec.model_validate(spec_of(owner, run))
-    assert len({each.model for each in spec.others}) == 3
-    assert "sk-planted" not in (owner.runs / run / "spec.json").read_text()
-    alone = start_check(StartCheck(environment="shop", others=()), owner).run
-    assert spec_of(owner, alone)["others"] == []
-
-
-def test_which_servers_play_is_the_owners_to_say(operator):
-    others = (EndpointSpec(base_url="http://127.0.0.1:1/v1", model="x"),)
-    with pytest.raises(NotPermitted):
-        start_check(StartCheck(environment="shop", others=others), operator)
-    assert start_check(StartCheck(environment="shop"), operator).run.startswith("check-shop-")
-    assert start_audit(StartAudit(environment="shop"), operator).run.startswith("audit-shop-")
 
 
 def test_models_are_named_with_or_without_their_server(monkeypatch):
@@ -97,7 +68,7 @@ def test_models_are_named_with_or_without_their_server(monkeypatch):
 def trained(owner: Caller, *states: RunState, **given: Any) -> tuple[str, str]:
     started = start_train(StartTrain(environment="shop", **given), owner)
     for state in states:
-        tell_state(RunFolder(owner.runs / started.run), state, author="supervisor", epoch=1)
+        append_state(RunFolder(owner.runs / started.run), state, author="supervisor", epoch=1)
     if states:
         place = RunFolder(owner.runs / started.run).checkpoints / "step-5"
         write_json(place / MANIFEST, {"format": 1, "step": 5, "score": 0.5})
@@ -112,7 +83,7 @@ def test_a_training_brings_its_proof_which_waits_for_it(owner):
     spec = ProveSpec.model_validate(spec_of(owner, proof))
     assert (spec.run, spec.after, spec.split) == (run, run, "held-out")
     assert spec.play.max_completion_length == 77
-    assert show_run(RunQuery(run=proof), owner).message == f"it waits for {run}, which is queued"
+    assert show_run(RunQuery(run=proof), owner).message == f"waiting for {run}, which is queued"
     assert trained(owner, prove=False)[1] == ""
 
 
@@ -127,7 +98,7 @@ def test_a_proof_is_of_a_training_that_has_ended(owner):
     run, proof = trained(owner)
     with pytest.raises(IllegalMove, match="wait for it"):
         start_proof(StartProof(run=run), owner)
-    with pytest.raises(InvalidInput, match="no training"):
+    with pytest.raises(InvalidInput, match="not a training run"):
         start_proof(StartProof(run=proof), owner)
     done, _ = trained(owner, *DONE)
     assert spec_of(owner, start_proof(StartProof(run=done), owner).run)["rollouts"] == 4
@@ -145,7 +116,7 @@ def test_without_the_checkpoint_there_is_nothing_to_prove(owner):
 
 def test_training_cases_prove_nothing(owner):
     run, _ = trained(owner, *DONE)
-    with pytest.raises(InvalidInput, match="training cases are what it learned from"):
+    with pytest.raises(InvalidInput, match="training cases prove nothing"):
         start_proof(StartProof(run=run, split="training"), owner)
 
 
@@ -153,7 +124,7 @@ def test_a_proof_plays_no_more_than_the_budget_allows(owner):
     (owner.folder / "sparring.toml").write_text("[budget]\nrollouts = 400\n")
     run, proof = trained(owner, *DONE, settings={"validation_cases": 0, "max_steps": 2})
     assert spec_of(owner, proof)["cases"] == 50
-    with pytest.raises(OverBudget, match="take fewer"):
+    with pytest.raises(OverBudget, match="lower cases or rollouts"):
         start_proof(StartProof(run=run, cases=51), owner)
     with pytest.raises(OverBudget):
         start_check(StartCheck(environment="shop", cases=100, rollouts=100), owner)

@@ -1,7 +1,6 @@
 """What goes wrong around a model is never scored as the model's doing, and holds up nobody."""
 
 import asyncio
-import signal
 import sys
 import threading
 import time
@@ -13,10 +12,8 @@ from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey
 from sparring.player import Play, Player
-from sparring.player.loops import run_in_own_loop
+from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import ScriptedPolicy
-from sparring.policies.waves import Waves
-from sparring.threads import DaemonThreads
 from tests.rollouts import call, play_script
 
 
@@ -43,7 +40,7 @@ def test_machinery_that_fails_inside_a_nested_agent_is_not_the_outer_agents_mist
 
     player = Player(OUTER, ScriptedPolicy(script, codec))
     played = asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "?"))))
-    assert played.ending is Ending.MACHINERY
+    assert played.ending is Ending.INFRASTRUCTURE_ERROR
     assert played.detail == "ConnectionError: the server is gone"
     assert all(row.sampled for row in played.rows)
 
@@ -58,17 +55,17 @@ def test_a_budget_that_runs_out_inside_a_nested_agent_ends_the_rollout(codec):
 
 def test_a_wave_is_not_held_up_by_agents_that_wait_for_a_slot(codec):
     class InWaves(ScriptedPolicy):
-        plays_in_waves = True
+        samples_in_lockstep = True
 
         def __init__(self, script):
             super().__init__(script, codec)
-            self._waves = Waves(
+            self._batches = LockstepBatches(
                 lambda requests: [asyncio.run(ScriptedPolicy.sample(self, r)) for r in requests]
             )
-            self.join, self.leave = self._waves.join, self._waves.leave
+            self.join, self.leave = self._batches.join, self._batches.leave
 
         async def sample(self, request):
-            return await self._waves.sample(request)
+            return await self._batches.sample(request)
 
     async def play():
         policy = InWaves(
@@ -97,7 +94,9 @@ def test_a_tool_that_exits_the_process_only_fails(codec):
     assert played.answer == "done"
     assert played.tool_calls[0].failure is CallFailure.RAISED
     played = play_script(agent, [call("leave_async"), "done"], codec)
-    assert played.ending is Ending.MACHINERY  # the SDK lets it through; it ends this rollout only
+    assert (
+        played.ending is Ending.INFRASTRUCTURE_ERROR
+    )  # the SDK lets it through; it ends this rollout only
 
 
 def test_a_result_far_over_the_budget_is_cut_and_says_so(codec):
@@ -108,9 +107,8 @@ def test_a_result_far_over_the_budget_is_cut_and_says_so(codec):
 
     started = time.monotonic()
     played = play_script(Agent(name="a", tools=[flood]), [call("flood"), "ok"], codec)
-    assert played.ending is Ending.TOKEN_BUDGET
-    assert "by tool results" in played.detail
-    assert len(played.tool_calls[0].result) < 20_000
+    assert (played.ending, played.answer) == (Ending.ANSWERED, "ok")
+    assert "cut off: 3,000,000 characters" in played.tool_calls[0].result
     assert time.monotonic() - started < 5
 
 
@@ -132,35 +130,3 @@ def test_a_thread_is_counted_as_hung_when_the_whole_rollout_runs_out_of_time(cod
     ending, hung = asyncio.run(play())
     release.set()
     assert (ending, hung) == (Ending.ROLLOUT_DEADLINE, ["work"])
-
-
-def test_no_work_is_lost_between_many_short_tasks():
-    threads = DaemonThreads(64)
-    for _ in range(200):
-        futures = [threads.submit(lambda n=n: n) for n in range(20)]
-        assert [future.result(timeout=5) for future in futures] == list(range(20))
-    threads.shutdown()
-
-
-def test_ctrl_c_in_a_notebook_leaves_nothing_running(codec):
-    """The caller is interrupted while its own loop runs; the work must end before it goes on."""
-    ticks = []
-
-    async def work():
-        while True:
-            ticks.append(1)
-            await asyncio.sleep(0.01)
-
-    async def notebook():
-        main = threading.main_thread().ident
-        threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-        run_in_own_loop(work())
-
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    loop = asyncio.new_event_loop()
-    with pytest.raises(KeyboardInterrupt):
-        loop.run_until_complete(notebook())
-    loop.close()
-    seen = len(ticks)
-    time.sleep(0.1)
-    assert len(ticks) == seen

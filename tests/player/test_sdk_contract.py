@@ -5,6 +5,7 @@ import inspect
 from agents import FunctionTool, Model, RunConfig, function_tool
 from agents.run_config import ToolErrorFormatterArgs
 
+from sparring.player.sdk_version import formats_exceptions
 from tests.rollouts import call, play_script
 
 
@@ -35,7 +36,8 @@ def test_the_run_config_has_the_seams_we_use():
         "tool_execution",
     ):
         assert hasattr(config, seam), seam
-    assert {"kind", "tool_name", "call_id", "error"} <= set(ToolErrorFormatterArgs.__annotations__)
+    seams = {"kind", "tool_name", "call_id", *(["error"] if formats_exceptions() else [])}
+    assert seams <= set(ToolErrorFormatterArgs.__annotations__)
 
 
 def test_tools_put_into_the_models_list_are_the_tools_that_are_called(codecs):
@@ -55,8 +57,33 @@ def test_tools_put_into_the_models_list_are_the_tools_that_are_called(codecs):
 def test_an_agent_as_tool_keeps_its_run_config_where_we_look_for_it():
     from agents import Agent
 
-    from sparring.player.trainability import _has_own_run_config
+    from sparring.player.trainability import _names_a_model
 
     inner = Agent(name="inner")
-    assert _has_own_run_config(inner.as_tool("a", "b", run_config=RunConfig()))
-    assert not _has_own_run_config(inner.as_tool("a", "b"))
+    assert _names_a_model(inner.as_tool("a", "b", run_config=RunConfig(model="gpt-5")))
+    assert not _names_a_model(inner.as_tool("a", "b", run_config=RunConfig()))
+    assert not _names_a_model(inner.as_tool("a", "b"))
+
+
+def test_the_runner_behind_every_run_can_be_replaced():
+    from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
+
+    before = get_default_agent_runner()
+    try:
+        set_default_agent_runner(None)
+        assert type(get_default_agent_runner()) is AgentRunner
+    finally:
+        set_default_agent_runner(before)
+    for name in ("run", "run_sync", "run_streamed"):
+        parameters = list(inspect.signature(getattr(AgentRunner, name)).parameters)
+        assert parameters == ["self", "starting_agent", "input", "kwargs"]
+
+
+def test_a_function_tool_words_its_failures_where_we_look():
+    @function_tool(failure_error_function=lambda context, error: "own words")
+    def work() -> str:
+        """Work."""
+        return ""
+
+    assert work._failure_error_function is not None
+    assert hasattr(work.on_invoke_tool, "__agents_bind_function_tool__")

@@ -80,7 +80,12 @@ def test_too_many_hung_threads_stop_further_calls_with_the_cause(codec):
     played, _ = play_many(Agent(name="a", tools=[work]), codec, 4, limits)
     release.set()
     endings = [each.ending for each in played]
-    assert endings == [Ending.ANSWERED, Ending.ANSWERED, Ending.MACHINERY, Ending.MACHINERY]
+    assert endings == [
+        Ending.ANSWERED,
+        Ending.ANSWERED,
+        Ending.INFRASTRUCTURE_ERROR,
+        Ending.INFRASTRUCTURE_ERROR,
+    ]
     assert "2 threads hang in work" in played[3].detail
 
 
@@ -143,12 +148,12 @@ def test_a_rollout_has_a_deadline(codec):
     limits = Limits(rollout_seconds=0.3, tool_rounds=50)
     played = play_script(Agent(name="a", tools=[work]), [call("work")] * 50, codec, limits=limits)
     assert played.ending is Ending.ROLLOUT_DEADLINE
-    assert not played.ending.is_models_doing
+    assert not played.ending.is_judged
 
 
 def test_waiting_for_a_wave_is_not_counted_against_deadlines(codec):
     class SlowWaves(ScriptedPolicy):
-        plays_in_waves = True
+        samples_in_lockstep = True
 
         async def sample(self, request):
             await asyncio.sleep(0.15)
@@ -176,3 +181,31 @@ def test_a_tool_whose_own_timeout_fires_has_failed_by_itself(codec):
     played = play_script(Agent(name="a", tools=[work]), [call("work"), "done"], codec)
     assert played.tool_calls[0].failure is CallFailure.RAISED
     assert "the database is slow" in played.tool_calls[0].result
+
+
+def test_a_failure_is_noted_whoever_words_it(codecs):
+    @function_tool(failure_error_function=lambda context, error: f"sorry: {error}")
+    def broken() -> str:
+        """Break."""
+        raise ValueError("no luck")
+
+    played = play_script(Agent(name="a", tools=[broken]), [call("broken"), "ok"], codecs["qwen3"])
+    (made,) = played.tool_calls
+    assert (made.result, made.failure) == ("sorry: no luck", CallFailure.RAISED)
+
+
+def test_a_result_longer_than_its_own_limit_is_cut_off_with_a_note(codec):
+    @function_tool
+    def work(size: int) -> str:
+        """Say a lot."""
+        return "word " * size
+
+    said = [call("work", size=2), call("work", size=500), "done"]
+    limits = Limits(completion_tokens=4096, result_tokens=40)
+    played = play_script(Agent(name="a", tools=[work]), said, codec, limits=limits)
+    short, long = (each.result for each in played.tool_calls)
+    assert short == "word word "
+    assert long.startswith("word word")
+    assert "(cut off: 2,500 characters" in long
+    assert codec.tokens_in(long) <= 40
+    assert played.answer == "done"

@@ -30,16 +30,16 @@ def test_everything_in_the_way_is_told_at_once_with_the_way_out():
     agent = Agent(
         name="a",
         prompt={"id": "p"},
-        tools=[risky, nested.as_tool("ask", "d", run_config=RunConfig())],
+        tools=[risky, nested.as_tool("ask", "d", run_config=RunConfig(model="gpt-5"))],
         handoffs=[behind],
     )
     with pytest.raises(Untrainable) as refused:
-        refuse_untrainable(agent)
+        refuse_untrainable(agent, 0.8)
     for way_out in (
         "write it into `instructions`",
         "needs_approval=False",
-        "leave `run_config` out of as_tool()",
-        "replace it by a function tool",
+        "leave `model` out of the run_config of as_tool()",
+        "replace it with your own function tool",
     ):
         assert way_out in str(refused.value)
 
@@ -49,3 +49,11 @@ def test_agents_that_hand_off_to_each_other_are_looked_at_once():
     first.handoffs.append(second)
     second.handoffs.append(first)
     assert list(obstacles(first)) == []
+
+
+def test_agents_to_train_are_looked_for_behind_handoffs_and_tools():
+    inner, behind = Agent(name="inner"), Agent(name="behind")
+    agent = Agent(name="a", tools=[inner.as_tool("ask", "d")], handoffs=[behind])
+    refuse_untrainable(agent, 0.8, ["inner", "behind"])
+    with pytest.raises(Untrainable, match="no agent 'beyond'; there are 'a', 'behind', 'inner'"):
+        refuse_untrainable(agent, 0.8, ["a", "beyond"])

@@ -8,10 +8,9 @@ from sparring.contracts.errors import UnknownFamily
 from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.models.tiny import CHATML, LLAMA, build_tokenizer
 from sparring.policies.codec import ChatCodec
-from sparring.policies.families import Family, family_named, recognise
+from sparring.policies.families import Family, family_named
 from sparring.policies.tool_calls import TaggedJson
 from tests.conftest import FAMILIES
-from tests.policies.test_templates import trl_template
 
 ALL = pytest.mark.parametrize("name", FAMILIES)
 
@@ -117,7 +116,7 @@ def test_a_template_that_hides_the_answer_is_refused():
         "{% if m.role != 'assistant' %}{{ m.content }}{% endif %}{% endfor %}"
     )
     codec = ChatCodec(build_tokenizer(), Family("bad", template, "<|im_end|>", TaggedJson()))
-    with pytest.raises(UnknownFamily, match="does not show what the assistant said"):
+    with pytest.raises(UnknownFamily, match="does not render the assistant's content"):
         codec.encode_continuation([Message("tool", "x")])
 
 
@@ -125,34 +124,6 @@ def test_a_template_that_changes_tool_results_is_refused():
     template = "{% for m in messages %}{{ m.content | upper }}{% endfor %}"
     with pytest.raises(UnknownFamily, match="changes the text"):
         ChatCodec(build_tokenizer(), Family("bad", template, "<|im_end|>", TaggedJson()))
-
-
-class Tokenizer:
-    def __init__(self, *words, template=None):
-        self.words, self.chat_template = words, template
-
-    def get_vocab(self):
-        return dict.fromkeys(self.words, 0)
-
-
-def test_families_are_recognised_and_others_are_refused_with_the_page():
-    assert recognise("qwen3_moe", Tokenizer()).name == "qwen3"
-    assert recognise("qwen2", Tokenizer()).name == "qwen2.5"
-    assert recognise("llama", Tokenizer("<|start_header_id|>")).name == "llama3"
-    assert recognise("llama", Tokenizer("<|im_start|>")).name == "smollm2"
-    with pytest.raises(UnknownFamily, match=r"docs/families\.md"):
-        recognise("mamba", Tokenizer())
-
-
-@pytest.mark.parametrize("name", ["qwen3_5_think", "qwen3_5_nothink", "qwen3_6", "qwen3_8"])
-def test_a_model_whose_template_writes_other_calls_is_not_read_as_qwen3(name):
-    with pytest.raises(UnknownFamily, match="writes tool calls with <function="):
-        recognise("qwen3_5", Tokenizer(template=trl_template(name)))
-
-
-@pytest.mark.parametrize("name", ["qwen3", "qwen2_5", "llama3_1", "llama3_2"])
-def test_the_templates_of_known_models_are_not_taken_for_others(name):
-    recognise("qwen3", Tokenizer(template=trl_template(name)))
 
 
 def test_a_tokenizer_without_the_end_of_turn_is_refused():

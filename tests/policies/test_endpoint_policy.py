@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from sparring.contracts.errors import InvalidInput, MachineryFailure
+from sparring.contracts.errors import InfrastructureError, InvalidInput
 from sparring.contracts.policies import ChatRequest, SampleKey, Sampling
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
 from sparring.contracts.specs import EndpointSpec
@@ -67,7 +67,7 @@ def test_an_endpoint_that_still_fails_is_passed_over(chat_server):
 
 def test_nobody_answering_is_a_failure_of_machinery_with_the_way_out():
     unreachable = EndpointSpec(base_url="http://127.0.0.1:9/v1", model="fake")
-    with pytest.raises(MachineryFailure, match="Check the address"):
+    with pytest.raises(InfrastructureError, match="Check the address"):
         ask(EndpointPolicy([unreachable], retries=0))
 
 
@@ -111,3 +111,34 @@ def test_one_policy_serves_several_event_loops(chat_server):
 def test_a_key_in_the_address_is_refused():
     with pytest.raises(ValueError, match="must not carry"):
         EndpointSpec(base_url="https://me:secret@host/v1", model="x")
+
+
+def refusing(request):
+    """As newer models of OpenAI refuse."""
+    if "max_tokens" in request:
+        message = (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead."
+        )
+        return 400, {"error": {"message": message, "param": "max_tokens"}}
+    if request.get("temperature") not in (None, 1):
+        message = "Unsupported value: 'temperature' does not support 0.8 with this model."
+        return 400, {"error": {"message": message, "param": "temperature"}}
+    return 200, completion("hello")
+
+
+def test_what_a_model_refuses_is_learned_once_and_remembered(chat_server):
+    chat_server.answer = refusing
+    policy = policy_for(chat_server, retries=0)
+    assert ask(policy).reply.content == "hello"
+    assert len(chat_server.requests) == 3
+    assert chat_server.requests[-1]["max_completion_tokens"] == Sampling().max_tokens
+    assert ask(policy).reply.content == "hello"
+    assert len(chat_server.requests) == 4
+
+
+def test_a_refusal_of_something_else_is_not_talked_away(chat_server):
+    chat_server.answer = lambda _: (400, {"error": {"message": "the model does not exist"}})
+    with pytest.raises(InfrastructureError, match="does not exist"):
+        ask(policy_for(chat_server, retries=0))
+    assert len(chat_server.requests) == 1

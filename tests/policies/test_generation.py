@@ -125,3 +125,21 @@ def test_a_model_in_training_mode_is_sampled_without_dropout(tiny_policy):
     wanted = generate(model.eval(), asked, frozenset())
     assert generate(model.train(), asked, frozenset()) == wanted
     assert model.training
+
+
+def test_a_small_top_p_leaves_only_the_likeliest_token(tiny_policy):
+    likeliest = sampled(tiny_policy, Sampling(1e-4, 24))
+    assert sampled(tiny_policy, Sampling(1.0, 24, top_p=1e-6)) == likeliest
+    assert sampled(tiny_policy, Sampling(1.0, 24, top_p=1.0)) != likeliest
+
+
+@pytest.mark.parametrize("penalty", ["frequency_penalty", "presence_penalty"])
+def test_penalties_keep_a_model_from_saying_the_same_again(tiny_policy, penalty):
+    said = sampled(tiny_policy, Sampling(1e-4, 24, **{penalty: 1e6}))
+    assert len(set(said)) == len(said) == 24
+
+
+def sampled(policy, sampling):
+    asked = SampleRequest(SampleKey(RolloutKey(0, 0, "c", 0), 0), array("i", [5, 6, 7]), sampling)
+    (sample,) = generate(policy.model, [asked], frozenset())
+    return list(sample.ids)

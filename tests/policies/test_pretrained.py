@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from sparring.contracts.errors import UnknownModel
-from sparring.policies.pretrained import load_tokenizer, load_weights, model_type_of
+from sparring.policies.pretrained import load_positions, load_tokenizer, load_weights
 
 CODE = "raise SystemExit('this must never run')\n"
 
@@ -24,9 +24,9 @@ def bringing_code(tiny_folder, tmp_path):
     return str(place)
 
 
-@pytest.mark.parametrize("load", [load_weights, model_type_of])
+@pytest.mark.parametrize("load", [load_weights, load_positions])
 def test_code_that_a_model_brings_is_refused_and_nobody_is_asked(bringing_code, load):
-    with pytest.raises(UnknownModel, match="brings code of its own"):
+    with pytest.raises(UnknownModel, match="requires its own code"):
         load(bringing_code)
 
 

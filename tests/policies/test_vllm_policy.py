@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import MachineryFailure
+from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.specs import EndpointSpec
@@ -41,7 +41,7 @@ def test_a_server_that_returns_no_token_ids_is_refused(codecs):
         server.answer = lambda request: (200, {"id": "x", "object": "text_completion", **body})
         spec = EndpointSpec(base_url=server.url, model="fake")
         policy = VllmPolicy(spec, codecs["qwen3"].tokenizer, family_named("qwen3"))
-        with pytest.raises(MachineryFailure, match="returns no token ids"):
+        with pytest.raises(InfrastructureError, match="returns no token ids"):
             asyncio.run(policy.sample(request([1, 2])))
         sent = server.requests[0]
     assert sent["prompt"] == [1, 2]

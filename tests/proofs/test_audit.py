@@ -15,10 +15,10 @@ import pytest
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey, ToolCall
 from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed, scored
+from sparring.jobs.audit.auditor import Auditor
 from sparring.measures import Measure, MeasureSet, measure
-from sparring.measures.ready import READY, exact, length, no_tool_failed, numeric
+from sparring.measures.builtin import BUILTIN, exact, length, no_tool_failed, numeric
 from sparring.proofs.audit import Fault, Finding, audit
-from sparring.worker.auditing import Auditor
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Seoul", "Dakar")
 CASES = [Case(f"c{n}", f"Which city is number {n}?", city) for n, city in enumerate(CITIES)]
@@ -36,8 +36,8 @@ def audited(
         auditor = Auditor(kept)
         await auditor.play_null(cases)
         for rollout in played:
-            await auditor.look_again(await kept.judge(rollout), "learner")
-        return audit(auditor.sights)
+            await auditor.judge_again(await kept.judge(rollout), "learner")
+        return audit(auditor.observations)
 
     return asyncio.run(look())
 
@@ -81,7 +81,7 @@ def _alternating() -> Measure:
 
 
 def _slow(rollout: Rollout) -> Verdict:
-    time.sleep(1.05)
+    time.sleep(0.02)
     return passed("right") if _is_exact(rollout) else failed("wrong")
 
 
@@ -132,10 +132,11 @@ PLANTED: dict[str, tuple[Measure, Fault]] = {
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_fault_is_found(planted: str) -> None:
+def test_a_planted_fault_is_found(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     judge, fault = PLANTED[planted]
-    cases = CASES[:2] if fault is Fault.SLOW else CASES
-    found = audited([judge], cases)
+    if fault is Fault.SLOW:
+        monkeypatch.setattr("sparring.proofs.audit._SLOW_SECONDS", 0.01)
+    found = audited([judge], CASES)
     assert fault in {each.fault for each in found}, found
     assert all(each.rollout and each.message for each in found)
 
@@ -182,7 +183,7 @@ def test_what_never_passes_is_told_with_the_expected_answer() -> None:
 def test_side_conditions_alone_can_be_met_by_saying_nothing() -> None:
     (found,) = audited([length(), no_tool_failed()])
     assert found.fault is Fault.PASSED_BY_NOTHING
-    assert "all that is rewarded is met by" in found.message
+    assert "and so does every other rewarded measure" in found.message
     assert audited([length(), no_tool_failed(), exact()]) == []
 
 
@@ -200,12 +201,12 @@ def test_nothing_is_found_in_the_ready_made_measures() -> None:
     with_calls = [replace(each, tool_calls=tuple(called)) for each in right_and_wrong()[::2]]
     own = {
         "numeric": (numbers, [numeric()]),
-        "regex": (patterns, [READY["regex"]()]),
-        "json_schema": (schemas, [READY["json_schema"](), READY["tool_called"]()]),
+        "regex": (patterns, [BUILTIN["regex"]()]),
+        "json_schema": (schemas, [BUILTIN["json_schema"](), BUILTIN["tool_called"]()]),
         "length": (CASES, [length(), exact()]),
         "no_tool_failed": (CASES, [no_tool_failed(), exact()]),
     }
-    for name, make in READY.items():
+    for name, make in BUILTIN.items():
         cases, measures = own.get(name, (CASES, [make()]))
         played = [*right_and_wrong(cases), *with_calls] if cases is CASES else []
         assert audited(measures, cases, played) == [], name

@@ -28,7 +28,9 @@ def test_a_model_that_talks_on_is_shown_how_to_call_before_it_gets_more_tokens()
     checked = judge(rambling())
     assert checked.verdict is CheckVerdict.BROKEN
     advice = next(note.advice for note in checked.notes if note.what == "truncated")
-    assert advice.startswith("no tool is called, and it talks on. Show two worked calls")
+    assert advice.startswith(
+        "tools are hardly ever called, and the model writes until it is cut off"
+    )
     assert "--warm-start DEMOS.jsonl" in advice
 
 
@@ -39,7 +41,9 @@ def test_where_it_answers_with_tools_more_tokens_are_what_helps():
     ]
     checked = judge(rambling(rollouts=played))
     advice = next(note.advice for note in checked.notes if note.what == "truncated")
-    assert advice == "raise max_completion_length to 320, or ask for short answers"
+    assert advice == (
+        "raise max_completion_length to 320, or ask for short answers in the instructions"
+    )
 
 
 def test_demonstrations_that_pass_are_the_way_on_whatever_the_base_model_does():
@@ -47,6 +51,6 @@ def test_demonstrations_that_pass_are_the_way_on_whatever_the_base_model_does():
     checked = judge(rambling(demonstrations="demos.jsonl", shown=shown))
     assert checked.verdict is CheckVerdict.NOT_AS_IT_IS
     assert checked.why == (
-        "right_queue never passes, because no tool is ever called. 27 of 40 demonstrations pass: "
-        "start from them: sparring train triage --warm-start demos.jsonl"
+        "right_queue never passes, because tools are hardly ever called. 27 of 40 demonstrations "
+        "pass; start from them: sparring train triage --warm-start demos.jsonl"
     )

@@ -1,9 +1,5 @@
 import json
 
-import pytest
-
-from sparring.contracts.errors import NewerFormat, RunNotFound
-from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, read_lines, write_json
 
 
@@ -22,15 +18,3 @@ def test_replacing_a_file_leaves_nothing_else_behind(tmp_path):
     write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 2}
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_newer_format_is_refused_with_the_way_out(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.create({"format": 99})
-    with pytest.raises(NewerFormat, match="upgrade"):
-        folder.read_spec()
-
-
-def test_a_missing_run_is_named(tmp_path):
-    with pytest.raises(RunNotFound, match="nobody"):
-        RunFolder(tmp_path / "nobody").read_spec()

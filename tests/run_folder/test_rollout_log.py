@@ -17,7 +17,6 @@ from sparring.contracts.rollouts import (
 )
 from sparring.contracts.verdicts import Judgement, failed
 from sparring.run_folder import rollout_log
-from sparring.run_folder.records import from_record, to_record
 from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
 from tests.rollouts import rollout
 
@@ -45,11 +44,6 @@ def full_rollout(number: int = 0):
         ),
         judgements=(Judgement("m", failed("no"), 1.0, 0.5, "broke"),),
     )
-
-
-def test_a_record_gives_the_rollout_back():
-    original = full_rollout()
-    assert from_record(to_record(original)) == original
 
 
 def test_rollouts_are_read_back_by_range_across_shards(tmp_path, monkeypatch):

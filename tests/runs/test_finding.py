@@ -4,7 +4,7 @@ import pytest
 
 from sparring.contracts.errors import RunNotFound
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import tell_state
+from sparring.run_folder.events import append_state
 from sparring.runs.finding import find_run
 from sparring.runs.lifecycle import RunState
 
@@ -19,7 +19,7 @@ def runs(tmp_path):
 def make(runs, name, environment="bell", kind="train"):
     folder = RunFolder(runs / name)
     folder.create({"format": 1, "kind": kind, "environment": environment})
-    tell_state(folder, RunState.QUEUED, author="test")
+    append_state(folder, RunState.QUEUED, author="test")
 
 
 def test_a_run_is_found_by_a_part_of_its_name(runs):
@@ -30,7 +30,7 @@ def test_a_run_is_found_by_a_part_of_its_name(runs):
         make(runs, name)
     assert find_run(runs, "my_lab").id == "my-lab-20260102-000000-bb02"  # the newest of that name
     assert find_run(runs, "aa01").id == "my-lab-20260101-000000-aa01"
-    with pytest.raises(RunNotFound, match="fits 2 runs"):
+    with pytest.raises(RunNotFound, match="matches 2 runs"):
         find_run(runs, "library")
     with pytest.raises(RunNotFound, match="the newest are"):
         find_run(runs, "nobody")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparring.contracts.errors import IllegalMove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line
-from sparring.runs.history import History, Read, folded, read_history
+from sparring.runs.history import History, HistoryRead, fold_events, read_history
 from sparring.runs.lifecycle import ENDED, NEXT, RunState, advance
 
 EPOCHS = st.integers(0, 4)
@@ -61,42 +61,42 @@ def test_no_events_make_a_move_that_the_table_forbids(events):
 
 @given(ANY, st.integers(0, 30))
 def test_a_history_can_be_put_down_anywhere_and_gone_on_with(events, place):
-    whole = folded(events)
-    begun = History.from_dict(folded(events[:place]).to_dict())
-    assert folded(events[place:], begun) == whole
+    whole = fold_events(events)
+    begun = History.from_dict(fold_events(events[:place]).to_dict())
+    assert fold_events(events[place:], begun) == whole
 
 
 @given(SUPERVISED, SUPERVISED)
 def test_what_a_replaced_supervisor_says_changes_nothing(events, late):
     """But for what anybody may say: wishes, facts, a new life."""
-    history = folded([*BEGUN, *events, {"event": "claimed", "epoch": 9}])
+    history = fold_events([*BEGUN, *events, {"event": "claimed", "epoch": 9}])
     words = [
         {**event, "epoch": 8}
         for event in late
         if event["event"] in ("state", "attempt", "restart", "claimed")
         and event.get("state") != "queued"
     ]
-    assert folded(words, history) == history
+    assert fold_events(words, history) == history
 
 
 def test_a_run_that_waits_is_stopped_by_whoever_asks_and_one_that_starts_by_its_supervisor():
     asked = {"event": "stop_requested", "author": "ada"}
-    waiting = folded([state(RunState.QUEUED), asked, state(RunState.STOPPED)])
+    waiting = fold_events([state(RunState.QUEUED), asked, state(RunState.STOPPED)])
     assert waiting.state is RunState.STOPPED
-    overtaken = folded(
+    overtaken = fold_events(
         [state(RunState.QUEUED), asked, state(RunState.STARTING, epoch=1), state(RunState.STOPPED)]
     )
     assert overtaken.state is RunState.STARTING
-    assert overtaken.is_to_stop
+    assert overtaken.is_stop_requested
 
 
 def test_a_new_life_forgets_why_the_last_one_ended():
     failed = state(RunState.FAILED, epoch=1, cause="killed", message="rank 1", exit_code=100)
     asked = {"event": "stop_requested", "author": "ada"}
-    history = folded([*BEGUN, asked, failed])
+    history = fold_events([*BEGUN, asked, failed])
     assert (history.cause, history.exit_code) == ("killed", 100)
-    again = folded([state(RunState.QUEUED, author="ben", accept_changes=True)], history)
-    assert (again.state, again.life, again.cause, again.is_to_stop) == (
+    again = fold_events([state(RunState.QUEUED, author="ben", accept_changes=True)], history)
+    assert (again.state, again.life, again.cause, again.is_stop_requested) == (
         RunState.QUEUED,
         2,
         "",
@@ -107,31 +107,31 @@ def test_a_new_life_forgets_why_the_last_one_ended():
 
 def test_restarts_are_counted_until_the_run_comes_further():
     restart = {"event": "restart", "epoch": 1, "attempt": 1, "cause": "killed"}
-    history = folded([*BEGUN, restart, restart])
+    history = fold_events([*BEGUN, restart, restart])
     assert history.restarts == 2
-    assert folded([{"event": "checkpoint", "step": 4}], history).restarts == 0
+    assert fold_events([{"event": "checkpoint", "step": 4}], history).restarts == 0
 
 
 def test_of_a_gang_the_first_rank_to_fail_has_the_cause():
     attempt = {"event": "attempt", "epoch": 1, "attempt": 1}
     first = {"event": "failed", "attempt": 1, "message": "rank 1 broke", "kind": "ValueError"}
     second = {"event": "failed", "attempt": 1, "message": "connection reset"}
-    history = folded([*BEGUN, attempt, first, second])
+    history = fold_events([*BEGUN, attempt, first, second])
     assert (history.state, history.fact_message) == (RunState.RUNNING, "rank 1 broke")
 
 
 def test_a_worker_of_an_earlier_attempt_is_not_listened_to():
     events = [*BEGUN, {"event": "attempt", "epoch": 1, "attempt": 2}]
-    assert folded([*events, {"event": "completed", "attempt": 1}]).fact == ""
-    assert folded([*events, {"event": "completed", "attempt": 2}]).fact == "completed"
+    assert fold_events([*events, {"event": "completed", "attempt": 1}]).fact == ""
+    assert fold_events([*events, {"event": "completed", "attempt": 2}]).fact == "completed"
 
 
 def test_without_a_supervisor_the_facts_are_the_state():
-    history = folded([{"event": "started", "pid": 1}])
+    history = fold_events([{"event": "started", "pid": 1}])
     assert history.state is RunState.RUNNING
-    failed = folded([{"event": "failed", "message": "no", "kind": "ValueError"}], history)
+    failed = fold_events([{"event": "failed", "message": "no", "kind": "ValueError"}], history)
     assert (failed.state, failed.message, failed.exit_code) == (RunState.FAILED, "no", 100)
-    assert folded([{"event": "started", "pid": 2}], failed).state is RunState.RUNNING
+    assert fold_events([{"event": "started", "pid": 2}], failed).state is RunState.RUNNING
 
 
 def test_a_line_that_is_half_written_is_read_when_it_is_whole(tmp_path):
@@ -144,7 +144,7 @@ def test_a_line_that_is_half_written_is_read_when_it_is_whole(tmp_path):
     with folder.events.open("ab") as file:
         file.write(b'ting","epoch":1}\n')
     assert read_history(folder, first).history.state is RunState.STARTING
-    assert read_history(folder, Read()) == read_history(folder, first)
+    assert read_history(folder, HistoryRead()) == read_history(folder, first)
 
 
 def test_an_ended_run_never_moves_but_to_a_new_life():

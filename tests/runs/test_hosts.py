@@ -19,7 +19,7 @@ from sparring.contracts.specs import PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
-from sparring.run_folder.events import tell_state
+from sparring.run_folder.events import append_state
 from sparring.run_folder.files import read_lines
 from sparring.runs.lifecycle import RunState
 from tests.supervised import completed, history, wait_for
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces take root"),
 ]
 ROOT = Path(__file__).resolve().parents[2]
-TALK = f"{ROOT}/tests/worker/train_file.py:Talk"
+TALK = f"{ROOT}/tests/jobs/train_file.py:Talk"
 
 
 def ip(*words: str) -> None:
@@ -104,7 +104,7 @@ def trained(network: Network, runs: Path, name: str, tiny: Path) -> RunFolder:
         rendezvous="10.77.0.1:29511",
     )
     folder.create(spec.model_dump(mode="json"))
-    tell_state(folder, RunState.QUEUED, author="test")
+    append_state(folder, RunState.QUEUED, author="test")
     network.start(0, "sparring.runs.supervisor", str(folder.path), "1")
     network.start(1, "sparring.runs.hosts", str(folder.path), "1")
     return folder

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import tell, tell_state
+from sparring.run_folder.events import append_event, append_state
 from sparring.runs.index import Index, Query
 from sparring.runs.index_place import place_of
 from sparring.runs.lifecycle import RunState
@@ -20,7 +20,7 @@ def make(runs: Path, name: str, *states: RunState, environment: str = "bell") ->
     folder = RunFolder(runs / name)
     folder.create({"format": 1, "kind": "train", "environment": environment})
     for state in states or (RunState.QUEUED,):
-        tell_state(folder, state, author="test")
+        append_state(folder, state, author="test")
     return folder
 
 
@@ -42,7 +42,7 @@ def test_what_is_written_into_folders_is_found_without_being_told(runs, tmp_path
     index = Index(runs)
     folder = make(runs, "a-1")
     assert [row.id for row in index.page(Query())] == ["a-1"]
-    tell(folder, "state", author="test", state="starting")  # not even the journal knows
+    append_event(folder, "state", author="test", state="starting")  # not even the journal knows
     assert index.page(Query())[0].state is RunState.STARTING
     assert list(index.all()) == fresh(runs, tmp_path)
 
@@ -62,7 +62,7 @@ def test_a_run_that_had_ended_is_seen_to_begin_again(runs):
     index = Index(runs)
     folder = make(runs, "a-1", RunState.QUEUED, RunState.STOPPED)
     assert index.page(Query())[0].state is RunState.STOPPED
-    tell_state(folder, RunState.QUEUED, author="somebody, on another host")
+    append_state(folder, RunState.QUEUED, author="somebody, on another host")
     assert index.page(Query())[0].state is RunState.QUEUED
 
 
@@ -112,10 +112,10 @@ def test_a_folder_that_is_no_run_does_no_harm(runs):
 def _write_many(runs: Path, writer: int, count: int) -> None:
     for number in range(count):
         folder = make(runs, f"w{writer}-{number}")
-        tell_state(folder, RunState.STARTING, author="test", epoch=1)
+        append_state(folder, RunState.STARTING, author="test", epoch=1)
         if number % 3 == 0:
             Index(runs).page(Query(count=5))
-        tell_state(folder, RunState.FAILED, author="test", epoch=1)
+        append_state(folder, RunState.FAILED, author="test", epoch=1)
 
 
 def test_many_writers_and_readers_lose_nothing(runs, tmp_path):
@@ -132,3 +132,22 @@ def test_many_writers_and_readers_lose_nothing(runs, tmp_path):
     assert len(rows) == 48
     assert {row.state for row in rows} == {RunState.FAILED}
     assert rows == fresh(runs, tmp_path)
+
+
+@pytest.mark.parametrize("shape", ["folder", "full folder", "nothing", "garbage", "pipe"])
+def test_an_index_of_any_shape_heals(runs, tmp_path, shape):
+    make(runs, "one")
+    place = tmp_path / "index" / "index.sqlite"
+    place.parent.mkdir()
+    if shape == "nothing":
+        place.touch()
+    elif shape == "garbage":
+        place.write_bytes(os.urandom(9000))
+    elif shape == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+        if shape == "full folder":
+            (place / "inside").mkdir()
+            (place / "inside" / "file").write_text("x")
+    assert [row.id for row in Index(runs, place).page(Query())] == ["one"]

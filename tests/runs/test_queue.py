@@ -11,17 +11,18 @@ from sparring.operations.operation import Caller, Role
 from sparring.operations.run_views import ListRuns
 from sparring.operations.runs import list_runs
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import tell, tell_state
+from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import write_json
 from sparring.runs import queue
 from sparring.runs.claims import claim
 from sparring.runs.history import read_history
 from sparring.runs.index import Index
-from sparring.runs.launching import Watched, handle_of, is_watched
+from sparring.runs.launcher import SupervisorPresence, handle_of
+from sparring.runs.launchers import find_supervisor
 from sparring.runs.lifecycle import RunState
 from sparring.runs.local import Local
 from sparring.runs.processes import identity_of, since_boot
-from sparring.runs.status import attended_status
+from sparring.runs.status import supervised_status
 
 
 @pytest.fixture
@@ -33,34 +34,34 @@ def launched(monkeypatch):
         started.append(folder.id)
         return {}
 
-    def is_watched(folder: RunFolder, _: int = 0) -> Watched:
-        return Watched.YES if folder.id in started else Watched.NO
+    def find_supervisor(folder: RunFolder, _: int = 0) -> SupervisorPresence:
+        return SupervisorPresence.YES if folder.id in started else SupervisorPresence.NO
 
     monkeypatch.setattr(queue, "launch", launch)
-    monkeypatch.setattr(queue, "is_watched", is_watched)
+    monkeypatch.setattr(queue, "find_supervisor", find_supervisor)
     return started
 
 
 def wait_in(runs: Path, name: str, most: int | None) -> RunFolder:
     folder = RunFolder(runs / name)
     folder.create({"format": 1, "kind": "train", "environment": "bell"})
-    tell_state(folder, RunState.QUEUED, author="test", runs_at_once=most)
+    append_state(folder, RunState.QUEUED, author="test", runs_at_once=most)
     return folder
 
 
 def move(folder: RunFolder, *states: RunState) -> None:
     for state in states:
-        tell_state(folder, state, author="supervisor", epoch=1)
+        append_state(folder, state, author="supervisor", epoch=1)
 
 
 def test_runs_start_in_order_as_far_as_there_is_room(tmp_path, launched):
     folders = [wait_in(tmp_path, f"run-{number}", 2) for number in range(4)]
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     assert launched == ["run-0", "run-1"]
-    queue.start_waiting(tmp_path)  # they are on their way: nothing is started twice
+    queue.reconcile_folder(tmp_path)  # they are on their way: nothing is started twice
     assert launched == ["run-0", "run-1"]
     move(folders[0], RunState.STARTING, RunState.COMPLETED)
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     assert launched == ["run-0", "run-1", "run-2"]
 
 
@@ -70,14 +71,14 @@ def test_one_that_does_not_fit_keeps_those_behind_it_waiting(tmp_path, launched)
     launched.append("a-busy")
     wait_in(tmp_path, "b-large", 1)
     wait_in(tmp_path, "c-small", 9)
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     assert launched == ["a-busy"]
 
 
 def follow(runs: Path, name: str, after: str) -> RunFolder:
     folder = RunFolder(runs / name)
     folder.create({"format": 1, "kind": "prove", "environment": "bell", "after": after})
-    tell_state(folder, RunState.QUEUED, author="test", runs_at_once=1)
+    append_state(folder, RunState.QUEUED, author="test", runs_at_once=1)
     return folder
 
 
@@ -85,15 +86,15 @@ def test_one_that_follows_another_waits_for_it_and_takes_nobodys_place(tmp_path,
     training = wait_in(tmp_path, "a-training", 1)
     proof = follow(tmp_path, "b-proof", "a-training")
     wait_in(tmp_path, "c-other", 2)
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     assert launched == ["a-training", "c-other"]
     for name in launched:
         move(RunFolder(tmp_path / name), RunState.STARTING, RunState.RUNNING)
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     assert launched == ["a-training", "c-other"]
     move(RunFolder(tmp_path / "c-other"), RunState.COMPLETED)
     move(training, RunState.COMPLETED)
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     assert launched == ["a-training", "c-other", "b-proof"]
     assert read_history(proof).history.state is RunState.QUEUED
 
@@ -104,7 +105,7 @@ def test_one_whose_forerunner_is_not_completed_is_stopped_and_says_why(tmp_path,
     proof = follow(tmp_path, "b-proof", "a-training")
     before = [RunState.STOPPING] if ending is RunState.STOPPED else []
     move(training, RunState.STARTING, RunState.RUNNING, *before, ending)
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     history = read_history(proof).history
     assert history.state is RunState.STOPPED
     assert f"a-training is {ending.value}" in history.message
@@ -113,16 +114,16 @@ def test_one_whose_forerunner_is_not_completed_is_stopped_and_says_why(tmp_path,
 
 def test_one_whose_forerunner_is_gone_has_failed(tmp_path, launched):
     proof = follow(tmp_path, "b-proof", "a-training")
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     history = read_history(proof).history
     assert (history.state, launched) == (RunState.FAILED, [])
-    assert "gone" in history.message
+    assert "no longer exists" in history.message
 
 
 def test_one_that_was_asked_to_stop_while_it_waited_is_not_started(tmp_path, launched):
     folder = wait_in(tmp_path, "run", 1)
-    tell(folder, "stop_requested", author="ada")
-    queue.start_waiting(tmp_path)
+    append_event(folder, "stop_requested", author="ada")
+    queue.reconcile_folder(tmp_path)
     assert launched == []
     assert read_history(folder).history.state is RunState.STOPPED
 
@@ -140,30 +141,31 @@ def test_a_run_without_a_supervisor_gets_one_and_the_others_are_left_alone(tmp_p
 def test_a_process_of_python_that_vanished_without_a_word_has_failed(tmp_path, launched):
     folder = RunFolder(tmp_path / "run")
     folder.create({"format": 1, "kind": "train"})
-    tell(folder, "started", author="worker", pid=1)
+    append_event(folder, "started", author="worker", pid=1)
     queue.reconcile(Index(tmp_path))
     history = read_history(folder).history
-    assert (history.state, history.message) == (RunState.FAILED, "its process ended without a word")
+    message = "its process ended without reporting a result"
+    assert (history.state, history.message) == (RunState.FAILED, message)
     assert launched == []
 
 
 def test_a_run_that_python_is_still_making_is_left_alone(tmp_path, launched):
     RunFolder(tmp_path / "loading").create({"format": 1, "kind": "train"})
     queue.reconcile(Index(tmp_path))
-    attended_status(RunFolder(tmp_path / "loading"))
+    supervised_status(RunFolder(tmp_path / "loading"))
     assert launched == []
 
 
 def test_whoever_looks_at_a_run_that_waits_sees_to_the_queue(tmp_path, launched):
     folder = wait_in(tmp_path, "run", 1)
-    attended_status(folder)
+    supervised_status(folder)
     assert launched == ["run"]
 
 
 def test_another_hosts_process_is_not_judged_from_here(tmp_path, launched):
     folder = RunFolder(tmp_path / "run")
     folder.create({"format": 1, "kind": "train"})
-    tell(folder, "started", author="worker", pid=1, host="elsewhere")
+    append_event(folder, "started", author="worker", pid=1, host="elsewhere")
     queue.reconcile(Index(tmp_path))
     assert read_history(folder).history.state is RunState.RUNNING
 
@@ -176,7 +178,7 @@ def test_a_supervisor_that_never_gets_as_far_as_claiming_is_given_up(tmp_path, m
         queue.reconcile(Index(tmp_path))
     history = read_history(folder).history
     assert (history.state, history.cause) == (RunState.FAILED, "launcher")
-    assert "ends before it begins" in history.message
+    assert "times before it claimed" in history.message
     assert handle_of(folder)["tries"] == 10
 
 
@@ -188,10 +190,10 @@ def test_a_supervisor_of_the_last_life_does_not_count_in_the_next(tmp_path):
         folder.supervisor, {"since_boot": since_boot(), **identity_of(os.getpid()).to_dict()}
     )
     move(folder, RunState.STARTING, RunState.FAILED)
-    tell_state(folder, RunState.QUEUED, author="test", after=1)
+    append_state(folder, RunState.QUEUED, author="test", after=1)
     history = read_history(folder).history
-    assert is_watched(folder) is Watched.YES
-    assert is_watched(folder, history.queued_epoch) is Watched.NO
+    assert find_supervisor(folder) is SupervisorPresence.YES
+    assert find_supervisor(folder, history.queued_epoch) is SupervisorPresence.NO
 
 
 def test_who_decided_to_launch_before_somebody_else_did_comes_for_an_epoch_that_is_taken(tmp_path):
@@ -256,7 +258,7 @@ def test_what_cannot_be_launched_fails_with_the_reason(tmp_path, monkeypatch):
 
     monkeypatch.setattr(queue, "launch", launch)
     folder = wait_in(tmp_path, "run", None)
-    queue.start_waiting(tmp_path)
+    queue.reconcile_folder(tmp_path)
     history = read_history(folder).history
     assert (history.state, history.cause) == (RunState.FAILED, "launcher")
     assert "sbatch" in history.message

@@ -18,15 +18,15 @@ from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
-from sparring.runs.launching import handle_of
+from sparring.runs.launcher import handle_of
 from sparring.runs.lifecycle import RunState
-from sparring.runs.slurm import _as_options, _given, _words_of
+from sparring.runs.slurm import _as_options, _given, _states_of
 from tests.slurm_cluster import Cluster, is_installed
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
 
 ROOT = Path(__file__).resolve().parents[2]
-TALK = ROOT / "tests" / "worker" / "train_file.py"
+TALK = ROOT / "tests" / "jobs" / "train_file.py"
 needs_slurm = pytest.mark.skipif(not is_installed(), reason="needs root, slurm-wlm and munge")
 slow = [pytest.mark.slow, pytest.mark.timeout(600), needs_slurm]
 
@@ -87,6 +87,7 @@ class TestOnACluster:
         assert history(folder).attempt == 2
         assert weights_digest(folder) == weights_digest(undisturbed)
 
+    @pytest.mark.nightly
     def test_without_its_controller_a_run_goes_on_and_is_listed(
         self, cluster, tiny_folder, tmp_path
     ):
@@ -128,6 +129,7 @@ class TestOnACluster:
         assert stop_run(RunQuery(run="waiting"), owner).state is RunState.STOPPED
         wait_for(lambda: cluster.state_of(job_of(folder)) == "CANCELLED", 30)
 
+    @pytest.mark.nightly
     def test_a_run_whose_node_fails_is_requeued_on_another(
         self, cluster, undisturbed, tiny_folder, tmp_path
     ):
@@ -142,6 +144,7 @@ class TestOnACluster:
         assert cluster.restarts_of(job_of(folder)) == 1
         assert weights_digest(folder) == weights_digest(undisturbed)
 
+    @pytest.mark.nightly
     def test_two_nodes_train_together_and_a_lost_one_is_requeued(
         self, cluster, tiny_folder, tmp_path
     ):
@@ -184,9 +187,9 @@ def test_options_are_words_of_their_own_and_none_of_ours():
     given = {"partition": "gpu; rm -rf /", "exclusive": True, "comment": None}
     assert _as_options(given) == ["--partition=gpu; rm -rf /", "--exclusive"]
     for name in ("output", "outpu", "wrap", "array", "clusters", "-x", "a b", "a=b"):
-        with pytest.raises(InvalidInput, match="set by Sparring"):
+        with pytest.raises(InvalidInput, match="Sparring sets it"):
             _given({"supervision": {"slurm": {name: "x"}}})
 
 
 def test_states_are_read_as_old_and_new_slurms_write_them():
-    assert _words_of("RUNNING") == _words_of(["RUNNING"]) == {"RUNNING"}
+    assert _states_of("RUNNING") == _states_of(["RUNNING"]) == {"RUNNING"}

@@ -127,6 +127,13 @@ def stays_small(sandbox: Sandbox, finished: Finished, _: Host) -> str:
     return "" if size < 4 * LIMITS.disk_bytes else f"the workspace holds {size} bytes"
 
 
+def fits_beside(_: Sandbox, finished: Finished, __: Host) -> str:
+    """The host still has room for what it does itself."""
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(MIB))
+    return ""
+
+
 def reading_refuses(name: str) -> Callable[[Sandbox, Finished, Host], str]:
     """The host's own file tools must not be led astray by what lies in the workspace."""
 
@@ -218,11 +225,11 @@ ATTACKS = (
             return '<SECRET>'.encode() in found
         try: print('ESCAPED' if search() else 'refused')
         except OSError as error: print('refused:', error)"""),
-    Attack("not to die with the worker", "signals", "fails(lambda: call(157, 1, 0, 0, 0, 0))"),
+    Attack("clear its parent-death signal", "signals", "fails(lambda: call(157, 1, 0, 0, 0, 0))"),
     Attack("read memory by process_vm_readv", "ptrace", "fails(lambda: call(310, 1, 0, 0, 0, 0, 0))"),
     Attack("change a setting of the kernel", "/proc",
            "fails(lambda: open('/proc/sys/kernel/core_pattern', 'w').write('|/evil'))"),
-    Attack("pull the kernel's emergency cord", "/proc",
+    Attack("write to /proc/sysrq-trigger", "/proc",
            "fails(lambda: open('/proc/sysrq-trigger', 'w').write('b'))"),
     Attack("escape the out-of-memory killer", "/proc",
            "fails(lambda: os.write(os.open('/proc/self/oom_score_adj', 1), b'-1000'))"),
@@ -238,7 +245,7 @@ ATTACKS = (
     Attack("connect to the internet", "sockets",
            "fails(lambda: socket.create_connection(('1.1.1.1', 53), 1))"),
     Attack("resolve a name", "sockets", "fails(lambda: socket.getaddrinfo('example.com', 80))"),
-    Attack("speak to the hypervisor", "sockets", "fails(lambda: socket.socket(40, 1))"),
+    Attack("open a vsock to the hypervisor", "sockets", "fails(lambda: socket.socket(40, 1))"),
     Attack("listen to raw packets", "sockets",
            "fails(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))"),
     # ---------------------------------------------------------------- devices and mounts
@@ -251,7 +258,7 @@ ATTACKS = (
     Attack("unmount the read-only runtime", "mounts", "fails(lambda: call(166, b'/usr/bin', 2))"),
     Attack("remount it for writing", "mounts",
            "fails(lambda: call(165, b'none', b'/usr/bin', 0, 0x1020, 0))"),
-    Attack("namespaces of its own", "mounts", "fails(lambda: call(272, 0x10000000 | 0x20000))"),
+    Attack("create namespaces with unshare", "mounts", "fails(lambda: call(272, 0x10000000 | 0x20000))"),
     Attack("namespaces by clone3", "mounts",
            "fails(lambda: call(435, struct.pack('=QQQQQQQQ', 0x10020000, 0, 0, 0, 17, 0, 0, 0), 64))"),
     Attack("a sandbox in the sandbox", "mounts", shell="bwrap --unshare-all --ro-bind / / echo ESCAPED"),
@@ -267,7 +274,7 @@ ATTACKS = (
     Attack("a linked folder to be written through", "links",
            "os.symlink(os.path.dirname('<SECRET_FILE>'), 'away')",
            looks=writing_refuses("away/secret")),
-    Attack("a name that leads out", "links", "open('x', 'w')",
+    Attack("read a path with ..", "links", "open('x', 'w')",
            looks=reading_refuses("../../../../../etc/passwd")),
     Attack("a hard link to the runtime", "links", "fails(lambda: os.link('/usr/bin/ls', 'ls'))"),
     Attack("a pipe in place of a file", "links", "os.mkfifo('pipe')", looks=reading_refuses("pipe")),
@@ -289,15 +296,15 @@ ATTACKS = (
         print('ESCAPED' if any(int(line.split()[1], 16) for line in held) else 'refused')"""),
     Attack("raise its own limits", "setuid", """
         fails(lambda: resource.setrlimit(resource.RLIMIT_NPROC, (9999, 9999)))"""),
-    Attack("go before everybody else", "setuid", "fails(lambda: os.nice(-10))"),
+    Attack("raise its own priority", "setuid", "fails(lambda: os.nice(-10))"),
     Attack("set the clock", "clock and name", "fails(lambda: time.clock_settime(0, 1.0))"),
     Attack("change the host name", "clock and name", "fails(lambda: socket.sethostname('evil'))"),
     Attack("read the host name", "clock and name",
            "print('refused' if socket.gethostname() == 'sandbox' else 'ESCAPED')"),
     Attack("keys in the kernel's keyring", "kernel", "fails(lambda: call(248, b'user', b'k', b'v', 1, -3))"),
-    Attack("a program in the kernel", "kernel", "fails(lambda: call(321, 0, 0, 0))"),
+    Attack("load a BPF program", "kernel", "fails(lambda: call(321, 0, 0, 0))"),
     Attack("io_uring", "kernel", "fails(lambda: call(425, 8, ctypes.create_string_buffer(128)))"),
-    Attack("type into the terminal", "kernel", """
+    Attack("inject terminal input (TIOCSTI)", "kernel", """
         import fcntl
         fails(lambda: fcntl.ioctl(0, 0x5412, b'x'))"""),
     Attack("descriptors left open", "descriptors", """
@@ -350,8 +357,8 @@ ATTACKS = (
         held = []
         for n in range(100):
             held.append(open(f'f{n}', 'wb', 0)); os.unlink(f'f{n}'); held[-1].write(bytes(4 << 20))
-        time.sleep(1); print('ESCAPED')""", looks=stopped_by("disk", "memory", "time")),
-    Attack("memory in files without a name", "memory", """
+        time.sleep(1); print('ESCAPED')""", looks=stopped_by("disk", "memory", "time", "")),
+    Attack("memory in anonymous files (memfd)", "memory", """
         held = []
         for n in range(60):
             held.append(os.memfd_create('m')); os.write(held[-1], bytes(15 << 20))
@@ -363,6 +370,138 @@ ATTACKS = (
         for n in range(0, len(held), 4096): held[n] = 1
         time.sleep(1.5); print('GOT IT')""", looks=lambda _, finished, __:
            "" if finished.text.count("GOT IT") <= 3 else "more got theirs than there is"),
+    Attack("deleted files whose descriptors are in flight", "disk", """
+        ends, held = [], 0
+        try:
+            for n in range(200):
+                if n % 40 == 0: ends.append(socket.socketpair())
+                file = os.open(f'f{n}', os.O_CREAT | os.O_RDWR); os.unlink(f'f{n}')
+                held += os.write(file, bytes(4 << 20))
+                socket.send_fds(ends[-1][0], [b'x'], [file]); os.close(file)
+        except OSError as error: print('refused:', error)
+        print('ESCAPED' if held > 64 << 20 else 'refused:', held)""", looks=fits_beside),
+    Attack("files without a name whose descriptors are in flight", "memory", """
+        ends, held = [], 0
+        try:
+            for n in range(400):
+                if n % 40 == 0: ends.append(socket.socketpair())
+                file = os.memfd_create('m')
+                held += os.write(file, bytes(4 << 20))
+                socket.send_fds(ends[-1][0], [b'x'], [file]); os.close(file)
+        except OSError as error: print('refused:', error)
+        print('ESCAPED' if held > 300 << 20 else 'refused:', held)"""),
+    Attack("deleted files of a second thread's child", "disk", """
+        import threading
+        def hold():
+            kept, held = [], 0
+            try:
+                for n in range(100):
+                    kept.append(os.open(f't{n}', os.O_CREAT | os.O_RDWR)); os.unlink(f't{n}')
+                    held += os.write(kept[-1], bytes(4 << 20))
+            except OSError as error: print('refused:', error, flush=True)
+            print('ESCAPED' if held > 64 << 20 else 'refused:', held, flush=True)
+            time.sleep(1)
+        def fork():
+            if os.fork() == 0: hold(); os._exit(0)
+            time.sleep(2)
+        other = threading.Thread(target=fork); other.start(); other.join()"""),
+    Attack("memory of a second thread's children", "memory", """
+        import threading
+        def fork():
+            for _ in range(8):
+                if os.fork() == 0:
+                    held = bytearray(100 << 20)
+                    for n in range(0, len(held), 4096): held[n] = 1
+                    time.sleep(1.5); os.write(1, b'GOT IT'); os._exit(0)
+            time.sleep(2.5)
+        other = threading.Thread(target=fork); other.start(); other.join()""",
+           looks=lambda _, finished, __:
+           "" if finished.text.count("GOT IT") <= 2 else "more got theirs than there is"),
+    Attack("a workspace without permissions", "disk", """
+        os.mkdir('s'); folder = os.open('s', os.O_RDONLY)
+        os.chmod('/workspace', 0)
+        held = 0
+        try:
+            for n in range(100):
+                file = os.open(f'f{n}', os.O_CREAT | os.O_RDWR, dir_fd=folder)
+                held += os.write(file, bytes(4 << 20)); os.close(file)
+        except OSError as error: print('refused:', error)
+        print('ESCAPED' if held > 64 << 20 else 'refused:', held)"""),
+    Attack("many processes with many descriptors", "disk", """
+        for worker in range(16):
+            if os.fork() == 0:
+                kept, held = [], 0
+                try:
+                    for n in range(60):
+                        kept.append(os.open(f'w{worker}-{n}', os.O_CREAT | os.O_RDWR))
+                        os.unlink(f'w{worker}-{n}')
+                        held += os.write(kept[-1], bytes(1 << 20))
+                except OSError: pass
+                os.write(1, f'{held >> 20}\\n'.encode()); time.sleep(1); os._exit(0)
+        time.sleep(1.5)""", looks=lambda _, finished, __:
+           "" if sum(map(int, finished.text.split())) <= 64 else "they hold more than there is"),
+    Attack("the machine's slots for asynchronous files", "kernel", """
+        context = ctypes.c_ulong(0)
+        fails(lambda: call(206, 8000, ctypes.byref(context)))"""),
+    Attack("a call that is newer than the filter", "kernel",
+           "fails(lambda: call(467, -100, b'/', 0, 0, 0))"),
+    Attack("open a netlink socket", "sockets", "fails(lambda: socket.socket(16, 3, 2))"),
+    Attack("buffers of network sockets", "sockets", "fails(lambda: socket.socket())"),
+    Attack("watch what others open", "kernel", "fails(lambda: call(294, 0))"),
+    Attack("watch files with fanotify", "kernel", "fails(lambda: call(300, 0, 0))"),
+    Attack("message queues of the user's", "kernel", "fails(lambda: call(240, b'q', 66, 0o600, 0))"),
+    Attack("timers without end", "kernel", """
+        held, timer = 0, ctypes.c_void_p()
+        while held < 5000 and call and libc.syscall(222, 1, 0, ctypes.byref(timer)) == 0: held += 1
+        print('ESCAPED' if held >= 5000 else 'refused', held)"""),
+    Attack("System V shared memory", "memory", """
+        held = 0
+        for n in range(12):
+            found = libc.shmget(0, 60 << 20, 0o1600)
+            if found < 0: break
+            libc.shmat.restype = ctypes.c_void_p
+            place = libc.shmat(found, None, 0)
+            if place in (None, ctypes.c_void_p(-1).value): break
+            ctypes.memset(place, 1, 60 << 20); held += 60; libc.shmdt(ctypes.c_void_p(place))
+        print('ESCAPED' if held > 256 else 'refused', held)"""),
+    Attack("buffers between many processes", "memory", """
+        for _ in range(17):
+            if os.fork() == 0:
+                held, total = [], 0
+                try:
+                    while True:
+                        ends = socket.socketpair(); held.append(ends)
+                        for end in ends:
+                            end.setblocking(False)
+                            try:
+                                while True: total += end.send(bytes(65536))
+                            except BlockingIOError: pass
+                except OSError: pass
+                os.write(1, f'{total >> 20} '.encode()); time.sleep(1); os._exit(0)
+        time.sleep(2)""", looks=lambda _, finished, __:
+           "" if sum(map(int, finished.text.split())) <= 512 else "they hold more than there is"),
+    Attack("a disk full of folders", "disk", """
+        made = 0
+        try:
+            while made < 10**6: os.mkdir(f'd{made}'); made += 1
+        except OSError as error: print('refused:', error)
+        print('ESCAPED' if made > 3000 else 'refused:', made)"""),
+    Attack("a file with a hole that is filled later", "disk", """
+        def fill():
+            with open('hole', 'wb') as file:
+                file.truncate(15 << 20)
+            for n in range(20):
+                with open(f'copy{n}', 'wb') as file: file.write(bytes(15 << 20))
+        fails(fill)""", looks=stays_small),
+    Attack("extended attributes without end", "disk", """
+        open('x', 'w').close(); held = 0
+        try:
+            for n in range(100_000): os.setxattr('x', f'user.{n}', bytes(60_000)); held += 60_000
+        except OSError as error: print('refused:', error)
+        print('ESCAPED' if held > 64 << 20 else 'refused:', held)"""),
+    Attack("the keeper's own mounts", "mounts", """
+        told = open('/proc/self/mountinfo').read()
+        print('ESCAPED' if told.count('sparring-sandboxes') > 3 else 'refused')"""),
     Attack("empty files in memory without end", "memory", """
         for n in range(10**6): open(f'/tmp/{n}', 'w').close()
         print('ESCAPED')""", looks=stopped_by("memory", "time", "")),
@@ -374,15 +513,15 @@ ATTACKS = (
             try: os.read(own, 1)
             except OSError: pass"""),
     Attack("a file of a terabyte", "disk", "fails(lambda: os.truncate(os.open('t', 66), 1 << 40))"),
-    Attack("folders deeper than a path can say", "disk", """
+    Attack("folders nested deeper than PATH_MAX", "disk", """
         for _ in range(3000):
             os.mkdir('d' * 20); os.chdir('d' * 20)""", looks=stopped_by("disk", "time", "")),
-    Attack("a folder closed to everybody", "disk",
+    Attack("a folder without permissions", "disk",
            "os.makedirs('a/b'); open('a/b/c', 'w'); os.chmod('a/b', 0); os.chmod('a', 0)"),
     Attack("a flood of output", "output", "while True: sys.stdout.write('x' * 65536)",
            looks=stopped_by("output")),
     Attack("a program that never ends", "time", "while True: pass", looks=stopped_by("time", "")),
-    Attack("one that stops itself", "time", "os.kill(os.getpid(), signal.SIGSTOP)",
+    Attack("a program that stops itself (SIGSTOP)", "time", "os.kill(os.getpid(), signal.SIGSTOP)",
            looks=stopped_by("time")),
     Attack("a daemon that outlives its program", "daemons", """
         if os.fork() == 0:
@@ -464,9 +603,10 @@ def strangers() -> set[int]:
 
 def is_of(pid: int, sandbox: Sandbox) -> bool:
     """Whether a process belongs to this sandbox, and not to one that somebody else runs now."""
+    place = "/".join(sandbox.root.parts[-2:])
     for file in ("mountinfo", "cmdline"):
         try:
-            if str(sandbox.root) in Path(f"/proc/{pid}/{file}").read_text():
+            if place in Path(f"/proc/{pid}/{file}").read_text():
                 return True
         except FileNotFoundError:
             return False  # gone
@@ -516,11 +656,11 @@ def attempt(attack: Attack, there: Host) -> Outcome:
     if sandbox.root.exists():
         problems.append("the workspace was left")
     problems += there.damage()
-    how = "; ".join(problems) or _in_words(finished)
+    how = "; ".join(problems) or _as_text(finished)
     return Outcome(attack.name, attack.aim, not problems, how, round(seconds, 2), next_call())
 
 
-def _in_words(finished: Finished) -> str:
+def _as_text(finished: Finished) -> str:
     if finished.stopped_by:
         return f"stopped by its limit: {finished.stopped_by}"
     lines = [line for line in finished.text.strip().splitlines() if line.strip()]

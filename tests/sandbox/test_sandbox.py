@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import SandboxUnavailable
-from sparring.sandbox import Sandbox, SandboxLimits, probe, support
+from sparring.contracts.errors import InfrastructureError, InvalidInput
+from sparring.sandbox import Sandbox, SandboxLimits, keeper_client, probe
 from sparring.sandbox.command import python
 from sparring.sandbox.files import OutsideWorkspace
-from sparring.sandbox.looking import looking_only
 
 works = pytest.mark.skipif(not probe().works, reason=probe().why_not)
 
@@ -194,7 +194,9 @@ def _running(command: str) -> bool:
 
 
 @works
-@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", ".", "x\0y", "a" * 2000])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../x", "a/../../x", "", ".", "x\0y", "a" * 2000, "\ud800"]
+)
 def test_a_name_that_is_no_file_of_the_workspace_is_refused(sandbox, name):
     with pytest.raises(OutsideWorkspace):
         sandbox.read(name)
@@ -211,36 +213,6 @@ def test_a_workspace_that_is_full_takes_no_more(tmp_path):
     sandbox.close()
 
 
-def test_without_a_sandbox_it_is_refused_with_the_fix(monkeypatch):
-    monkeypatch.setattr(support.shutil, "which", lambda _: None)
-    found = probe.__wrapped__()
-    assert not found.works
-    with pytest.raises(SandboxUnavailable, match=r"not installed.*bubblewrap.*unsandboxed=true"):
-        found.require()
-
-
-def test_a_system_that_forbids_namespaces_is_told_how_to_allow_them(monkeypatch, tmp_path):
-    refusing = tmp_path / "bwrap"
-    refusing.write_text(
-        "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n"
-    )
-    refusing.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(support, "confined", lambda *_, **__: ["bwrap"])
-    monkeypatch.setattr(support, "_is_set", lambda path, _: "apparmor" in path)
-    monkeypatch.setattr(support.subprocess, "run", _with_path(support.subprocess.run))
-    found = probe.__wrapped__()
-    assert "Permission denied" in found.why_not
-    assert "apparmor_restrict_unprivileged_userns=0" in found.fix
-
-
-def _with_path(run):
-    def with_path(command, **options):
-        return run(command, **{**options, "env": dict(os.environ)})
-
-    return with_path
-
-
 def test_unsandboxed_has_its_limits_all_the_same():
     sandbox = Sandbox(SandboxLimits(wall_seconds=0.5), is_unsandboxed=True)
     assert sandbox.run(["/bin/sh", "-c", "echo here > x; cat x"]).text == "here\n"
@@ -249,10 +221,72 @@ def test_unsandboxed_has_its_limits_all_the_same():
 
 
 @works
-def test_looking_only_can_read_and_neither_write_nor_see_others(tmp_path):
-    (tmp_path / "x").write_text("seen")
-    program = f"cat {tmp_path}/x; touch {tmp_path}/y; ls /proc | grep -c '^[0-9]'"
-    done = subprocess.run(looking_only(["/bin/sh", "-c", program]), capture_output=True, text=True)
-    assert done.stdout.startswith("seen")
-    assert int(done.stdout.split()[-1].removeprefix("seen")) < 10
-    assert not (tmp_path / "y").exists()
+def test_a_keeper_that_answers_too_late_is_not_asked_again(monkeypatch):
+    """What it says from then on would be the answer to another question."""
+    monkeypatch.setattr(keeper_client, "_SECONDS", 0.5)
+    first = Sandbox()
+    keeper = first._workspace.keeper
+    os.kill(keeper._process.pid, signal.SIGSTOP)
+    with pytest.raises(InfrastructureError):
+        Sandbox()
+    monkeypatch.setattr(keeper_client, "_SECONDS", 30.0)
+    later = Sandbox(SandboxLimits(disk_bytes=1 << 20))
+    assert later.run(["/bin/sh", "-c", "echo mine > x && ls"]).text == "x\n"
+    assert later.read("x") == b"mine\n"
+    later.close()
+    with pytest.raises(InfrastructureError):
+        first.names()
+    first.close()
+
+
+@works
+def test_without_its_keeper_a_workspace_is_gone_and_not_empty():
+    sandbox = Sandbox()
+    sandbox.write("x", b"1")
+    os.kill(sandbox._workspace.keeper._process.pid, signal.SIGKILL)
+    sandbox._workspace.keeper._process.wait()
+    for look in (sandbox.names, lambda: sandbox.read("x"), lambda: sandbox.write("y", b"2")):
+        with pytest.raises(InfrastructureError, match="gone"):
+            look()
+    sandbox.close()
+    fine = Sandbox()
+    assert fine.run(["true"]).exit_code == 0
+    fine.close()
+
+
+@works
+def test_a_forked_child_leaves_its_parents_sandbox_alone():
+    program = textwrap.dedent("""
+        import os, sys
+        from sparring.sandbox import Sandbox
+        sandbox = Sandbox()
+        sandbox.write("x", b"1")
+        if os.fork() == 0:
+            sandbox.close()
+            own = Sandbox()
+            own.write("y", b"2")
+            print(own.names(), flush=True)
+            own.close()
+            os._exit(0)
+        os.wait()
+        print(sandbox.names(), sandbox.run(["cat", "x"]).text)
+        sandbox.close()
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "['y']\n['x'] 1\n", done.stderr
+
+
+@works
+@pytest.mark.parametrize("command", [[], ["a\0b"], ["true", "x" * 200_000], ["\ud800"]])
+def test_a_command_that_no_system_could_start_is_refused(sandbox, command):
+    with pytest.raises(InvalidInput, match="a command must"):
+        sandbox.run(command)
+
+
+@works
+def test_loopback_is_there_on_request():
+    program = b'import socket; socket.create_server(("127.0.0.1", 0)); print("on")'
+    for loopback, said in ((False, "PermissionError"), (True, "on")):
+        sandbox = Sandbox(SandboxLimits(loopback=loopback))
+        assert said in sandbox.run([python(), "-"], program).text
+        sandbox.close()

@@ -15,9 +15,9 @@ from sparring.contracts.errors import SparringError
 from sparring.settings.assignments import assigned
 from sparring.settings.document import parse
 from sparring.settings.fields import check_types, defaults, known_names, refuse_unknown
+from sparring.settings.layers import Layer, resolve
 from sparring.settings.locks import default_locks
 from sparring.settings.project_file import read_project_file
-from sparring.settings.resolving import Layer, resolve
 
 GOOD = '''
 [project]
@@ -52,7 +52,7 @@ FIELDS = (
 )
 
 
-def settled(
+def run_settings(
     text: str, command: dict | None = None, name: str = "sparring.toml", kind: str = "train"
 ):
     file = read_project_file(parse(text, name))
@@ -61,11 +61,11 @@ def settled(
     layers.append(Layer("the command", command or {}, is_written=True, is_command=True))
     locks = [*file.locks_for("shop"), *default_locks()]
     resolved = resolve(layers, locks, is_operator=False)
-    return check_types(resolved, kind, FIELDS), resolved
+    return check_types(resolved, kind, FIELDS).values, resolved
 
 
 def test_every_value_knows_its_line():
-    values, resolved = settled(GOOD)
+    values, resolved = run_settings(GOOD)
     assert resolved.settings["learning_rate"].source == "sparring.toml:6"
     assert resolved.settings["lora.r"].source == "sparring.toml:7"
     assert resolved.settings["max_steps"].source == "sparring.toml:10"
@@ -81,23 +81,23 @@ def test_yaml_says_the_same():
     written = yaml.safe_dump(
         {"settings": {"learning_rate": 3e-4}, "environment": {"shop": {"config": {"items": 7}}}}
     )
-    values, resolved = settled(written, name="sparring.yaml")
+    values, resolved = run_settings(written, name="sparring.yaml")
     assert values["config"] == {"items": 7}
     assert resolved.settings["config.items"].source.startswith("sparring.yaml:")
 
 
 def test_an_evaluation_plays_as_training_does_but_not_as_often():
-    values, _ = settled("[settings]\nnum_generations = 8\ntool_rounds = 2\n", kind="eval")
+    values, _ = run_settings("[settings]\nnum_generations = 8\ntool_rounds = 2\n", kind="eval")
     assert (values["num_generations"], values["tool_rounds"]) == (1, 2)
-    values, _ = settled("[eval]\nnum_generations = 3\n", kind="eval")
+    values, _ = run_settings("[eval]\nnum_generations = 3\n", kind="eval")
     assert values["num_generations"] == 3
 
 
 def test_shown_settings_read_again_as_a_file_are_the_same():
-    values, _ = settled(GOOD)
+    values, _ = run_settings(GOOD)
     own = {name: value for name, value in values.items() if name != "config"}
     shown = {"settings": own, "environment": {"shop": {"config": values["config"]}}}
-    again, _ = settled(json.dumps(shown), name="sparring.yaml")
+    again, _ = run_settings(json.dumps(shown), name="sparring.yaml")
     assert again == values
 
 
@@ -119,8 +119,8 @@ def test_shown_settings_read_again_as_a_file_are_the_same():
         ("[lock]\nfield = 'x'\n", "write each lock as [[lock]]"),
         ("lock = [3]\n", "lock.0 must be a table"),
         ("[settings]\nconfig = 1\n", "write [environment.NAME.config]"),
-        ("[settings]\nmodel = 3\n", "model must be a text, not '3'"),
-        ("[settings]\nprocesses = 0\n", "processes must be a number from 1 upwards"),
+        ("[settings]\nmodel = 3\n", "model must be a string, not '3'"),
+        ("[settings]\nprocesses = 0\n", "processes must be a whole number of at least 1"),
         ("settings = 3\n", "settings must be a table"),
         ("[settings\n", "sparring.toml:1: this is not TOML"),
         ("[settings]\nbeta = 1\n[[lock]]\nfield = 'beta'\nvalue = 2\n", "sparring.toml:2: beta is locked to 2 by sparring.toml:4"),
@@ -128,7 +128,7 @@ def test_shown_settings_read_again_as_a_file_are_the_same():
 )  # fmt: skip
 def test_every_mistake_names_field_file_line_and_the_nearest_name(text, said):
     with pytest.raises(SparringError) as refused:
-        settled(text)
+        run_settings(text)
     assert said in str(refused.value)
 
 
@@ -191,7 +191,7 @@ def test_3000_spoilt_project_files_are_read_or_refused_with_their_place():
             json.dumps({"settings": {"beta": 0.1, "lora": {"r": 8}}}) if number % 4 == 0 else GOOD
         )
         text = _mutated(base, chance)
-        said = _refusal_of(lambda text=text, name=name: settled(text, name=name))
+        said = _refusal_of(lambda text=text, name=name: run_settings(text, name=name))
         if said is not None:
             refused += 1
             assert re.match(r"sparring\.(toml|yaml)(:\d+)?: ", said), (text, said)
@@ -231,7 +231,7 @@ def test_2000_assignments_are_taken_or_refused_with_the_field():
             at = chance.randrange(len(name) + 1)
             name = name[:at] + chance.choice([".", "x", " ", "=", "-", ""]) + name[at + 1 :]
         assignment = name + chance.choice(["=", "=", "=", ""]) + chance.choice(texts)
-        said = _refusal_of(lambda given=assignment: settled(GOOD, assigned([given], {})))
+        said = _refusal_of(lambda given=assignment: run_settings(GOOD, assigned([given], {})))
         if said is not None:
             refused += 1
             first = assignment.partition("=")[0].strip().partition(".")[0]
@@ -258,7 +258,7 @@ def test_2000_assignments_are_taken_or_refused_with_the_field():
 )
 def test_what_is_no_plain_value_is_refused_by_the_file(text, name):
     with pytest.raises(SparringError, match=r"^sparring\."):
-        settled(text, name=name)
+        run_settings(text, name=name)
 
 
 @pytest.mark.parametrize(
@@ -274,25 +274,25 @@ def test_what_is_no_plain_value_is_refused_by_the_file(text, name):
 )
 def test_lines_are_right_behind_everything_that_looks_like_something_else(text, line):
     with pytest.raises(SparringError, match=rf"^sparring\.toml:{line}: beta: "):
-        settled(text)
+        run_settings(text)
 
 
 def test_short_ways_to_say_a_table_can_be_added_to():
-    values, _ = settled("[settings]\nlora = true\n[[lock]]\nfield = 'lora.r'\nvalue = 8\n")
+    values, _ = run_settings("[settings]\nlora = true\n[[lock]]\nfield = 'lora.r'\nvalue = 8\n")
     assert values["lora"] == {"r": 8}
-    values, _ = settled("[settings]\nlora.r = 4\n", {"lora": {}})
+    values, _ = run_settings("[settings]\nlora.r = 4\n", {"lora": {}})
     assert values["lora"] == {"r": 4}
     more = {"warm_start": {"batch_size": 4}}
-    values, _ = settled("[settings]\nwarm_start = 'd.jsonl'\n", more)
+    values, _ = run_settings("[settings]\nwarm_start = 'd.jsonl'\n", more)
     assert values["warm_start"] == {"source": "d.jsonl", "batch_size": 4}
-    values, _ = settled("[settings]\nguards.truncated = 'warn'\n")
+    values, _ = run_settings("[settings]\nguards.truncated = 'warn'\n")
     assert values["guards"]["truncated"]["action"] == "warn"
-    values, _ = settled("[settings]\nlora.r = 4\n", {"lora": False})
+    values, _ = run_settings("[settings]\nlora.r = 4\n", {"lora": False})
     assert values["lora"] is False
 
 
 def test_tables_of_the_engine_are_values_whatever_their_names_are():
-    values, _ = settled("", {"lora": {"rank_pattern": {"model.layers.0": 4}}})
+    values, _ = run_settings("", {"lora": {"rank_pattern": {"model.layers.0": 4}}})
     assert values["lora"] == {"rank_pattern": {"model.layers.0": 4}}
 
 
@@ -305,5 +305,5 @@ def test_tables_of_the_engine_are_values_whatever_their_names_are():
 )
 def test_leaving_nothing_to_operators_is_refused(text, said):
     with pytest.raises(SparringError) as refused:
-        settled(text)
+        run_settings(text)
     assert said in str(refused.value)

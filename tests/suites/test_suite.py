@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import SplitTooSmall, SuiteError
 from sparring.suites import Suite
+from sparring.suites.splitting import normal
 
 
 def records(count: int, start: int = 0) -> list[dict[str, object]]:
@@ -22,8 +23,10 @@ def suite_of(rows, **options) -> Suite:
     return Suite.from_records(rows, minimum_cases=0, **options)
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, unique=True), st.lists(st.text(min_size=1)))
-def test_adding_cases_never_moves_one_across(before, added):
+@given(st.lists(st.text(min_size=1), min_size=1, unique_by=normal), st.integers(1, 9))
+def test_adding_cases_never_moves_one_across(texts, count):
+    """Texts that differ only in spacing or capitals are copies, which are refused."""
+    before, added = texts[:count], texts[count:]
     small = sides(suite_of([{"input": text} for text in before]))
     large = sides(suite_of([{"input": text} for text in [*added, *before]]))
     assert all(large[text] == side for text, side in small.items())
@@ -45,6 +48,11 @@ def test_equal_inputs_stay_together_and_keep_ids_of_their_own():
     assert len({case.id for case in cases}) == 3
 
 
+def test_keys_that_are_not_all_strings_are_refused():
+    with pytest.raises(SuiteError, match="make them strings"):
+        suite_of([{"input": "a", "expected": {1: "one", "two": 2}}])
+
+
 def test_an_explicit_split_is_followed():
     suite = suite_of([{"input": "a", "split": "test"}, {"input": "b", "split": "train"}])
     assert sides(suite) == {"a": Split.HELD_OUT, "b": Split.TRAINING}
@@ -55,10 +63,38 @@ def test_an_unknown_split_is_refused_with_the_names():
         suite_of([{"input": "a", "split": "dunno"}])
 
 
-def test_a_split_too_small_to_say_anything_is_refused_with_the_number_needed():
-    suite = Suite.from_records(records(40))
-    with pytest.raises(SplitTooSmall, match="about 180 more cases are needed"):
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(12, (0, 12, 0)), (20, (0, 20, 0)), (39, (0, 39, 0)), (40, (20, 20, 0)), (59, (39, 20, 0)),
+     (60, (20, 20, 20)), (150, (110, 20, 20)), (1000, (800, 100, 100))],
+)  # fmt: skip
+def test_a_small_suite_fills_validation_then_training_then_held_out(count, sizes):
+    suite = Suite.from_records(records(count))
+    slack = 40 if count == 1000 else 0  # default shares go by digests
+    for split, size in zip((Split.TRAINING, Split.VALIDATION, Split.HELD_OUT), sizes, strict=True):
+        assert abs(suite.size(split) - size) <= slack
+
+
+@pytest.mark.parametrize(
+    ("count", "split", "more"),
+    [(12, "validation", 8), (12, "training", 28), (45, "held-out", 15)],
+)
+def test_a_suite_too_small_for_a_split_says_how_many_cases_it_needs(count, split, more):
+    with pytest.raises(SplitTooSmall, match=f"{split} split has .* add {more} cases"):
+        Suite.from_records(records(count)).require(Split(split))
+
+
+def test_given_shares_are_not_adapted():
+    shares = {"training": 0.8, "validation": 0.1, "held-out": 0.1}
+    suite = Suite.from_records(records(40), shares=shares)
+    with pytest.raises(SplitTooSmall, match=r"add about \d+ cases \(at a share of 10%\)"):
         list(suite.cases(Split.VALIDATION))
+
+
+def test_a_suite_with_few_validation_cases_can_be_evaluated_on_its_training_cases():
+    rows = [{**row, "split": "training"} for row in records(30)]
+    with pytest.raises(SplitTooSmall, match="evaluate on the 30 training cases"):
+        Suite.from_records(rows).require(Split.VALIDATION)
 
 
 def test_columns_may_be_names_or_functions():
@@ -74,7 +110,7 @@ def test_columns_may_be_names_or_functions():
 
 
 def test_a_missing_column_is_named_with_those_there_are():
-    with pytest.raises(SuiteError, match=r"no 'input', only question.*input='question'"):
+    with pytest.raises(SuiteError, match=r"no 'input'; it has question.*input='question'"):
         suite_of([{"question": "x"}])
 
 
@@ -138,16 +174,65 @@ def test_the_digest_changes_with_any_record():
 
 
 def test_a_streamed_suite_is_never_held_whole():
-    """100,000 cases of about 1 kB would be 100 MB; what stays in memory is a small part."""
+    """20,000 cases of about 1 kB would be 20 MB; what stays in memory is a small part."""
     filler = "x" * 1000
 
     def stream():
-        for number in range(100_000):
+        for number in range(20_000):
             yield {"input": f"{number} {filler}"}
 
     tracemalloc.start()
     suite = suite_of(stream())
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(suite) == 100_000
-    assert kept < 10_000_000
+    assert len(suite) == 20_000
+    assert kept < 2_000_000
+
+
+def test_the_same_case_under_two_ids_must_not_straddle_splits():
+    rows = [{"id": str(n), "input": f"question {n // 2}", "expected": n // 2} for n in range(600)]
+    with pytest.raises(SuiteError, match=r"same case in several splits \(copies: \d+"):
+        Suite.from_records(rows, id="id")
+    Suite.from_records([{k: v for k, v in row.items() if k != "id"} for row in rows])
+
+
+def test_the_same_question_in_different_worlds_is_not_the_same_case():
+    rows = [{"id": str(n), "input": "find it", "room": n} for n in range(600)]
+    assert len(Suite.from_records(rows, id="id")) == 600
+
+
+def test_splits_that_records_name_must_not_share_a_case():
+    rows = [{"input": "same", "split": side} for side in ("train", "test")]
+    with pytest.raises(SuiteError, match="training and held-out"):
+        Suite.from_records(rows)
+
+
+def test_a_line_that_is_nested_without_end_is_named(tmp_path):
+    file = tmp_path / "deep.jsonl"
+    file.write_text('{"input": "fine"}\n{"input": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    with pytest.raises(SuiteError, match=r"deep\.jsonl:2"):
+        Suite.from_jsonl(file, minimum_cases=1)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    ["what  is it?", "What is it? ", "WHAT IS IT?", "what\u00a0is it?",
+     [{"role": "user", "content": "what is it?"}]],
+)  # fmt: skip
+def test_a_copy_that_is_only_written_otherwise_is_a_copy(copy):
+    rows = [{"input": "what is it?", "split": "train"}, {"input": copy, "split": "test"}]
+    with pytest.raises(SuiteError, match=r"copies: 1,"):
+        Suite.from_records(rows)
+
+
+@pytest.mark.parametrize("shares", [{"training": float("nan"), "held-out": 0.5}, {"training": 1.5}])
+def test_shares_must_be_shares(shares):
+    with pytest.raises(SuiteError, match="add up to 1"):
+        Suite.from_records([{"input": "a"}], shares=shares)
+
+
+def test_a_csv_file_that_cannot_be_read_is_named_with_its_line(tmp_path):
+    file = tmp_path / "odd.csv"
+    file.write_bytes(b"input,expected\na,b\n" + b"caf\xe9,b\n")
+    with pytest.raises(SuiteError, match=r"odd\.csv"):
+        Suite.from_csv(file)

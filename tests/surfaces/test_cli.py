@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-AGENT_FILE = Path(__file__).parents[1] / "worker" / "agent_file.py"
+AGENT_FILE = Path(__file__).parents[1] / "jobs" / "agent_file.py"
 
 
 def sparring(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
@@ -124,7 +124,7 @@ BROKEN = {
             "raises.py:1 cannot be loaded: RuntimeError",
         ),
         (["eval", "empty.py:E", "--model", "tiny"], 2, "derive a class from sparring.Environment"),
-        (["eval", "hosted.py:E", "--model", "MODEL"], 2, "replace it by a function tool"),
+        (["eval", "hosted.py:E", "--model", "MODEL"], 2, "replace it with your own function tool"),
         (["eval", "no_agent.py:E"], 2, "E must define agent()"),
         (["eval", "no_suite.py:E"], 2, "E.suite() must return a Suite, not a NoneType"),
         (["eval", "bad_agent.py:E"], 2, "failed at bad_agent.py:5: TypeError"),
@@ -146,7 +146,7 @@ BROKEN = {
         (["eval", f"{AGENT_FILE}:Waiting", "--endpoint", "http://x"], 2, "pass --model NAME"),
         (["run", "resume", "nobody"], 102, "there is no run 'nobody'"),
         (["rollout", "show", "../../etc", "x"], 102, "there is no run"),
-        (["models", "fetch", "gpt"], 2, "there are tiny, smollm2"),
+        (["models", "fetch", "gpt"], 2, "use one of tiny, smollm2"),
     ],
 )
 def test_every_mistake_is_answered_with_what_to_do(tmp_path, tiny_folder, arguments, code, said):
@@ -169,7 +169,7 @@ def test_an_error_is_json_where_json_was_asked_for(tmp_path, arguments, code):
     assert json.loads(done.stdout)["error"]["exit_code"] == code
 
 
-def test_an_unreachable_endpoint_is_shown_as_machinery_and_scores_nothing(tmp_path):
+def test_an_unreachable_endpoint_is_shown_as_infrastructure_and_scores_nothing(tmp_path):
     done = sparring(
         "eval",
         f"{AGENT_FILE}:Waiting",
@@ -184,6 +184,6 @@ def test_an_unreachable_endpoint_is_shown_as_machinery_and_scores_nothing(tmp_pa
     )
     assert done.returncode == 100
     error = json.loads(done.stdout)["error"]
-    assert error["type"] == "MachineryFailure"
+    assert error["type"] == "InfrastructureError"
     assert "none of 2 rollouts could be scored" in error["message"]
     assert "Check the address" in error["message"]

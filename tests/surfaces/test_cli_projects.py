@@ -113,7 +113,7 @@ def test_env_test_calls_each_tool_and_names_one_that_raises(tmp_path):
 def test_init_writes_over_nothing(begun):
     done = sparring("init", "my_agent", folder=begun)
     assert done.returncode == 2
-    assert "is there already" in done.stderr
+    assert "exists already" in done.stderr
     assert sparring("init", "My-Agent", folder=begun).returncode == 2
 
 
@@ -142,7 +142,7 @@ def test_config_show_tells_sources_and_locks(begun):
     assert shown["config.examples"]["source"] == "defaults"
     table = sparring("config", "show", "my_agent", folder=begun).stdout
     assert "sparring.toml:" in table
-    assert "defaults besides" in table
+    assert "more settings have their defaults" in table
 
 
 def test_a_wrong_assignment_is_refused_with_the_nearest_name(begun):
@@ -167,7 +167,7 @@ def test_chat_talks_to_the_agent_and_shows_its_tools(tiny_folder):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "bell, not trained" in done.stdout
-    assert "/help says what else there is" in done.stdout
+    assert "/help lists the commands" in done.stdout
 
 
 def test_chat_helps_shows_tools_and_an_example_and_leaves(begun, tiny_folder):

@@ -1,4 +1,5 @@
-"""A hostile client at the other end: none of its attempts succeeds, and each is on record."""
+"""A hostile client at the other end of any transport: none of its attempts succeeds, and each is on
+record."""
 
 from __future__ import annotations
 
@@ -10,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from sparring.operations.activity.log import activity_log
+from sparring.operations.activity.reading import VerifyActivity, verify_activity
 from sparring.operations.operation import Caller, Role
 from sparring.operations.plans.planning import PlanQuery, PlanRun, plan_run, start_planned
-from sparring.operations.record.reading import VerifyTrail, verify_trail
-from sparring.operations.record.trail import trail_of
 from sparring.operations.run_control import stop_run
 from sparring.operations.run_views import RunQuery
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from tests.supervised import completed, ended
 from tests.surfaces import hostile
-from tests.surfaces.operators import ROOT, Operator, operator
+from tests.surfaces.operators import ROOT, Operator, Transport, operator
 from tests.surfaces.vault import ORDER
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -51,13 +52,13 @@ starts_per_day = {starts}
 class Vandal(Operator):
     """Keeps what it was answered."""
 
-    def __init__(self, client: Any) -> None:
-        super().__init__(client)
+    def __init__(self, connected: Operator) -> None:
+        self.connected = connected
         self.heard: list[str] = []
         self.refusals = 0
 
     async def ask(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
-        told = await super().ask(tool, given)
+        told = await self.connected.ask(tool, given)
         self.heard.append(json.dumps(told))
         self.refusals += isinstance(told.get("error"), dict)
         return told
@@ -70,7 +71,7 @@ class Vandal(Operator):
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
+def original(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
     folder = tmp_path_factory.mktemp("vault")
     shutil.copy(ROOT / "tests" / "surfaces" / "vault.py", folder)
     (folder / "notes.txt").write_text("as it was\n")
@@ -79,27 +80,31 @@ def project(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path
 
 
 @pytest.fixture(scope="module")
-def owner(project: Path) -> Caller:
-    return Caller(Role.OWNER, project / "runs", folder=project)
-
-
-@pytest.fixture(scope="module")
-def trained(owner: Caller) -> tuple[str, str]:
+def trained(original: Path) -> tuple[str, str]:
     """The owner's own training and its proof, which has played the secret."""
+    owner = Caller(Role.OWNER, original / "runs", folder=original)
     started = start_train(StartTrain(environment="vault"), owner)
     completed(RunFolder(owner.runs / started.run))
     completed(RunFolder(owner.runs / started.proof))
     return started.run, started.proof
 
 
-async def _attack(project: Path, owner: Caller, trained: tuple[str, str]) -> Vandal:
+@pytest.fixture
+def project(original: Path, trained: tuple[str, str], tmp_path: Path) -> Path:
+    """A copy, so that every transport begins with the same budget."""
+    copied = tmp_path / "vault"
+    shutil.copytree(original, copied)
+    return copied
+
+
+async def _attack(project: Path, trained: tuple[str, str], over: Transport) -> Vandal:
     training, proof = trained
-    other = Caller(Role.OPERATOR, owner.runs, "rival", folder=project)
+    other = Caller(Role.OPERATOR, project / "runs", "rival", folder=project)
     foreign = plan_run(PlanRun(environment="vault"), other).plan
     theirs = start_planned(PlanQuery(plan=foreign), other).run
     waiting = plan_run(PlanRun(environment="vault"), other).plan
-    async with operator(project, "vandal") as connected:
-        vandal = Vandal(connected.client)
+    async with operator(project, "vandal", over=over) as connected:
+        vandal = Vandal(connected)
         stale = (await vandal.call("plan_run", environment="vault", settings={"seed": 1}))["plan"]
         used = (await vandal.call("plan_run", environment="vault"))["plan"]
         await vandal.call("start_run", plan=used)
@@ -125,12 +130,10 @@ async def _attack(project: Path, owner: Caller, trained: tuple[str, str]) -> Van
             await vandal.ask("show_rollout", {"run": training, "rollout": line["id"]})
         await vandal.ask("read_log", {"run": training, "lines": 200})
         await _spend(vandal)
-        listed = (await connected.client.list_tools()).tools
-        schemas = {each.name: each.input_schema for each in listed}
-        for each in hostile.fuzzed(schemas, 150, seed=7):
+        for each in hostile.fuzzed(await connected.schemas(), 150, seed=7):
             await vandal.ask(each.tool, dict(each.given))
-    async with operator(project, "vandal") as again:  # a new server has not forgotten
-        second = Vandal(again.client)
+    async with operator(project, "vandal", over=over) as again:  # a new server has not forgotten
+        second = Vandal(again)
         await _spend(second)
         vandal.heard += second.heard
         vandal.refusals += second.refusals
@@ -150,12 +153,22 @@ async def _spend(vandal: Vandal) -> None:
     )  # fmt: skip
 
 
-def test_no_attempt_succeeds_and_each_is_on_record(project, owner, trained):
-    vandal = asyncio.run(_attack(project, owner, trained))
+@pytest.mark.parametrize(
+    "over",
+    [
+        "stdio",
+        pytest.param("mcp over http", marks=pytest.mark.nightly),
+        pytest.param("http api", marks=pytest.mark.nightly),
+    ],
+)
+def test_no_attempt_succeeds_and_each_is_on_record(project, trained, over):
+    owner = Caller(Role.OWNER, project / "runs", folder=project)
+    vandal = asyncio.run(_attack(project, trained, over))
     assert vandal.refusals >= 400
     heard = "\n".join(vandal.heard)
     assert "SECRET" not in heard, "a held-out case was told"
-    _refuse_orders(vandal.heard)
+    if over != "http api":  # its callers are programs, which show every text as text
+        _refuse_orders(vandal.heard)
 
     runs = [RunFolder(path) for path in owner.runs.iterdir() if (path / "spec.json").is_file()]
     specs = {folder.id: folder.read_spec() for folder in runs}
@@ -170,11 +183,14 @@ def test_no_attempt_succeeds_and_each_is_on_record(project, owner, trained):
         assert spec["hours"] == 1
         assert spec.get("settings", {}).get("max_steps", 1) == 1
 
-    entries = [each for each in trail_of(owner.runs).backwards() if each["who"] == "vandal"]
+    entries = [each for each in activity_log(owner.runs).backwards() if each["who"] == "vandal"]
     refused = [each for each in entries if each["outcome"] in ("refused", "failed")]
-    assert len(refused) == vandal.refusals
+    # Of calls that would have changed nothing, sixty an hour are noted; the rest is counted.
+    changing = [each for each in refused if "reason" in each and "request" not in each]
+    assert changing
+    assert len(changing) + 60 <= len(refused) <= vandal.refusals
     assert all(each["reason"] for each in refused)
-    assert verify_trail(VerifyTrail(), owner).ok
+    assert verify_activity(VerifyActivity(), owner).ok
     for folder in runs:
         stop_run(RunQuery(run=folder.id), owner)
     for folder in runs:

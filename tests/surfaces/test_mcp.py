@@ -10,16 +10,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 import pytest
 
+from sparring.operations.activity.reading import VerifyActivity, verify_activity
 from sparring.operations.operation import Caller, Role
-from sparring.operations.record.reading import VerifyTrail, verify_trail
 from sparring.run_folder import RunFolder
 from sparring.runs.lifecycle import RunState
+from sparring.surfaces.mcp import _in_seat
+from sparring.surfaces.tools.catalogue import Answer
 from tests.supervised import ended, history, wait_for
 from tests.surfaces.operators import ROOT, operator
 
@@ -48,7 +52,7 @@ def project(tmp_path: Path, tiny_folder: Path) -> Path:
 
 
 def verified(project: Path) -> Any:
-    return verify_trail(VerifyTrail(), Caller(Role.OWNER, project / "runs", folder=project))
+    return verify_activity(VerifyActivity(), Caller(Role.OWNER, project / "runs", folder=project))
 
 
 @pytest.mark.slow
@@ -196,3 +200,30 @@ def test_a_client_is_told_how_to_start_it(project):
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
     server = json.loads(done.stdout)["mcpServers"]["sparring"]
     assert server["args"][-3:] == [str(project), "--as", "coach"]
+
+
+def test_calls_that_are_cancelled_keep_their_seats_until_their_threads_end():
+    begun, ended, go_on = [], [], threading.Event()
+
+    def work():
+        begun.append(True)
+        go_on.wait(30)
+        ended.append(True)
+        return Answer({})
+
+    async def ask_and_cancel():
+        seats = anyio.CapacityLimiter(3)
+        while seats.borrowed_tokens < 3 or len(begun) < 3:
+            with anyio.move_on_after(0.05):
+                await _in_seat(work, seats)
+        for _ in range(10):
+            with anyio.move_on_after(0.01):
+                await _in_seat(work, seats)
+        assert len(begun) == 3
+        assert seats.borrowed_tokens == 3
+        go_on.set()
+        await seats.acquire_on_behalf_of("whoever comes next")
+        return await _in_seat(lambda: Answer({"fine": True}), seats)
+
+    assert anyio.run(ask_and_cancel).table == {"fine": True}
+    assert len(ended) == 3

@@ -99,13 +99,12 @@ def test_a_tracker_that_fails_in_the_middle_warns_once_and_the_run_goes_on(
     tiny_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(room, "TRACKERS", {"failing": Failing})
-    monkeypatch.setattr("sparring.engine.configuration.TRACKERS", {"failing": Failing})
     result = trainer(tiny_folder, tmp_path, report_to="failing").train()
     assert result.summary["steps"] == 3
     events = [json.loads(line) for line in result.folder.events.read_text().splitlines()]
     warned = [event["message"] for event in events if event["event"] == "warning"]
     assert warned == [
-        "failing failed (ConnectionError: the tracker is down); the run goes on without it"
+        "failing failed (ConnectionError: the tracker is down); the run continues without it"
     ]
 
 
@@ -121,7 +120,7 @@ def test_a_tracker_that_is_not_installed_warns_and_names_the_package(tmp_path, m
     warned: list[str] = []
     made = Trackers(("mlflow",), tracked(tmp_path), warned.append)
     made.log(1, {"loss": 1.0})
-    assert warned == ["mlflow is not installed (pip install mlflow); the run goes on without it"]
+    assert warned == ["mlflow is not installed (pip install mlflow); the run continues without it"]
 
 
 def test_an_unknown_tracker_is_refused_with_those_there_are(tmp_path):

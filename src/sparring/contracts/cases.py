@@ -1,15 +1,17 @@
-"""A case, and the three sides a suite is split into."""
+"""Cases, and the three splits of a suite."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 
 class Split(StrEnum):
-    """Which work a case may serve. A case never serves two."""
+    """What a case is used for. Each case belongs to exactly one split."""
 
     TRAINING = "training"
     VALIDATION = "validation"
@@ -18,10 +20,10 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input with what is expected of the answer.
+    """One input with its expected outcome.
 
-    `input` is what the SDK's Runner takes: a text, or a list of input items.
-    `measures` names measures that apply to this case besides the environment's own.
+    `input` is passed to the SDK's Runner: a string, or a list of input items.
+    `measures` names measures that apply to this case in addition to the environment's own.
     """
 
     id: str
@@ -30,3 +32,12 @@ class Case:
     split: Split = Split.TRAINING
     measures: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def digest_of(cases: Iterable[Case]) -> str:
+    """Returns a digest that identifies a set of cases, whatever their order."""
+    digest = hashlib.sha256()
+    for case in sorted(cases, key=lambda each: each.id):
+        content = [case.id, case.input, case.expected, case.measures]
+        digest.update(json.dumps(content, sort_keys=True, default=repr).encode())
+    return digest.hexdigest()

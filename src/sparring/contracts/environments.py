@@ -1,4 +1,4 @@
-"""What is known of an environment without running it, and what it tells when it is run."""
+"""Descriptions of environments: from their source alone, and from running them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparring.contracts.specs import Frozen
 
 
 class FoundEnvironment(Frozen):
-    """One environment, as its source shows it."""
+    """One environment, as found in source code without running it."""
 
     name: str
     class_name: str
@@ -20,16 +20,17 @@ class FoundEnvironment(Frozen):
     line: int
     description: ForeignText = ""
     config_class: str = ""
-    package: str = Field(default="", description="the installed package that brings it")
+    package: str = Field(default="", description="the installed package that provides it")
     needs_port: bool = Field(default=False, description="written for Atropos")
 
     @property
     def target(self) -> str:
+        """`FILE:CLASS`, as specs name it."""
         return f"{self.file}:{self.class_name}" if self.class_name else self.file
 
 
 class SourceProblem(Frozen):
-    """Something in a project's source that keeps an environment from being found or told apart."""
+    """A fault in a project's source that hides an environment or makes its name ambiguous."""
 
     file: str
     line: int
@@ -37,7 +38,7 @@ class SourceProblem(Frozen):
 
 
 class Catalogue(Frozen):
-    """All environments of a project, by name, and what was in the way."""
+    """All environments of a project, by name, and the problems found on the way."""
 
     environments: tuple[FoundEnvironment, ...]
     problems: tuple[SourceProblem, ...] = ()
@@ -55,7 +56,7 @@ class FieldDescription(Frozen):
 
 
 class EnvironmentDescription(Frozen):
-    """What an environment says of itself; `error` where it could not be asked."""
+    """What an environment declares about itself; `error` says why it could not be loaded."""
 
     name: str
     fields: tuple[FieldDescription, ...] = ()

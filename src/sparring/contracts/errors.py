@@ -1,167 +1,193 @@
-"""The one error tree. A message says what is wrong, where, and the next move."""
+"""The error tree. A message says what failed, where, and the next step."""
 
 from __future__ import annotations
 
 
 class SparringError(Exception):
-    """Everything Sparring raises on purpose."""
+    """Base class of the errors that Sparring raises on purpose."""
 
     exit_code = 2
-    is_foreign = False  # whether the message is in words of somebody else's
+    is_foreign = False  # whether the message quotes text that Sparring did not write
 
     @property
     def name(self) -> str:
-        """What programs know it by."""
+        """The name that programs recognise the error by."""
         return str(getattr(self, "kind", type(self).__name__))
 
 
 class InvalidInput(SparringError):
-    """An argument, a file or a field that cannot be used as given."""
+    """An argument, file or field is invalid."""
 
 
 class SuiteError(InvalidInput):
-    """Cases that cannot be read, told apart or split."""
+    """Cases cannot be read, identified or split."""
 
 
 class CasesBroken(SuiteError):
-    """Cases that a run could not read. The first line of its message quotes nothing of them; what
-    follows may, and is for the owner."""
+    """A run could not read its cases. The first line of the message quotes no case; the rest may,
+    and is shown to the owner only."""
 
 
 class SplitTooSmall(SuiteError):
-    """A split with too few cases to say anything."""
+    """A split has too few cases for a meaningful result."""
 
 
 class MeasureError(InvalidInput):
-    """A measure that is declared, named or weighted wrongly."""
+    """A measure is declared, named or weighted wrongly."""
 
 
 class Untrainable(InvalidInput):
-    """Something in the agent that Sparring cannot play and learn from."""
+    """The agent uses something that Sparring cannot train."""
 
 
 class UnknownModel(InvalidInput):
-    """A model name that leads to no model."""
+    """No model has this name."""
 
 
 class UnknownFamily(InvalidInput):
-    """A model whose chat format nobody has declared."""
+    """No family declares this model's chat format."""
+
+
+class UnknownArchitecture(InvalidInput):
+    """A model's architecture cannot be converted to the requested form."""
+
+
+class UnknownTokenizer(UnknownArchitecture):
+    """A tokenizer cannot be converted to the requested form."""
 
 
 class SettingError(InvalidInput):
-    """A setting that does not exist, is not yours to set, or would do nothing."""
+    """A setting does not exist, may not be changed, or would have no effect."""
 
 
 class CheckpointError(SparringError):
-    """A checkpoint that cannot be trusted, or must not be written here."""
+    """A checkpoint is damaged, or must not be written here."""
+
+
+class FaultyArtefact(SparringError):
+    """A converted model differs from the checkpoint that it was made of."""
+
+    exit_code = 110
 
 
 class ParityError(SparringError):
-    """Sampler and trainer disagree about the same tokens; learning from them would be wrong."""
+    """Sampler and trainer compute different log-probabilities for the same tokens."""
 
 
 class WorldSizeError(SparringError):
-    """Another number of processes than was asked for."""
+    """The number of processes differs from the one the spec requires."""
 
 
 class MissingPackage(SparringError):
-    """An optional package that this piece of work needs."""
+    """An optional package is not installed."""
 
 
 class SandboxUnavailable(SparringError):
-    """This machine cannot contain code that a model wrote."""
+    """This machine cannot sandbox code that a model wrote."""
 
 
 class ServiceFailed(SparringError):
-    """A service of the environment that did not come up, or did not stay."""
+    """A service of the environment did not start, or stopped."""
 
     exit_code = 100
 
 
 class ConfigError(SettingError):
-    """A field of an environment's config; what it may be is said in the environment's words."""
+    """A field of an environment's config is invalid; the message quotes the environment."""
 
     is_foreign = True
 
 
 class LockedField(SettingError):
-    """A setting that somebody has fixed."""
+    """A setting is locked."""
 
 
 class LockedConfig(LockedField):
-    """A field of an environment's config that is fixed, to a value that may be its own words."""
+    """A field of an environment's config is locked; the message quotes its value."""
 
     is_foreign = True
 
 
 class NotEnoughMemory(SettingError):
-    """A training of which not even one row fits into memory."""
+    """Not even one row of a training run fits into memory."""
+
+
+class NotEnoughSpace(SparringError):
+    """A disk has no room for what is to be written."""
+
+    exit_code = 100
 
 
 class OverBudget(SettingError):
-    """More than the project allows."""
+    """The request exceeds the project's budget."""
 
 
 class EnvironmentNotFound(InvalidInput):
-    """No environment of that name."""
+    """No environment has this name."""
 
 
 class EnvironmentBroken(InvalidInput):
-    """An environment that could not say what it is; it says why in its own words."""
+    """An environment could not be loaded; the message quotes its error."""
 
     is_foreign = True
 
 
-class MachineryFailure(SparringError):
-    """Something broke that is not the model's doing; never scored as zero."""
+class InfrastructureError(SparringError):
+    """Something broke that is not the model's fault; such a rollout is never scored as zero."""
 
     exit_code = 100
 
 
 class GuardStop(SparringError):
-    """A training that cannot get anywhere, by one of its guards."""
+    """A guard stopped a training run that could not improve."""
 
     exit_code = 100
 
 
 class RunNotFound(SparringError):
-    """No run folder of that name."""
+    """No run has this name."""
 
     exit_code = 102
 
 
 class NotFinished(SparringError):
-    """A run that has not come to its end yet."""
+    """The run has not ended yet."""
 
     exit_code = 101
 
 
 class IllegalMove(SparringError):
-    """A run cannot go from the state it is in to the one that was asked for."""
+    """The run cannot move from its state to the requested one."""
 
 
 class LauncherFailed(SparringError):
-    """What was to start a run's processes did not."""
+    """The launcher could not start the run's processes."""
 
     exit_code = 100
 
 
 class RunChanged(SparringError):
-    """A run that would resume on other cases or other code than it started with."""
+    """The cases or the code have changed since the run started."""
 
 
 class NewerFormat(SparringError):
-    """A file written by a newer Sparring."""
+    """A newer version of Sparring wrote this file."""
+
+
+class NotProved(SparringError):
+    """A checkpoint is to be shipped whose improvement was not proved."""
+
+    exit_code = 110
 
 
 class NotBetter(SparringError):
-    """A proof that shows no improvement."""
+    """The proof shows no improvement."""
 
     exit_code = 110
 
 
 class RunFailed(SparringError):
-    """A run that ended without its result; `kind` names the error that ended it."""
+    """A run ended without a result; `kind` names the error that ended it."""
 
     def __init__(self, message: str, kind: str = "RunFailed", exit_code: int = 100) -> None:
         super().__init__(message)
@@ -170,12 +196,12 @@ class RunFailed(SparringError):
 
 
 class PlanRefused(SparringError):
-    """A plan that was started already, or that no longer says what would happen."""
+    """A plan was started already, or no longer matches the project."""
 
 
-class TrailBusy(SparringError):
-    """The record of who did what cannot be written now, and nothing happens off the record."""
+class ActivityLogBusy(SparringError):
+    """The activity log cannot be written, so the call is refused."""
 
 
 class NotPermitted(SparringError):
-    """The caller's role does not allow this operation."""
+    """The caller's role does not permit this operation."""

@@ -1,7 +1,7 @@
-"""Marks for words that are not ours: written by an environment, a model, a tool or a process.
+"""Marks on fields whose text Sparring did not write: from an environment, a model, a tool, a log.
 
-They can say anything, also "ignore your instructions". A surface that answers an AI agent hands
-them on as data, by these marks on the fields that hold them.
+Such text may contain instructions. Surfaces that answer an AI agent read these marks and pass the
+text on as untrusted data.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 
 class Mark:
-    """Says something of a field's content."""
+    """Describes where a field's content comes from."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -19,10 +19,11 @@ class Mark:
         return self.name
 
 
-FOREIGN = Mark("foreign")  # all of it
-MIXED = Mark("mixed")  # figures and names, with words of others among them
-SUMMARY = Mark("summary")  # the same, with sentences of ours under keys of ours
+FOREIGN = Mark("foreign")  # all of the text is foreign
+MIXED = Mark("mixed")  # numbers and names, with foreign text among them
+SUMMARY = Mark("summary")  # like MIXED, with our own sentences under known keys
 
 ForeignText = Annotated[str, FOREIGN]
+MixedText = Annotated[str, MIXED]
 ForeignTable = Annotated[dict[str, Any], FOREIGN]
 MixedTable = Annotated[dict[str, Any], MIXED]

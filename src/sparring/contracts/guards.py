@@ -1,7 +1,7 @@
-"""When a training that cannot get anywhere is to be stopped.
+"""Guards: conditions under which a training run that cannot improve is stopped.
 
-Each guard looks at the figures of a step, and acts once its condition has held for `steps`
-steps in a row.
+A guard checks the metrics of each step and acts once its condition has held for `steps` steps in
+a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Action = Literal["stop", "warn", "off"]
 
 
 class Guard(Frozen):
-    """One condition: its limit, how long it must hold, and what happens then."""
+    """One condition: its limit, how long it must hold, and the action taken."""
 
     limit: float = 0.0
     steps: int = Field(default=1, ge=1)
@@ -24,7 +24,7 @@ class Guard(Frozen):
 
 
 class Guards(Frozen):
-    """All of them. A bare "stop", "warn" or "off" in place of a guard sets its action."""
+    """All guards. The string "stop", "warn" or "off" in place of a guard sets its action."""
 
     no_tool_call: Guard = Field(
         default=Guard(limit=0.0, steps=10),
@@ -32,7 +32,7 @@ class Guards(Frozen):
     )
     dead_groups: Guard = Field(
         default=Guard(limit=0.0, steps=10),
-        description="share of groups that teach anything, at most `limit`",
+        description="share of groups with a gradient, at most `limit`",
     )
     entropy: Guard = Field(
         default=Guard(limit=0.001, steps=10),
@@ -43,12 +43,12 @@ class Guards(Frozen):
         description="share of rollouts cut off by the token budget, above `limit`",
     )
     not_finite: Guard = Field(
-        default=Guard(), description="a loss or gradient that is no number; warn: skip the step"
+        default=Guard(), description="a loss or gradient that is not finite; warn: skip the step"
     )
 
     @field_validator("*", mode="before")
     @classmethod
-    def _what_is_not_said_stays(cls, value: Any, info: Any) -> Any:
+    def _keep_other_fields(cls, value: Any, info: Any) -> Any:
         default = cls.model_fields[info.field_name].default.model_dump()
         if isinstance(value, str):
             return {**default, "action": value}

@@ -1,4 +1,4 @@
-"""What one rollout, and all rollouts together, may take."""
+"""Limits on one rollout, and on all rollouts together."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of playing. Deadlines are in seconds.
+    """Limits of play. Deadlines are in seconds.
 
-    `completion_tokens` bounds everything behind the first prompt, tool results included.
-    Waiting for a wave of in-process generation is not counted against a deadline: on a
-    slow machine that would make the result depend on its speed.
+    `completion_tokens` limits everything after the first prompt, tool results included. Time spent
+    waiting for a lockstep batch does not count against a deadline, so that results do not depend
+    on the speed of the machine.
     """
 
     in_flight: int = 64
     tool_rounds: int = 5
+    user_messages: int = 8
     completion_tokens: int = 1024
     rollout_seconds: float = 600.0
+    result_tokens: int | None = None
     tool_seconds: float = 30.0
     tool_concurrency: int = 256
     tool_concurrency_by_name: Mapping[str, int] = field(default_factory=dict)
@@ -27,4 +29,5 @@ class Limits:
 
     @property
     def turns(self) -> int:
+        """Model calls between two messages of the user."""
         return self.tool_rounds + 1

@@ -1,7 +1,7 @@
-"""What answers for the model, seen from the player.
+"""Policies: what answers for the model.
 
-A token policy turns token ids into sampled ids with their log-probabilities; a chat
-policy turns messages into a reply and can be played, but not trained.
+A token policy turns token ids into sampled ids with their log-probabilities. A chat policy turns
+messages into a reply; it can be played, but not trained.
 """
 
 from __future__ import annotations
@@ -17,42 +17,51 @@ from sparring.contracts.rollouts import Message, RolloutKey
 
 
 class Finish(StrEnum):
+    """Why sampling ended: a stop token, or the token limit."""
+
     STOP = "stop"
     LENGTH = "length"
 
 
 @dataclass(frozen=True, slots=True)
 class SampleKey:
-    """Seeds one turn of one rollout."""
+    """Seeds one turn of one rollout. `branch` tells turns apart that several conversations of one
+    rollout number alike; it is empty for the first conversation."""
 
     rollout: RolloutKey
     turn: int
+    branch: str = ""
 
     def seed(self) -> int:
-        """63 bits that depend on the key alone, on every machine and in every process."""
+        """Returns 63 bits that depend on the key alone, on every machine and in every process."""
         key = self.rollout
         text = f"{key.seed}\x1f{key.step}\x1f{key.case_id}\x1f{key.index}\x1f{self.turn}"
+        if self.branch:
+            text += f"\x1f{self.branch}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
-    def order(self) -> tuple[int, str, int, int]:
-        """Where the request stands in its batch, whenever it happened to arrive."""
-        return (self.rollout.step, self.rollout.case_id, self.rollout.index, self.turn)
+    def order(self) -> tuple[int, str, int, int, str]:
+        """Returns the request's position in its batch, independent of when it arrived."""
+        return (self.rollout.step, self.rollout.case_id, self.rollout.index, self.turn, self.branch)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn: by temperature only, so that sampler and trainer agree.
-
-    `repetition_penalty` is for talking to a trained model; nothing is learned under it.
-    """
+    """How tokens are sampled. Training uses the temperature alone, so that sampler and trainer
+    agree; the other fields apply to evaluation and to the shipped agent."""
 
     temperature: float = 0.8
     max_tokens: int = 1024
     repetition_penalty: float = 1.0
+    top_p: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
+    """One turn to sample."""
+
     key: SampleKey
     prompt: array[int]
     sampling: Sampling
@@ -60,22 +69,28 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sampled ids, the stop token included, and the log-probability of each of them."""
+    """Sampled ids, the stop token included, and the log-probability of each of them.
+
+    `version` counts the updates of the weights that sampled them, where it is known.
+    """
 
     ids: array[int]
     logprobs: array[float]
     finish: Finish
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
+    """A tool call as parsed from the model's text; `arguments` is JSON text."""
+
     tool: str
     arguments: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model said, taken apart. `malformed` says what was wrong with a call."""
+    """A parsed reply. `malformed` says what is wrong with a tool call."""
 
     content: str
     thinking: str = ""
@@ -85,15 +100,21 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
+    """One turn for a chat policy."""
+
     key: SampleKey
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]]
     sampling: Sampling
     output_schema: Mapping[str, Any] | None = None
+    tool_choice: str | None = None
+    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
+    """A chat policy's reply, with the tokens it took."""
+
     reply: Reply
     finish: Finish
     prompt_tokens: int
@@ -102,7 +123,7 @@ class ChatReply:
 
 @dataclass(frozen=True, slots=True)
 class BodySpan:
-    """Tokens of the text of the n-th message, scaffolding left out."""
+    """The tokens of the n-th message's text, without the template around it."""
 
     message: int
     start: int
@@ -111,57 +132,103 @@ class BodySpan:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
+    """Token ids, and where the messages' texts are in them."""
+
     ids: array[int]
     bodies: tuple[BodySpan, ...] = ()
 
 
 class Codec(Protocol):
-    """Between messages and token ids, for one model family."""
+    """Converts between messages and token ids, for one model family."""
+
+    @property
+    def keeps_thinking(self) -> bool:
+        """Whether later turns see the thinking of earlier ones."""
+        ...
+
+    @property
+    def end_of_turn(self) -> int:
+        """The token that ends a turn of the model."""
+        ...
 
     def encode_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
-    ) -> Encoded: ...
+    ) -> Encoded:
+        """Encodes a whole conversation, up to where the model answers."""
+        ...
 
-    def encode_continuation(self, messages: Sequence[Message]) -> Encoded: ...
+    def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
+        """Encodes messages that follow a sampled turn."""
+        ...
 
-    def parse(self, ids: array[int]) -> Reply: ...
+    def tokens_in(self, text: str) -> int:
+        """Counts the tokens of a text."""
+        ...
+
+    def beginning(self, text: str, most: int) -> str:
+        """Returns the longest beginning of a text that has at most `most` tokens."""
+        ...
+
+    def encode_call_opening(self, tool: str | None) -> array[int]:
+        """Encodes the beginning of a call, for a forced tool choice."""
+        ...
+
+    def encode_reply(self, message: Message) -> array[int]:
+        """Encodes a turn as the model would have written it, including its end."""
+        ...
+
+    def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+        """Parses sampled ids into text and tool calls, typed by the tools' schemas."""
+        ...
 
 
 @runtime_checkable
 class TokenPolicy(Protocol):
-    """Samples by token ids.
+    """Samples from token ids.
 
-    `plays_in_waves` says that the composition of a batch must not depend on timing: the
-    player then announces each rollout with `join` and takes it off with `leave`.
+    With `samples_in_lockstep`, the composition of a batch must not depend on timing: the player
+    announces each rollout with `join` and removes it with `leave`.
     """
 
     name: str
 
     @property
-    def codec(self) -> Codec: ...
+    def codec(self) -> Codec:
+        """The codec of the model's family."""
+        ...
 
     @property
-    def plays_in_waves(self) -> bool: ...
+    def samples_in_lockstep(self) -> bool:
+        """Whether a batch waits until every announced rollout has asked for its turn."""
+        ...
 
-    def join(self) -> None: ...
+    def join(self) -> None:
+        """Announces a rollout."""
+        ...
 
-    def leave(self) -> None: ...
+    def leave(self) -> None:
+        """Removes a rollout."""
+        ...
 
-    async def sample(self, request: SampleRequest) -> Sample: ...
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Samples one turn."""
+        ...
 
 
 @runtime_checkable
 class ChatPolicy(Protocol):
-    """Answers by messages; nothing to learn from, but good enough to be compared with."""
+    """Answers messages without token ids: for comparison, not for training."""
 
     name: str
 
-    async def reply(self, request: ChatRequest) -> ChatReply: ...
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Answers one turn."""
+        ...
 
 
 Policy = TokenPolicy | ChatPolicy
 
 
-def is_played_in_waves(policy: Policy) -> bool:
-    """Whether rollouts of this policy go in blocks that repeat exactly; a chat never does."""
-    return isinstance(policy, TokenPolicy) and policy.plays_in_waves
+def is_played_in_lockstep(policy: Policy) -> bool:
+    """Returns whether this policy's rollouts are played in blocks that repeat exactly."""
+    return isinstance(policy, TokenPolicy) and policy.samples_in_lockstep

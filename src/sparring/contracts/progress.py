@@ -1,4 +1,4 @@
-"""How far a training has come, as its heartbeat says it, in words for people."""
+"""Formats the progress of a training run, as its heartbeat reports it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def headline(beat: Mapping[str, Any]) -> str:
-    """Loss, reward, pass rates, live groups, speed and time left, on one line."""
+    """Returns loss, reward, pass rates, live groups, speed and time left on one line."""
     row = beat.get("metrics") or {}
     parts = []
     if row.get("loss") is not None:
@@ -22,17 +22,17 @@ def headline(beat: Mapping[str, Any]) -> str:
     if row.get("tokens_per_second"):
         parts.append(f"{row['tokens_per_second']:.0f} tok/s")
     if beat.get("seconds_left") is not None:
-        parts.append(f"{in_words(beat['seconds_left'])} left")
+        parts.append(f"{duration_text(beat['seconds_left'])} left")
     return " · ".join(parts)
 
 
-def _shown(beat: Mapping[str, Any]) -> str:
+def _validation_text(beat: Mapping[str, Any]) -> str:
     reward = beat.get("validation")
     return "unknown: no rollout could be scored" if reward is None else f"{reward:.3f}"
 
 
-def in_words(seconds: float) -> str:
-    """A duration as people say it."""
+def duration_text(seconds: float) -> str:
+    """Formats a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -41,30 +41,32 @@ def in_words(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 finding`, `2 findings`."""
+    """Returns the number with its noun: `1 finding`, `2 findings`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class NewLines:
-    """What a heartbeat says that the ones before it did not: a line is given once."""
+    """Returns the lines of a heartbeat that earlier heartbeats did not have."""
 
     def __init__(self) -> None:
-        self._said = 0
+        self._shown = 0
         self._process: Any = None
         self._step = 0
         self._validated_at = -1
 
     def __call__(self, beat: Mapping[str, Any]) -> list[str]:
-        if beat.get("pid") != self._process:  # another attempt, which says everything anew
-            self._process, self._said = beat.get("pid"), 0
-        said = list(beat["said"])
-        lines, self._said = said[self._said :], len(said)
+        if beat.get("pid") != self._process:  # another attempt, which reports everything again
+            self._process, self._shown = beat.get("pid"), 0
+        messages = list(beat["said"])
+        lines, self._shown = messages[self._shown :], len(messages)
         if beat["step"] != self._step:
             self._step = beat["step"]
-            if told := headline(beat):  # nothing yet of an attempt that goes on from there
-                lines.append(f"step {beat['step']}/{beat['steps']} · {told}")
+            if text := headline(beat):  # empty for an attempt that has just resumed
+                lines.append(f"step {beat['step']}/{beat['steps']} · {text}")
         at = beat.get("validated_at", self._validated_at)
         if at != self._validated_at:
             self._validated_at = at
-            lines.append(f"validation at step {self._validated_at}: reward {_shown(beat)}")
+            lines.append(
+                f"validation at step {self._validated_at}: reward {_validation_text(beat)}"
+            )
         return lines

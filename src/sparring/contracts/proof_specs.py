@@ -1,4 +1,4 @@
-"""What runs that look before and after are started from: check, audit, prove."""
+"""Specs of checks, audits and proofs."""
 
 from __future__ import annotations
 
@@ -12,53 +12,88 @@ from sparring.contracts.training import TrainSettings
 
 
 class AuditSpec(RunSpec):
-    """An audit of an environment's measures. No model is played."""
+    """An audit of an environment's measures, without a model."""
 
     kind: Literal["audit"] = "audit"
-    cases: int = Field(default=8, ge=2, le=1000, description="cases that null players answer")
+    cases: int = Field(default=8, ge=2, le=1000, description="cases that the null players answer")
     play: PlaySettings = PlaySettings()
 
 
 class CheckSpec(RunSpec):
-    """A look at an environment before it is trained on. `settings` are those of the training
-    that is planned."""
+    """A check of an environment before training. `settings` are those of the planned training."""
 
     kind: Literal["check"] = "check"
     settings: TrainSettings = TrainSettings()
     processes: int = Field(default=1, ge=1)
     nodes: int = Field(default=1, ge=1)
-    cases: int = Field(default=12, ge=2, le=1000, description="that the model to be trained plays")
-    rollouts: int = Field(default=16, ge=2, le=256, description="of each case")
-    others: tuple[EndpointSpec, ...] = Field(default=(), description="models that play it, too")
-    other_cases: int = Field(default=3, ge=1, le=1000, description="that each of them plays")
-    minutes: float = Field(default=10.0, gt=0, description="for each model")
-    dry_steps: int = Field(default=2, ge=0, le=20, description="thrown away, to see what they take")
-    price_per_hour: float | None = Field(default=None, gt=0, description="of the machine")
+    cases: int = Field(
+        default=12, ge=2, le=1000, description="cases that the model to be trained plays"
+    )
+    rollouts: int = Field(default=16, ge=2, le=256, description="rollouts of each case")
+    others: tuple[EndpointSpec, ...] = Field(
+        default=(), description="further models to compare with"
+    )
+    other_cases: int = Field(
+        default=3, ge=1, le=1000, description="cases that each further model plays"
+    )
+    minutes: float = Field(default=10.0, gt=0, description="maximum minutes for each model")
+    dry_steps: int = Field(
+        default=2, ge=0, le=20, description="optimizer steps that are measured and discarded"
+    )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, description="price of the machine per hour"
+    )
+
+    @property
+    def world_size(self) -> int:
+        """Processes of the planned training, on all hosts."""
+        return self.processes * self.nodes
+
+    @property
+    def optimizer_steps(self) -> int | None:
+        """The dry steps."""
+        return self.dry_steps
+
+    @property
+    def max_rollouts(self) -> int | None:
+        """Rollouts of all models, of the timed group and of the dry steps."""
+        played = self.rollouts * (self.cases + self.other_cases * len(self.others))
+        learned_from = self.settings.most_learned_from(self.dry_steps, self.world_size)
+        return played + self.settings.num_generations + learned_from
 
 
 class ProveSpec(RunSpec):
-    """A proof: base and trained on the same cases. `policy` is the trained one."""
+    """A proof: base and trained model on the same cases. `policy` is the trained model."""
 
     kind: Literal["prove"] = "prove"
     run: str = Field(description="the training whose weights are proved")
-    checkpoint: str = Field(default="", description="which one; empty: the best, once it is there")
+    checkpoint: str = Field(default="", description="which checkpoint; empty: the best")
     base: PolicySpec = PolicySpec()
     split: Split = Split.HELD_OUT
-    cases: int | None = Field(default=None, ge=1, description="at most so many")
-    rollouts: int = Field(default=4, ge=1, le=256, description="of each case, by each of the two")
+    cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
+    rollouts: int = Field(
+        default=4, ge=1, le=256, description="rollouts of each case by each model"
+    )
     play: PlaySettings = PlaySettings()
     picked_from: int = Field(
         default=1, ge=1, le=1000, description="candidates compared on these cases"
     )
-    also: str = Field(default="", description="FILE:NAME of a second suite that must not suffer")
+    also: str = Field(
+        default="", description="FILE:NAME of a second environment that must not get worse"
+    )
     also_environment: str = ""
+
+    @property
+    def max_rollouts(self) -> int | None:
+        """Rollouts of both models; None without a maximum number of cases."""
+        return None if self.cases is None else 2 * self.rollouts * self.cases
 
     @field_validator("split")
     @classmethod
     def _proves_something(cls, split: Split) -> Split:
         if split is Split.TRAINING:
             raise ValueError(
-                "training cases are what it learned from, and prove nothing; take held-out, or "
+                "training cases prove nothing: the model has learned from them; use held-out or "
                 "validation"
             )
         return split

@@ -1,13 +1,13 @@
-"""Fields of TRL's that have another name here, would do nothing, or are not to be set.
+"""Fields of TRL's config that have another name here, have no effect, or must not be set.
 
-Each with what to do instead, so that a refusal helps.
+Each comes with what to do instead, for the error message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-_ROLLOUTS = "rollouts are the player's; it"
+_ROLLOUTS = "Sparring's player makes the rollouts; it"
 OURS: Mapping[str, str] = {
     "output_dir": "`runs` says where runs are kept",
     "save_steps": "use checkpoint_steps",
@@ -15,13 +15,13 @@ OURS: Mapping[str, str] = {
     "save_strategy": "use checkpoint_steps: checkpoints fall on generations",
     "save_only_model": "a checkpoint without its optimizer does not resume; use result.save(…)",
     "save_on_each_node": "rank 0 writes, to a folder that all hosts share",
-    "enable_jit_checkpoint": "it saves inside of a generation; SIGTERM saves at the next boundary",
+    "enable_jit_checkpoint": "it saves within a generation; SIGTERM saves at the next boundary",
     "load_best_model_at_end": "the best checkpoint is kept; result.best has it",
     "metric_for_best_model": "checkpoints are picked by the mean validation reward",
     "greater_is_better": "checkpoints are picked by the mean validation reward",
     "resume_from_checkpoint": "runs resume by id: --resume RUN, or run=… in Python",
-    "ignore_data_skip": "resuming goes on with the next cases, always",
-    "restore_callback_states_from_checkpoint": "resuming restores everything, always",
+    "ignore_data_skip": "resuming always continues with the next cases",
+    "restore_callback_states_from_checkpoint": "resuming always restores everything",
     "eval_strategy": "use validation_cases: validation is played before each checkpoint",
     "eval_steps": "use checkpoint_steps and validation_cases",
     "eval_delay": "use validation_cases",
@@ -64,9 +64,9 @@ OURS: Mapping[str, str] = {
     "generation_kwargs": f"{_ROLLOUTS} samples by temperature only",
     "chat_template_kwargs": "the family's training template is used (docs/families.md)",
     "cache_implementation": f"{_ROLLOUTS} has a cache of its own",
-    "use_transformers_continuous_batching": f"{_ROLLOUTS} batches in waves",
-    "transformers_continuous_batching_config": f"{_ROLLOUTS} batches in waves",
-    "use_transformers_paged": f"{_ROLLOUTS} batches in waves",
+    "use_transformers_continuous_batching": f"{_ROLLOUTS} batches in lockstep",
+    "transformers_continuous_batching_config": f"{_ROLLOUTS} batches in lockstep",
+    "use_transformers_paged": f"{_ROLLOUTS} batches in lockstep",
     "use_liger_kernel": "TRL has a fused head of its own",
     "liger_kernel_config": "TRL has a fused head of its own",
     "label_smoothing_factor": "it belongs to supervised training and does nothing here",
@@ -79,9 +79,9 @@ OURS: Mapping[str, str] = {
     "local_rank": "torchrun sets it; use --processes",
     "vllm_importance_sampling_cap": "use engine.vllm_importance_sampling_clip_max",
 }
-_OURS_ALTOGETHER = ("save_", "eval_", "hub_")
+_REFUSED_PREFIXES = ("save_", "eval_", "hub_")
 
 
 def is_never_the_engines(name: str) -> bool:
-    """Whether a field is refused wherever it is written."""
-    return name in OURS or name.startswith(_OURS_ALTOGETHER)
+    """Returns whether a field is refused wherever it is set."""
+    return name in OURS or name.startswith(_REFUSED_PREFIXES)

@@ -1,7 +1,7 @@
-"""A rollout: what was said, which tools ran, how it ended, and the tokens behind it.
+"""Rollouts: messages, tool calls, how they ended, and their tokens.
 
-Token rows keep flat arrays instead of lists of objects: at 4,096 rollouts in flight of
-32,000 tokens each, nine bytes a token are affordable and a Python object per token is not.
+Token rows are flat arrays. With 4,096 rollouts of 32,000 tokens in flight, nine bytes per token fit
+into memory; a Python object per token does not.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from sparring.contracts.verdicts import Judgement
 
 
 def clean_text(text: str) -> str:
-    """Lone surrogates, which JSON can spell and UTF-8 cannot, become question marks."""
+    """Replaces lone surrogates, which JSON can contain and UTF-8 cannot, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class Ending(StrEnum):
-    """Why a rollout ended: one of a closed list.
-
-    Anything but ANSWERED is the cause for which the rollout has no proper answer.
-    """
+    """Why a rollout ended. Anything but ANSWERED says why there is no proper answer."""
 
     ANSWERED = "answered"
     UNPARSABLE_CALL = "unparsable_call"
@@ -37,30 +34,41 @@ class Ending(StrEnum):
     OUTPUT_GUARDRAIL = "output_guardrail"
     TOOL_GUARDRAIL = "tool_guardrail"
     ROLLOUT_DEADLINE = "rollout_deadline"
-    MACHINERY = "machinery"
+    INFRASTRUCTURE_ERROR = "infrastructure_error"
+    NO_MODEL_CALL = "no_model_call"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Ending | None:
+        return cls.INFRASTRUCTURE_ERROR if value == "machinery" else None  # as version 0.1 wrote it
 
     @property
-    def is_models_doing(self) -> bool:
-        """Whether the model can be held to it; if not, the rollout stays unscored."""
-        return self not in _NOT_THE_MODELS_DOING
+    def is_judged(self) -> bool:
+        """Whether measures judge the rollout; it stays unscored where the model is not to blame."""
+        return self not in _NOT_JUDGED
 
 
-_NOT_THE_MODELS_DOING = frozenset(
-    {Ending.INPUT_GUARDRAIL, Ending.ROLLOUT_DEADLINE, Ending.MACHINERY}
+_NOT_JUDGED = frozenset(
+    {
+        Ending.INPUT_GUARDRAIL,
+        Ending.ROLLOUT_DEADLINE,
+        Ending.INFRASTRUCTURE_ERROR,
+        Ending.NO_MODEL_CALL,
+    }
 )
 
 
 class CallFailure(StrEnum):
-    """Why a tool call brought no result of its own."""
+    """Why a tool call has no result."""
 
     UNKNOWN_TOOL = "unknown_tool"
     RAISED = "raised"
     DEADLINE = "deadline"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedCall:
-    """A tool call as the model asked for it; `arguments` is the JSON text."""
+    """A tool call as the model requested it; `arguments` is JSON text."""
 
     id: str
     tool: str
@@ -69,7 +77,7 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the transcript. `thinking` is kept apart from what was answered."""
+    """One message of the transcript. `thinking` is separate from the answer."""
 
     role: str
     content: str
@@ -81,7 +89,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that was carried out, with the result that the model saw."""
+    """A tool call that ran, with the result that the model saw."""
 
     id: str
     tool: str
@@ -109,19 +117,34 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ResultBody:
-    """Where the text of one tool result lies in a row, scaffolding left out."""
+    """Where the text of one tool result is in a row, without the template around it."""
 
     tool: str
     start: int
     stop: int
 
 
+class RowStart(StrEnum):
+    """Why a row begins: what a rollout's earlier rows could not be continued for."""
+
+    FIRST = "first"
+    HANDOFF = "handoff"
+    NESTED = "nested"
+    FRAME = "frame"
+    HISTORY = "history"
+
+
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One sequence to learn from.
+    """One sequence to learn from. A rollout has a row for each agent, and a new one wherever a
+    turn does more than append to an earlier row.
 
-    `ids` are the tokens as sampled and as shown to the model, never made again from text.
-    `logprobs` holds one number per sampled token, in order.
+    `ids` are the tokens as sampled and as shown to the model, never re-encoded from text.
+    `logprobs` holds one number per sampled token, in order. `parent` is the position in the
+    rollout of the row that this one follows or, if nested, was called from. `versions` are the
+    weights that sampled the tokens, as runs of (version, tokens). `gaps` holds the difference
+    between sampler and trainer for each sampled token. Both are empty where they are not known.
+    A discarded row holds replies that the agent never used; it is logged and not learned from.
     """
 
     agent: str
@@ -129,9 +152,14 @@ class TokenRow:
     logprobs: array[float]
     spans: tuple[Span, ...]
     bodies: tuple[ResultBody, ...] = ()
+    start: RowStart = RowStart.FIRST
+    parent: int | None = None
+    versions: tuple[tuple[int, int], ...] = ()
+    gaps: array[float] = field(default_factory=lambda: array("f"))
+    is_discarded: bool = False
 
     def mask(self) -> bytes:
-        """One byte a token: 1 where the model sampled it."""
+        """Returns one byte per token: 1 where the model sampled it."""
         return b"".join(
             (b"\x01" if span.kind is TokenKind.SAMPLED else b"\x00") * span.length
             for span in self.spans
@@ -139,6 +167,7 @@ class TokenRow:
 
     @property
     def sampled(self) -> int:
+        """Number of sampled tokens."""
         return len(self.logprobs)
 
 
@@ -152,7 +181,7 @@ class TokenUse:
 
 @dataclass(frozen=True, slots=True)
 class RolloutKey:
-    """Which play this is: the same key and weights give the same tokens."""
+    """Identifies a rollout: the same key and weights give the same tokens."""
 
     seed: int
     step: int
@@ -161,6 +190,7 @@ class RolloutKey:
 
     @property
     def id(self) -> str:
+        """`CASE.STEP.INDEX`."""
         return f"{self.case_id}.{self.step}.{self.index}"
 
 
@@ -168,10 +198,9 @@ class RolloutKey:
 class Rollout:
     """One play of the agent on one case, as measures see it and as it is logged.
 
-    `dropped` is why a rollout that was played for learning taught nothing.
-
-    `world` and `output` exist only in the process that played: the context object the
-    tools worked on, and the final output as the SDK parsed it.
+    `dropped` says why a training rollout carried no gradient. `world` and `output` exist only in
+    the process that played: the context object of the tools, and the final output as the SDK
+    parsed it.
     """
 
     key: RolloutKey
@@ -193,6 +222,7 @@ class Rollout:
 
     @property
     def id(self) -> str:
+        """The key's id."""
         return self.key.id
 
     @property
@@ -202,4 +232,5 @@ class Rollout:
 
     @property
     def is_truncated(self) -> bool:
+        """Whether the token budget cut it off."""
         return self.ending is Ending.TOKEN_BUDGET

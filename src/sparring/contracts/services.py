@@ -1,4 +1,4 @@
-"""A process that an environment's tools need beside them: a database, a search server."""
+"""Services: processes that an environment's tools need, such as a database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sparring.contracts.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A command and how to know that it is ready.
+    """A command, and how to recognise that it is ready.
 
-    `{port}` in the command, in `ready_http` and in `ready_line` stands for a free port of this
-    machine. Ready is what accepts connections there, or answers `ready_http` (a path) with
-    success, or has printed `ready_line`.
+    `{port}` in the command, in `ready_http` and in `ready_line` is replaced by a free port. A
+    service is ready once it accepts connections there, answers `ready_http` (a path) with success,
+    or prints `ready_line`.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Service:
     def __post_init__(self) -> None:
         if isinstance(self.command, str) or not self.command:
             raise InvalidInput(
-                f"service {self.name}: the command must be a list of words, as in "
+                f"service {self.name}: the command must be a list of strings, as in "
                 "['python', 'server.py', '--port', '{port}']"
             )
         if self.ready_http is not None and self.ready_line is not None:
@@ -35,4 +35,5 @@ class Service:
             raise InvalidInput(f"service {self.name}: seconds must be above 0")
 
     def command_at(self, port: int) -> list[str]:
-        return [str(word).replace("{port}", str(port)) for word in self.command]
+        """Returns the command with `{port}` replaced."""
+        return [str(part).replace("{port}", str(port)) for part in self.command]

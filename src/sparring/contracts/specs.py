@@ -1,4 +1,4 @@
-"""The frozen description that a run is started from."""
+"""Specs: the frozen descriptions of runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,32 @@ FORMAT = 1
 Table = dict[str, Any]
 
 
+_PYTHON = "(python) "
+
+
+def python_target(agent_name: str) -> str:
+    """Returns the target of a run that Python starts: there is no file to name."""
+    return f"{_PYTHON}{agent_name}"
+
+
+def is_python_target(target: str) -> bool:
+    """Returns whether `python_target` made this target."""
+    return target.startswith(_PYTHON)
+
+
+def agent_of_target(target: str) -> str:
+    """Returns the agent's name in a target that `python_target` made."""
+    return target.removeprefix(_PYTHON)
+
+
 class Frozen(BaseModel):
-    """An edge of the system: unknown fields are refused, values do not change."""
+    """Base of models at the edges: unknown fields are refused, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 class EndpointSpec(Frozen):
-    """One OpenAI-compatible server. The key itself stays in the environment."""
+    """One OpenAI-compatible server. The key is read from an environment variable."""
 
     base_url: str
     model: str
@@ -31,19 +49,21 @@ class EndpointSpec(Frozen):
     @field_validator("base_url")
     @classmethod
     def _carries_no_key(cls, url: str) -> str:
-        """A spec is written to disk, so a key in the address would be too."""
+        """Refuses a key in the address: specs are written to disk."""
         if "@" in url.partition("//")[2].partition("/")[0]:
             raise ValueError("the address must not carry a user or key; set key_variable instead")
         return url
 
 
 class PolicySpec(Frozen):
-    """Who answers for the model: weights by name or folder, or servers."""
+    """What answers for the model: weights by name or folder, or servers."""
 
     kind: Literal["transformers", "endpoint", "vllm"] = "transformers"
     model: str | None = None
     endpoints: tuple[EndpointSpec, ...] = ()
     family: str | None = None
+    thinking: Literal["auto", "on", "off"] = "auto"
+    history_thinking: Literal["drop", "keep"] = "drop"
     dtype: str | None = None
     device: str | None = None
 
@@ -57,7 +77,26 @@ class PlaySettings(Frozen):
     temperature: float = Field(default=0.8, ge=0, le=10)
     max_completion_length: int = Field(default=1024, ge=1)
     tool_rounds: int = Field(default=5, ge=0)
+    thinking: Literal["auto", "on", "off"] = Field(
+        default="auto", description="whether the model thinks, where its family has a switch"
+    )
+    history_thinking: Literal["drop", "keep"] = Field(
+        default="drop",
+        description="whether later turns see earlier thinking; chat clients do not send it back",
+    )
+    user_messages: int = Field(
+        default=8, ge=0, description="how often the environment's user() may answer the agent"
+    )
+    tool_result_tokens: int | None = Field(
+        default=None, ge=1, description="tokens of one tool result; the rest is cut off"
+    )
     in_flight: int = Field(default=64, ge=1)
+    turn_cache: float = Field(
+        default=2.0,
+        ge=0,
+        description="GiB for the key/value caches that rollouts keep between their turns, with "
+        "in-process sampling",
+    )
     tool_seconds: float = Field(default=30.0, gt=0)
     rollout_seconds: float = Field(default=600.0, gt=0)
     measure_seconds: float = Field(default=30.0, gt=0)
@@ -67,10 +106,12 @@ class PlaySettings(Frozen):
     seed: int = 0
 
     def limits(self) -> Limits:
-        """What the player is held to."""
+        """Returns the player's limits."""
         return Limits(
             in_flight=self.in_flight,
             tool_rounds=self.tool_rounds,
+            user_messages=self.user_messages,
+            result_tokens=self.tool_result_tokens,
             completion_tokens=self.max_completion_length,
             rollout_seconds=self.rollout_seconds,
             tool_seconds=self.tool_seconds,
@@ -78,30 +119,35 @@ class PlaySettings(Frozen):
 
 
 class Supervision(Frozen):
-    """How a run is looked after: what starts it, when it is hung, how often it is tried again."""
+    """How a run is supervised: its launcher, when it counts as hung, how often it restarts."""
 
-    launcher: Literal["local", "slurm"] = Field(
-        default="local", description="what starts the processes: this machine, or Slurm"
+    launcher: str = Field(
+        default="local",
+        description="what starts the processes: local, slurm, or a launcher from a plugin",
     )
     slurm: Table = Field(
         default_factory=dict, description="options of sbatch, as in slurm.partition=gpu"
     )
     restarts: int = Field(
-        default=3, ge=0, description="times it is started again without a new checkpoint between"
+        default=3, ge=0, description="restarts without a new checkpoint before the run fails"
     )
     hung_seconds: float = Field(
-        default=900.0, gt=0, description="without progress for so long it is taken for hung"
+        default=900.0, gt=0, description="seconds without progress after which it counts as hung"
     )
     start_seconds: float = Field(
-        default=3600.0, gt=0, description="the same while it loads, which may download a model"
+        default=3600.0,
+        gt=0,
+        description="replaces hung_seconds while the run loads or downloads its model",
     )
     stop_seconds: float = Field(
-        default=600.0, gt=0, description="what a stop may take; then the processes are ended"
+        default=600.0,
+        gt=0,
+        description="seconds that a stop may take before the processes are killed",
     )
 
 
 class RunSpec(Frozen):
-    """What runs of every kind are started from."""
+    """What the specs of all kinds of run have in common."""
 
     kind: str
     format: int = FORMAT
@@ -110,22 +156,41 @@ class RunSpec(Frozen):
     config: Table = Field(default_factory=dict, description="fields of the environment's config")
     policy: PolicySpec = PolicySpec()
     sources: dict[str, str] = Field(
-        default_factory=dict, description="where each setting that is no default came from"
+        default_factory=dict,
+        description="where each setting that differs from its default came from",
     )
     locks: dict[str, str] = Field(
-        default_factory=dict, description="who has fixed a setting, by its name"
+        default_factory=dict, description="the source of each lock, by the name of its setting"
     )
     services: tuple[Service, ...] = Field(
-        default=(), description="processes that the environment's tools need beside them"
+        default=(), description="processes that the environment's tools need"
     )
     supervision: Supervision = Supervision()
-    hours: float | None = Field(default=None, gt=0, description="it is stopped after so many")
+    hours: float | None = Field(default=None, gt=0, description="hours after which it is stopped")
     code_digest: str = ""
-    after: str = Field(default="", description="a run that must be completed before this begins")
-    plan: str = Field(default="", description="the plan that it was started from")
+    code_files: dict[str, str] = Field(
+        default_factory=dict, description="digests of the environment's source files"
+    )
+    after: str = Field(default="", description="a run that must complete before this one starts")
+    plan: str = Field(default="", description="the plan it was started from")
     measures: dict[str, float] = Field(
         default_factory=dict, description="names and weights, for a run started from Python"
     )
+
+    @property
+    def is_from_python(self) -> bool:
+        """Whether Python started the run, with objects that no other process has."""
+        return is_python_target(self.target)
+
+    @property
+    def optimizer_steps(self) -> int | None:
+        """Optimizer steps that the run takes; None where its spec does not limit them."""
+        return 0
+
+    @property
+    def max_rollouts(self) -> int | None:
+        """The most rollouts that the run can play; None where its spec does not limit them."""
+        return 0
 
 
 class EvalSpec(RunSpec):
@@ -133,5 +198,10 @@ class EvalSpec(RunSpec):
 
     kind: Literal["eval"] = "eval"
     split: Split = Split.VALIDATION
-    cases: int | None = Field(default=None, ge=1, description="at most so many cases")
+    cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
     play: PlaySettings = PlaySettings()
+
+    @property
+    def max_rollouts(self) -> int | None:
+        """Rollouts of all cases; None without a maximum number of cases."""
+        return None if self.cases is None else self.cases * self.play.num_generations

@@ -1,34 +1,34 @@
-"""What a training run is started from.
+"""The spec and the settings of a training run.
 
-Settings are spelled as TRL spells them, where TRL has them. What counts as a batch is said
-here, once: `cases_per_batch` cases x `num_generations` rollouts are the rows of one pass
-through the model, `gradient_accumulation_steps` passes make one optimizer step, and every
-process does as much.
+Settings have TRL's names where TRL has them. A pass through the model has `cases_per_batch` cases x
+`num_generations` rollouts; `gradient_accumulation_steps` passes make one optimizer step; every
+process does the same amount.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from sparring.contracts.guards import Guards
+from sparring.contracts.sampling import SamplingServers, as_table
 from sparring.contracts.specs import Frozen, PlaySettings, RunSpec, Table
 
 Normalization = Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"]
+_VALIDATION_CASES = 64  # played before each checkpoint by default
 
 
 class WarmStart(Frozen):
-    """Supervised fine-tuning before the first step, on what others have shown."""
+    """Supervised fine-tuning on demonstrations before the first step."""
 
     source: str = Field(
         min_length=1,
-        description="a JSONL file of demonstrations, or a run whose passing rollouts are taken",
+        description="a JSONL file of demonstrations, or a run whose passing rollouts are used",
     )
-    num_train_epochs: float = Field(default=3.0, gt=0, description="passes over them")
-    learning_rate: float | None = Field(
-        default=None, gt=0, description="by default that of the run"
-    )
+    num_train_epochs: float = Field(default=3.0, gt=0, description="passes over the demonstrations")
+    learning_rate: float | None = Field(default=None, gt=0, description="default: the run's")
     batch_size: int = Field(default=8, ge=1, description="demonstrations per optimizer step")
 
 
@@ -37,49 +37,57 @@ class TrainSettings(PlaySettings):
 
     num_train_epochs: float = Field(default=1.0, gt=0, description="passes over the cases")
     max_steps: int | None = Field(
-        default=None, ge=1, description="optimizer steps; goes before epochs"
+        default=None, ge=1, description="optimizer steps; overrides num_train_epochs"
     )
     cases_per_batch: int = Field(default=2, ge=1, description="cases in one pass, per process")
     gradient_accumulation_steps: int = Field(default=2, ge=1, description="passes per step")
     per_device_train_batch_size: int | None = Field(
-        default=None, ge=1, description="rows in one pass at most; a step's rows stay the same"
+        default=None, ge=1, description="maximum rows in one pass; the rows of a step stay the same"
     )
     pass_memory: float | None = Field(
         default=None,
         gt=0,
-        description="GiB that one pass may take; rows per pass follow. By default 60 % of what is "
-        "free, and at most 2 on a CPU",
+        description="GiB that one pass may use; sets the rows per pass. Default: 60 % of the free "
+        "memory, at most 2 on a CPU",
     )
     num_generations: int = Field(default=4, ge=2, description="rollouts per case")
     replacement_groups: int | None = Field(
         default=None,
         ge=0,
-        description="groups played at most, per step and process, in place of those that teach "
-        "nothing; by default as many as the step has",
+        description="maximum number of groups, per step and process, that replace groups without "
+        "a gradient; default: as many as the step has",
     )
     draw_by_difficulty: bool = Field(
-        default=True, description="draw cases less often whose groups taught nothing"
+        default=True, description="draw cases less often whose groups had no gradient"
     )
     warm_start: WarmStart | None = Field(
-        default=None, description="learn from demonstrations first; a path or run is enough"
+        default=None, description="learn from demonstrations first: a path, a run, or a table"
     )
     learning_rate: float | None = Field(
-        default=None, gt=0, description="by default 1e-5, and 1e-4 with LoRA"
+        default=None, gt=0, description="default: 1e-5, with LoRA 1e-4"
     )
     max_grad_norm: float = Field(default=1.0, ge=0)
-    beta: float = Field(default=0.0, ge=0, description="weight of the KL to the first model")
+    beta: float = Field(
+        default=0.0, ge=0, description="weight of the KL divergence from the initial model"
+    )
     world_model_coefficient: float = Field(
-        default=0.0, ge=0, description="weight of ECHO's loss on what tools answer; 0.05 is usual"
+        default=0.0, ge=0, description="weight of ECHO's loss on tool results; 0.05 is usual"
     )
     world_model_normalization: Normalization = Field(
-        default="selected_tokens", description="what counts the same: tokens, or rollouts"
+        default="selected_tokens",
+        description="whether every token or every rollout counts the same",
     )
     temperature: float = Field(default=0.8, gt=0, le=10)
     top_p: float = 1.0
     mask_truncated_completions: bool = True
     gradient_checkpointing: bool = False
+    train_agents: tuple[str, ...] = Field(
+        default=(),
+        description="the agents to learn from, by name; the others only play; default: all",
+    )
     share_prompts: bool = Field(
-        default=True, description="compute a prompt once for all rollouts of an update that have it"
+        default=True,
+        description="compute a prompt once for all rollouts of an update that share it",
     )
     dtype: Literal["auto", "bfloat16", "float32"] = Field(
         default="auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
@@ -92,22 +100,40 @@ class TrainSettings(PlaySettings):
     vllm: Literal[False, "colocate", "server"] | Table = Field(
         default=False, description="sample with vLLM: a mode, or TRL's vllm_* fields without vllm_"
     )
+    sampling: SamplingServers | None = Field(
+        default=None,
+        description="sample with vLLM servers: their addresses, the number to start, or a table",
+    )
+    players: int = Field(
+        default=0,
+        ge=0,
+        description="processes that play and judge for those that train; needs sampling servers",
+    )
+    max_staleness: int = Field(
+        default=0,
+        ge=0,
+        le=4,
+        description="steps that are played ahead while the weights are updated; needs sampling "
+        "servers and an adapter. 0 is exact",
+    )
     engine: Table = Field(default_factory=dict, description="further fields of TRL's GRPOConfig")
     guards: Guards = Field(
-        default=Guards(), description="what stops a run that cannot get anywhere"
+        default=Guards(), description="conditions that stop a run that cannot improve"
     )
     checkpoint_steps: int = Field(default=50, ge=1, description="steps between checkpoints")
-    checkpoints_kept: int = Field(default=2, ge=1, description="the newest so many, and the best")
+    checkpoints_kept: int = Field(
+        default=2, ge=1, description="number of newest checkpoints to keep, besides the best"
+    )
     validation_cases: int | None = Field(
-        default=None, ge=0, description="played before each checkpoint; by default up to 64"
+        default=None, ge=0, description="cases played before each checkpoint; default: up to 64"
     )
     logging_steps: int = Field(default=1, ge=1)
     report_to: tuple[str, ...] = Field(default=(), description="trackio, wandb, mlflow, …")
-    project: str | None = Field(default=None, description="project of the tracker")
+    project: str | None = Field(default=None, description="the tracker's project")
     entity: str | None = Field(default=None, description="team or user, for W&B")
-    run_name: str | None = Field(default=None, description="by default the run's id")
+    run_name: str | None = Field(default=None, description="default: the run's id")
 
-    @field_validator("report_to", mode="before")
+    @field_validator("report_to", "train_agents", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         named = [value] if isinstance(value, str) else value or ()
@@ -120,6 +146,18 @@ class TrainSettings(PlaySettings):
     def _from_a_source(cls, value: Any) -> Any:
         return {"source": value} if isinstance(value, str) else value
 
+    @field_validator("sampling", mode="before")
+    @classmethod
+    def _from_short_forms(cls, value: Any) -> Any:
+        return as_table(value)
+
+    @field_validator("vllm")
+    @classmethod
+    def _has_a_known_mode(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("mode", "server") not in ("colocate", "server"):
+            raise ValueError(f"there is no mode {value['mode']!r}; use colocate or server")
+        return value
+
     @field_validator("top_p")
     @classmethod
     def _samples_by_temperature_only(cls, value: float) -> float:
@@ -130,23 +168,71 @@ class TrainSettings(PlaySettings):
             )
         return value
 
+    @model_validator(mode="after")
+    def _has_one_sampler(self) -> TrainSettings:
+        if self.sampling is not None and self.vllm:
+            raise ValueError(
+                "sampling and vllm exclude each other: keep sampling for servers, or vllm for "
+                "TRL's own vLLM"
+            )
+        if self.players and self.sampling is None:
+            raise ValueError("players sample from servers: set sampling, too")
+        self._can_be_played_ahead()
+        return self
+
+    def _can_be_played_ahead(self) -> None:
+        if not self.max_staleness:
+            return
+        if self.sampling is None:
+            raise ValueError(
+                "max_staleness needs sampling servers: weights in this process cannot sample while "
+                "they are updated; set sampling (--sampling 1), or max_staleness to 0"
+            )
+        if self.sampling.number_started and self.adapters is None:
+            raise ValueError(
+                "max_staleness needs an adapter: a sampling server holds several adapters, but "
+                "only one version of whole weights; set lora=True (--lora), or max_staleness to 0"
+            )
+        if self.engine.get("vllm_importance_sampling_correction") is False:
+            raise ValueError(
+                "max_staleness needs importance weights, which correct for older weights: leave "
+                "engine.vllm_importance_sampling_correction out, or set max_staleness to 0"
+            )
+
     @property
     def adapters(self) -> Table | None:
-        """The LoRA table in force; a 4-bit base can only be trained by adapters."""
+        """The LoRA table in effect; None for a full fine-tune. Quantization implies LoRA."""
         if self.lora is False and not self.quantization:
             return None
         return dict(self.lora) if isinstance(self.lora, dict) else {}
 
     @property
     def learns_results(self) -> bool:
-        """Whether what tools answer is learned, too (ECHO)."""
+        """Whether tool results are learned too (ECHO)."""
         return self.world_model_coefficient > 0
 
     @property
     def rate(self) -> float:
+        """The learning rate in effect."""
         if self.learning_rate is not None:
             return self.learning_rate
         return 1e-5 if self.adapters is None else 1e-4
+
+    def rollouts_per_step(self, world_size: int) -> int:
+        """Returns how many rollouts one optimizer step learns from, on all ranks."""
+        groups = self.cases_per_batch * self.gradient_accumulation_steps
+        return world_size * groups * self.num_generations
+
+    def most_learned_from(self, steps: int, world_size: int) -> int:
+        """Returns the most rollouts that `steps` can play, replacement groups included."""
+        groups = self.cases_per_batch * self.gradient_accumulation_steps
+        replaced = groups if self.replacement_groups is None else self.replacement_groups
+        return steps * world_size * (groups + replaced) * self.num_generations
+
+    def most_validated(self, steps: int) -> int:
+        """Returns the most validation rollouts: at the start, at checkpoints and at the end."""
+        cases = _VALIDATION_CASES if self.validation_cases is None else self.validation_cases
+        return cases * (steps // self.checkpoint_steps + 2)
 
 
 class TrainSpec(RunSpec):
@@ -160,11 +246,31 @@ class TrainSpec(RunSpec):
 
     @model_validator(mode="after")
     def _hosts_can_meet(self) -> TrainSpec:
-        is_placed = self.supervision.launcher != "local"  # who places them knows where they are
+        is_placed = self.supervision.launcher != "local"  # a scheduler knows where the hosts are
         if self.nodes > 1 and not self.rendezvous and not is_placed:
             raise ValueError("several hosts need a rendezvous address: HOST:PORT of one of them")
+        sampling = self.settings.sampling
+        if self.nodes > 1 and sampling is not None and sampling.number_started:
+            raise ValueError(
+                "several hosts need sampling servers that all of them reach: start the servers, "
+                "and give their addresses as sampling.servers"
+            )
         return self
 
     @property
     def world_size(self) -> int:
+        """Processes on all hosts."""
         return self.processes * self.nodes
+
+    @property
+    def optimizer_steps(self) -> int | None:
+        """`max_steps`; None where only epochs are given."""
+        return self.settings.max_steps
+
+    @property
+    def max_rollouts(self) -> int | None:
+        """Rollouts of training and validation; None without `max_steps`."""
+        if (steps := self.settings.max_steps) is None:
+            return None
+        learned_from = self.settings.most_learned_from(steps, self.world_size)
+        return learned_from + self.settings.most_validated(steps)

@@ -1,4 +1,4 @@
-"""What a measure says of a rollout: an outcome, always with a reason."""
+"""Verdicts: what a measure decides about a rollout, always with a reason."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
+    """The kinds of verdict."""
+
     PASSED = "passed"
     FAILED = "failed"
     SCORED = "scored"
@@ -16,7 +18,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One measure's word on one rollout. `score` is None only where it cannot tell."""
+    """One measure's decision about one rollout. `score` is None only for CANNOT_TELL."""
 
     outcome: Outcome
     reason: str
@@ -27,8 +29,8 @@ class Verdict:
 class Judgement:
     """A verdict with the measure it came from and its share in the reward.
 
-    `weight` is 0 for a measure that is shown but not rewarded. `cause` says what broke
-    where the measure itself raised or ran out of time.
+    `weight` is 0 for a measure that carries no reward. `cause` says what broke where the measure
+    raised or exceeded its deadline.
     """
 
     measure: str
@@ -36,38 +38,39 @@ class Judgement:
     weight: float
     threshold: float = 1.0
     cause: str | None = None
+    has_timed_out: bool = False
 
     @property
     def is_correct(self) -> bool | None:
-        """Passed, or scored at least the threshold; None where it cannot tell."""
+        """Whether the score reaches the threshold; None where the measure cannot tell."""
         if self.verdict.score is None:
             return None
         return self.verdict.score >= self.threshold
 
 
 def passed(reason: str) -> Verdict:
-    """The rollout did what this measure asks for."""
-    return Verdict(Outcome.PASSED, _told(reason), 1.0)
+    """Returns the verdict that a rollout passes the measure."""
+    return Verdict(Outcome.PASSED, _checked(reason), 1.0)
 
 
 def failed(reason: str) -> Verdict:
-    """The rollout did not do what this measure asks for."""
-    return Verdict(Outcome.FAILED, _told(reason), 0.0)
+    """Returns the verdict that a rollout fails the measure."""
+    return Verdict(Outcome.FAILED, _checked(reason), 0.0)
 
 
 def scored(score: float, reason: str) -> Verdict:
-    """A share between 0 and 1; declare a range on the measure to use another scale."""
+    """Returns a score between 0 and 1; a measure with a `range` uses another scale."""
     if isinstance(score, bool) or not math.isfinite(score):
         raise ValueError(f"a score must be a finite number, not {score!r}")
-    return Verdict(Outcome.SCORED, _told(reason), float(score))
+    return Verdict(Outcome.SCORED, _checked(reason), float(score))
 
 
 def cannot_tell(reason: str) -> Verdict:
-    """No judgement: the rollout stays unscored rather than counting as wrong."""
-    return Verdict(Outcome.CANNOT_TELL, _told(reason), None)
+    """Returns the verdict that the measure cannot decide: the rollout stays unscored."""
+    return Verdict(Outcome.CANNOT_TELL, _checked(reason), None)
 
 
-def _told(reason: str) -> str:
+def _checked(reason: str) -> str:
     if not isinstance(reason, str) or not reason.strip():
-        raise ValueError("a verdict needs a reason: say in a few words why")
+        raise ValueError("a verdict needs a reason: say why in a few words")
     return reason

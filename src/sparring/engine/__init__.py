@@ -1,4 +1,4 @@
-"""The engine that updates the weights: TRL, on Accelerate and PEFT. Its checkpoints.
+"""The engine that updates the weights: TRL, on Accelerate and PEFT, and its checkpoints.
 
-Gets rows, masks and rewards from `learning`. May not change a run's state.
+It gets rows, masks and rewards from `learning`, and never changes the state of a run.
 """

@@ -1,4 +1,4 @@
-"""Putting one training together on this rank: model, trainer, policy, practice."""
+"""Builds a training run on this rank: model, trainer, policy and rollout collector."""
 
 from __future__ import annotations
 
@@ -7,107 +7,195 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
-from agents import Agent
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import SparringError
+from sparring.contracts.errors import SplitTooSmall
 from sparring.contracts.policies import TokenPolicy
+from sparring.contracts.sampling import SamplingServers
 from sparring.contracts.training import TrainSettings
 from sparring.engine.checkpoints import Checkpoints, Identity
-from sparring.engine.configuration import grpo_config, plan_of, uses_autocast
+from sparring.engine.configuration import grpo_config, plan_of, uses_autocast, why_one_row
 from sparring.engine.echo import Echo
-from sparring.engine.grpo import Hooks, PolicyTrainer
+from sparring.engine.grpo import PolicyTrainer
+from sparring.engine.hooks import Hooks
 from sparring.engine.loading import Loaded
+from sparring.engine.publisher import Publisher
 from sparring.engine.ranks import Launched
+from sparring.engine.server_faults import ServerFaults
 from sparring.engine.vllm_sampler import VllmSampler
 from sparring.learning.batches import BatchPlan
-from sparring.learning.guards import Watch
+from sparring.learning.guards import GuardMonitor
 from sparring.learning.judged_play import Plays
-from sparring.learning.practice import Practice, Training, Vocabulary
+from sparring.learning.ordered_play import OrderedPlay
+from sparring.learning.rollout_collector import RolloutCollector, TrainingCases
+from sparring.learning.rows import RowRules
 from sparring.measures import MeasureSet
 from sparring.player import Player
-from sparring.player.own_rollouts import FunctionPlayer, RolloutFunction
+from sparring.player.external_agent import PlayedAgent
+from sparring.player.function_player import FunctionPlayer, RolloutFunction
 from sparring.player.player import ContextFactory
 from sparring.player.trainability import has_tools
+from sparring.player.trial_round import longest_cases, trial_round
+from sparring.player.users import UserFunction
+from sparring.policies.pretrained import positions_of
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
+from sparring.policies.server_policy import ServerPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+from sparring.run_folder.orders import Orders
 from sparring.suites import Suite
 
 _VALIDATION_CASES = 64
+_TRIAL_CASES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class TrainWork:
-    """Everything a training needs, already loaded."""
+    """Everything a training run needs, loaded."""
 
-    agent: Agent[Any]
+    agent: PlayedAgent
     suite: Suite
     measures: MeasureSet
     settings: TrainSettings
     loaded: Loaded
     context: ContextFactory | None = None
+    user: UserFunction | None = None
     rollout_function: RolloutFunction | None = None
     optimizers: tuple[Any, Any] = (None, None)
     code_digest: str = ""
 
     def validation_cases(self) -> int:
-        """How many validation cases are played; none where the split is too small to tell."""
+        """Return how many validation cases are played.
+
+        By default 0 where the split is too small; raises where cases are set explicitly.
+        """
         wanted = self.settings.validation_cases
         if wanted == 0:
             return 0
         try:
             self.suite.require(Split.VALIDATION)
-        except SparringError:
+        except SplitTooSmall:
             if wanted is None:
                 return 0
             raise
         return min(wanted or _VALIDATION_CASES, self.suite.size(Split.VALIDATION))
 
+    def trial_problems(self) -> list[str]:
+        """Return the problems that a scripted round over the longest cases finds."""
+        if self.rollout_function is not None:
+            return []
+        cases = list(self.suite.cases(Split.TRAINING, _TRIAL_CASES))
+        return trial_round(
+            self.agent,
+            self.loaded.codec(),
+            longest_cases(cases),
+            context=self.context,
+            budget=self.settings.max_completion_length,
+            positions=positions_of(self.loaded.model.config),
+            one_row_reason=why_one_row(self.settings),
+        )
+
+    def row_rules(self) -> RowRules:
+        """Return which rows of a rollout are learned from."""
+        settings = self.settings
+        return RowRules(
+            end_of_turn=self.loaded.codec().end_of_turn,
+            vocabulary=self.loaded.model.config.get_text_config().vocab_size,
+            masks_truncated=settings.mask_truncated_completions,
+            keeps_results=settings.max_completion_length if settings.learns_results else 0,
+            agents=settings.train_agents or None,
+            one_row_reason=why_one_row(settings),
+        )
+
     def has_tools(self) -> bool:
+        """Whether the agent can call tools; False for a rollout function."""
         return self.rollout_function is None and has_tools(self.agent, self.context)
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A training that is ready to go."""
+    """A training run that is ready to start."""
 
     trainer: PolicyTrainer
-    practice: Practice
+    collector: RolloutCollector
     policy: TokenPolicy
     checkpoints: Checkpoints
 
     @property
     def plan(self) -> BatchPlan:
+        """The batch plan that the trainer uses."""
         return self.trainer.plan
 
     def notes(self) -> list[str]:
-        """What works otherwise than one would expect."""
+        """Return notes on what differs from the settings."""
         if self.trainer.why_prompts_are_not_shared:
             return [
-                "prompts are computed once per rollout in the update: "
+                "the update computes prompts once per rollout, not once per group: "
                 + self.trainer.why_prompts_are_not_shared
             ]
         return []
 
 
 def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) -> Built:
-    """Everything in place; nothing played yet."""
-    from datasets import Dataset
-
+    """Build trainer, policy, rollout collector and checkpoints; plays nothing."""
     plan = plan_of(work.settings, work.suite.size(Split.TRAINING), launched.world_size)
     case_ids = work.suite.case_ids(Split.TRAINING)
-    codec = work.loaded.codec()
-    identity = Identity(work.suite.digest, work.code_digest, codec.digest, launched.world_size)
+    template = work.loaded.codec().digest
+    identity = Identity(work.suite.digest, work.code_digest, template, launched.world_size)
     checkpoints = Checkpoints(
         folder.checkpoints, identity, boundary=plan.boundary, kept=work.settings.checkpoints_kept
     )
-    config = grpo_config(work.settings, plan, folder.path / "engine", sorted(codec.stop_ids))
+    trainer = _trainer(folder, work, plan, checkpoints, hooks)
+    policy, after_playing = _policy(folder, trainer, work)
+
+    def set_version(version: int) -> None:
+        policy.version = version
+
+    collector = RolloutCollector(
+        folder,
+        _player(work, policy),
+        work.measures,
+        work.settings,
+        rules=work.row_rules(),
+        training=TrainingCases(case_ids, work.suite.finder(Split.TRAINING)),
+        validation=_validation(work),
+        place=launched.place,
+        servers=policy if isinstance(policy, ServerPolicy) else None,
+        ordered=_ordered_play(folder, work, launched),
+    )
+    if isinstance(policy, ServerPolicy):
+        publisher = Publisher(
+            trainer,
+            policy,
+            folder.policies,
+            folder.id,
+            max_staleness=work.settings.max_staleness,
+            in_play=lambda: trainer.pipeline.versions_in_play(),
+        )
+        trainer.sample_by(publisher, _server_faults(trainer, policy, collector, work))
+    trainer.begin(
+        collector,
+        world_size=launched.world_size,
+        max_staleness=work.settings.max_staleness,
+        before_playing=set_version,
+        after_playing=after_playing,
+    )
+    return Built(trainer, collector, policy, checkpoints)
+
+
+def _trainer(
+    folder: RunFolder, work: TrainWork, plan: BatchPlan, checkpoints: Checkpoints, hooks: Hooks
+) -> PolicyTrainer:
+    from datasets import Dataset
+
+    stop_ids = sorted(work.loaded.codec().stop_ids)
+    config = grpo_config(work.settings, plan, folder.path / "engine", stop_ids)
     with _quiet():
-        trainer = PolicyTrainer(
+        return PolicyTrainer(
             hooks=hooks,
             checkpoints=checkpoints,
             plan=plan,
@@ -116,32 +204,26 @@ def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) 
                 work.settings.world_model_normalization,
                 work.settings.max_completion_length,
             ),
-            watch=Watch(work.settings.guards, has_tools=work.has_tools(), warn=hooks.on_warning),
+            guards=GuardMonitor(
+                work.settings.guards, has_tools=work.has_tools(), warn=hooks.on_warning
+            ),
             shares_prompts=work.settings.share_prompts,
+            samples_remotely=work.settings.sampling is not None,
             model=work.loaded.model,
             args=config,
-            train_dataset=Dataset.from_dict({"prompt": case_ids}),
+            train_dataset=Dataset.from_dict({"prompt": work.suite.case_ids(Split.TRAINING)}),
             processing_class=work.loaded.tokenizer,
             peft_config=work.loaded.peft,
             optimizers=work.optimizers,
         )
-    policy, after_playing = _policy(trainer, work)
-    practice = Practice(
-        folder,
-        _player(work, policy),
-        work.measures,
-        work.settings,
-        vocabulary=Vocabulary(trainer.model.config.get_text_config().vocab_size, codec.end_of_turn),
-        training=Training(case_ids, work.suite.finder(Split.TRAINING)),
-        validation=_validation(work),
-        place=launched.place,
-    )
-    trainer.begin(practice, world_size=launched.world_size, after_playing=after_playing)
-    return Built(trainer, practice, policy, checkpoints)
 
 
-def _policy(trainer: PolicyTrainer, work: TrainWork) -> tuple[TokenPolicy, Callable[[], None]]:
-    """Who samples, and what has to happen when a rank is done playing."""
+def _policy(
+    folder: RunFolder, trainer: PolicyTrainer, work: TrainWork
+) -> tuple[TransformersPolicy | VllmSampler | ServerPolicy, Callable[[], None]]:
+    """Return the policy, and what to call when this rank has finished playing."""
+    if work.settings.sampling is not None:
+        return _server_policy(folder, work, work.settings.sampling), lambda: None
     if not trainer.use_vllm:
         policy = TransformersPolicy(
             trainer.model,
@@ -149,22 +231,59 @@ def _policy(trainer: PolicyTrainer, work: TrainWork) -> tuple[TokenPolicy, Calla
             name=work.loaded.name,
             family=work.loaded.family,
             autocast=torch.bfloat16 if uses_autocast(work.settings) else None,
+            turn_cache=work.settings.turn_cache,
         )
         return policy, lambda: None
 
-    def largest(mine: int) -> int:
+    def largest(own: int) -> int:
         device = trainer.accelerator.device
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # waves are generated in a thread of their own
-        told = torch.tensor([mine], device=device)
-        return int(trainer.accelerator.gather(told).max())
+            torch.cuda.set_device(device)  # lockstep batches are generated in another thread
+        number = torch.tensor([own], device=device)
+        return int(trainer.accelerator.gather(number).max())
 
-    sampler = VllmSampler(trainer.vllm_generation, work.loaded.codec(), largest)
+    sampler = VllmSampler(cast("Any", trainer.vllm_generation), work.loaded.codec(), largest)
     return sampler, sampler.finish_round
 
 
+def _server_policy(folder: RunFolder, work: TrainWork, sampling: SamplingServers) -> ServerPolicy:
+    addresses = sampling.servers
+    if isinstance(addresses, int):
+        addresses = tuple(read_json(folder.sampling)["addresses"])
+    return ServerPolicy(
+        addresses,
+        work.loaded.tokenizer,
+        work.loaded.family,
+        name=work.loaded.name,
+        wait_seconds=sampling.wait_seconds,
+    )
+
+
+def _ordered_play(folder: RunFolder, work: TrainWork, launched: Launched) -> OrderedPlay | None:
+    """Return the play of the run's player processes; None where it has none."""
+    if not work.settings.players or work.settings.sampling is None:
+        return None
+    return OrderedPlay(Orders(folder.orders), launched.rank, work.settings.num_generations)
+
+
+def _server_faults(
+    trainer: PolicyTrainer, policy: ServerPolicy, collector: RolloutCollector, work: TrainWork
+) -> ServerFaults:
+    is_adapter = work.loaded.peft is not None or hasattr(work.loaded.model, "peft_config")
+    is_tied = bool(getattr(work.loaded.model.config, "tie_word_embeddings", False))
+    return ServerFaults(
+        sample_again=lambda request, salt: collector.loop.run(
+            policy.sample_again(request, salt=salt, weights=trainer.sampled_by)
+        ),
+        case_of_row=trainer.case_of_row,
+        temperature=work.settings.temperature,
+        is_adapter=is_adapter,
+        is_tied=is_tied and not is_adapter,
+    )
+
+
 def player_of(work: TrainWork, script: Script) -> Player:
-    """The player of this training, with a script in place of the model."""
+    """Return the player of this training with a script in place of the model."""
     return _agent_player(work, ScriptedPolicy(script, work.loaded.codec()))
 
 
@@ -181,6 +300,7 @@ def _agent_player(work: TrainWork, policy: TokenPolicy) -> Player:
         limits=work.settings.limits(),
         temperature=work.settings.temperature,
         context=work.context,
+        user=work.user,
     )
 
 
@@ -191,7 +311,7 @@ def _validation(work: TrainWork) -> Sequence[Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without TRL's word on its own seam being experimental; a contract test watches it."""
+    """Silence TRL's warning that `rollout_func` is experimental; a contract test covers it."""
     log = logging.getLogger("trl")
     level = log.level
     with warnings.catch_warnings():

@@ -1,7 +1,7 @@
-"""Checkpoints that are whole or not there.
+"""Writes and verifies checkpoints, which are either complete or absent.
 
-Written into a folder aside, listed in a manifest with sizes and digests, synced to disk, and
-renamed into place. Only what verifies against its manifest is ever resumed from.
+A checkpoint is written to a staging folder, listed in a manifest with sizes and digests, synced to
+disk, and renamed into place. A run resumes only from one that matches its manifest.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from sparring.run_folder.checkpoint_list import (
 )
 from sparring.run_folder.files import read_json, sync_folder, write_json
 
-_WITHOUT_THESE_NOTHING_RESUMES = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
-_BLOCK = 1 << 20
+_REQUIRED_TO_RESUME = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a checkpoint was made with. Going on with another is another experiment."""
+    """What a checkpoint was made with. A run that resumes with another identity is refused, because
+    it would be another experiment."""
 
     suite: str
     code: str
@@ -39,39 +40,51 @@ class Identity:
 
 
 class Checkpoints:
-    """The checkpoints of one run. All ranks have one; rank 0 alone seals and prunes."""
+    """The checkpoints of one run. Every rank has an instance; only rank 0 seals and prunes.
+
+    A checkpoint can be saved every `boundary` steps, where a generation of rollouts ends. `kept` is
+    the number of newest checkpoints that `prune` keeps.
+    """
 
     def __init__(self, folder: Path, identity: Identity, *, boundary: int, kept: int) -> None:
         self._folder = folder
         self._identity = identity
         self._boundary = boundary
-        self._kept = kept
+        self._newest_kept = kept
 
     # ------------------------------------------------------------------ writing
 
     def staging(self, step: int) -> Path:
-        """Where the files of this step are written; the same for all ranks."""
+        """Return the folder in which all ranks write the files of this step."""
         if step % self._boundary:
             raise CheckpointError(
-                f"step {step} lies inside of a generation (they last {self._boundary} steps): what "
-                "is resumed from there learns from other rollouts; save on a multiple of that"
+                f"cannot save a checkpoint at step {step}, in the middle of a generation of "
+                f"{self._boundary} steps: a run resumed from it would learn from different "
+                f"rollouts; save at a multiple of {self._boundary} steps"
             )
         return self._folder / f".step-{step}.partial"
 
     def clear_staging(self) -> None:
-        """Remove what a crash left half written."""
+        """Remove incomplete checkpoints that a crash left behind."""
         for path in self._folder.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
 
-    def seal(self, written: Path, step: int, *, is_sharded: bool = False, **about: Any) -> Path:
-        """Manifest, sync, rename. `written` holds all files of the checkpoint; FSDP and DeepSpeed
-        name those of the optimizer themselves, and before the first step there is none."""
-        needed = _WITHOUT_THESE_NOTHING_RESUMES[: 1 if is_sharded else None] if step else ()
+    def seal(self, written: Path, step: int, *, is_sharded: bool = False, **extra: Any) -> Path:
+        """Complete a checkpoint: write its manifest into `written`, the folder with all files, sync
+        the folder to disk and rename it into place. `extra` is added to the manifest.
+
+        Optimizer files are not required from FSDP and DeepSpeed, which choose their own names, nor
+        at step 0, which has none.
+        """
+        needed = _REQUIRED_TO_RESUME[: 1 if is_sharded else None] if step else ()
         missing = [name for name in needed if not (written / name).exists()]
         if missing:
-            raise CheckpointError(f"{written} lacks {', '.join(missing)}; it would not resume")
+            raise CheckpointError(
+                f"{written} lacks {', '.join(missing)}; it is not saved, because no run could "
+                "resume from it"
+            )
         files = {
-            str(path.relative_to(written)): _described(path)
+            str(path.relative_to(written)): _file_entry(path)
             for path in sorted(written.rglob("*"))
             if path.is_file()
         }
@@ -85,7 +98,7 @@ class Checkpoints:
                 "code": self._identity.code,
                 "template": self._identity.template,
             },
-            **about,
+            **extra,
             "files": files,
         }
         write_json(written / MANIFEST, manifest)
@@ -94,116 +107,125 @@ class Checkpoints:
         return self._put_in_place(written, step)
 
     def _put_in_place(self, written: Path, step: int) -> Path:
-        place = self._folder / f"step-{step}"
-        if place.exists():  # one that did not verify, or that an earlier attempt wrote
-            aside = self._folder / f".step-{step}.replaced"
-            shutil.rmtree(aside, ignore_errors=True)
-            place.rename(aside)
-        written.rename(place)
+        target = self._folder / f"step-{step}"
+        if target.exists():  # damaged, or written by an earlier attempt
+            replaced = self._folder / f".step-{step}.replaced"
+            shutil.rmtree(replaced, ignore_errors=True)
+            target.rename(replaced)
+        written.rename(target)
         sync_folder(self._folder)
         self.clear_staging()
-        return place
+        return target
 
     def prune(self) -> None:
-        """Keep the newest few, the best, and the one that a warm start ended in."""
-        there = [each for each in self.all() if each.step > 0]
-        kept = {each.step for each in there[-self._kept :]}
-        if (best := best_of(there)) is not None:
-            kept.add(best.step)
-        for each in there:
-            if each.step not in kept:
-                gone = self._folder / f".step-{each.step}.pruned"
-                each.path.rename(gone)  # at once: half of a checkpoint must never look like one
-                shutil.rmtree(gone)
+        """Delete all checkpoints except the newest `kept`, the best, and that of a warm start."""
+        existing = [each for each in self.all() if each.step > 0]
+        keep = {each.step for each in existing[-self._newest_kept :]}
+        if (best := best_of(existing)) is not None:
+            keep.add(best.step)
+        for each in existing:
+            if each.step not in keep:
+                pruned = self._folder / f".step-{each.step}.pruned"
+                each.path.rename(pruned)  # atomic: a partial checkpoint must never look complete
+                shutil.rmtree(pruned)
 
     # ------------------------------------------------------------------ reading
 
     def all(self) -> list[Checkpoint]:
-        """Every checkpoint in place, by step; not verified."""
+        """Return the checkpoints with a readable manifest, by step. Does not verify their files."""
         return list_checkpoints(self._folder)
 
     def newest_verified(self, *, accept_changes: bool = False) -> Checkpoint | None:
-        """What to resume from; None where nothing was saved yet."""
+        """Return the checkpoint to resume from, or None if nothing was saved yet.
+
+        Raises CheckpointError if no checkpoint is intact, and RunChanged if the newest intact one
+        has another identity, unless changes are accepted.
+        """
         problems = []
         for path in sorted(self._folder.glob("step-*"), key=step_of, reverse=True):
             if step_of(path) == 0:
-                continue  # a warm start, which is done again where it is not whole
+                continue  # the warm start, which is done again if it is damaged
             if problem := verify(path):
                 problems.append(f"{path.name}: {problem}")
                 continue
-            found = Checkpoint(path, read_json(path / MANIFEST))
+            checkpoint = Checkpoint(path, read_json(path / MANIFEST))
             if not accept_changes:
-                self._refuse_another(found)
-            return found
+                self._refuse_other_identity(checkpoint)
+            return checkpoint
         if problems:
             raise CheckpointError(
-                f"no checkpoint in {self._folder} can be trusted: {'; '.join(problems)}. Bring the "
-                "files back, or delete the folder to start from the beginning"
+                f"no checkpoint in {self._folder} is intact: {'; '.join(problems)}. Restore the "
+                "files, or delete the folder to start from the beginning"
             )
         return None
 
     def start(self, *, accept_changes: bool = False) -> Checkpoint | None:
-        """What a warm start ended in, if it is whole."""
+        """Return the checkpoint of a warm start, or None if it is absent or damaged."""
         path = self._folder / "step-0"
         if verify(path):
             return None
-        found = Checkpoint(path, read_json(path / MANIFEST))
+        checkpoint = Checkpoint(path, read_json(path / MANIFEST))
         if not accept_changes:
-            self._refuse_another(found)
-        return found
+            self._refuse_other_identity(checkpoint)
+        return checkpoint
 
     def set_aside_after(self, step: int) -> None:
-        """Take away what lies behind the checkpoint that a run goes on from: it did not verify,
-        and must not be taken for the newest or the best."""
+        """Rename all checkpoints after `step`, from which a run resumes.
+
+        They are damaged and must not be listed as the newest or the best.
+        """
         for path in self._folder.glob("step-*"):
             if step_of(path) > step:
                 path.rename(path.with_name(f".{path.name}.damaged"))
 
-    def _refuse_another(self, found: Checkpoint) -> None:
-        digests, mine = found.manifest["digests"], self._identity
+    def _refuse_other_identity(self, checkpoint: Checkpoint) -> None:
+        digests, current = checkpoint.manifest["digests"], self._identity
         changed = [
-            f"{name} ({digests.get(name, '')[:12]} → {now[:12]})"
-            for name, now in (
-                ("suite", mine.suite),
-                ("code", mine.code),
-                ("template", mine.template),
+            f"{name} ({digests.get(name, '')[:12]} → {digest[:12]})"
+            for name, digest in (
+                ("suite", current.suite),
+                ("code", current.code),
+                ("template", current.template),
             )
-            if digests.get(name) != now
+            if digests.get(name) != digest
         ]
-        if found.manifest["world_size"] != mine.world_size:
-            changed.append(f"world size ({found.manifest['world_size']} → {mine.world_size})")
+        if checkpoint.manifest["world_size"] != current.world_size:
+            changed.append(
+                f"world size ({checkpoint.manifest['world_size']} → {current.world_size})"
+            )
         if changed:
             raise RunChanged(
-                f"{found.path} was made with another {', '.join(changed)}; start a new run, or "
-                "accept the changes (--accept-changes, accept_changes=True) if they do not matter"
+                f"{checkpoint.path} was made with a different {', '.join(changed)}; start a new "
+                "run, or accept the changes (--accept-changes, accept_changes=True) if they do not "
+                "matter"
             )
 
 
 def verify(path: Path) -> str:
-    """What is wrong with a checkpoint; empty where it is whole."""
+    """Return what is wrong with a checkpoint, or an empty string if it is intact."""
     if not (path / MANIFEST).is_file():
         return f"has no {MANIFEST}"
     try:
         manifest = read_json(path / MANIFEST)
         if manifest.get("format", 0) > FORMAT:
-            raise NewerFormat(f"{path} was written by a newer Sparring; upgrade it")
-        for name, described in manifest["files"].items():
+            raise NewerFormat(f"{path} was written by a newer Sparring; upgrade Sparring")
+        for name, entry in manifest["files"].items():
             if not (path / name).is_file():
                 return f"{name} is missing"
-            if (path / name).stat().st_size != described["size"]:
-                return f"{name} has another size than was saved"
-            if _described(path / name, durable=False) != described:
-                return f"{name} is not what was saved"
+            if (path / name).stat().st_size != entry["size"]:
+                return f"the size of {name} has changed"
+            if _file_entry(path / name, durable=False) != entry:
+                return f"the content of {name} has changed"
     except (ValueError, KeyError, TypeError) as error:
         return f"its manifest cannot be read ({type(error).__name__})"
     return ""
 
 
-def _described(path: Path, *, durable: bool = True) -> dict[str, Any]:
-    """Size and digest of a file, which is on disk when this returns."""
+def _file_entry(path: Path, *, durable: bool = True) -> dict[str, Any]:
+    """Return the size and digest of a file. With `durable`, the file is also synced to disk."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(_BLOCK_BYTES):
             digest.update(block)
         if durable:
             os.fsync(file.fileno())

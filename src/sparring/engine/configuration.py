@@ -1,7 +1,7 @@
-"""From our settings to those of TRL, PEFT and bitsandbytes; what cannot work is refused.
+"""Translates settings into those of TRL, PEFT and bitsandbytes, and refuses what cannot work.
 
-A field that would do nothing, or that is ours to set, is refused with the name to use. So
-is a field that does not exist, with the nearest that does.
+A field that would have no effect, or that Sparring sets itself, is refused with the name to use. An
+unknown field is refused with the most similar known one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,22 @@ from sparring.contracts.errors import MissingPackage, SettingError
 from sparring.contracts.refused_settings import OURS, is_never_the_engines
 from sparring.contracts.specs import Table
 from sparring.contracts.training import TrainSettings
-from sparring.learning.batches import BatchPlan, solve
-from sparring.trackers import TRACKERS
+from sparring.learning.batches import BatchPlan, resolve_batches
+from sparring.player.model_settings import RUNNER_ARGUMENTS
+from sparring.trackers import known_trackers
 
-_PLENTY = 1 << 30
-_PATIENCE_SECONDS = 6 * 3600  # ranks wait for the slowest tool of the slowest rank
+_MANY_CASES = 1 << 30
+_COLLECTIVE_TIMEOUT = 6 * 3600  # seconds; ranks wait for the slowest tool of the slowest rank
 _SET_BELOW = ("steps_per_generation", "ddp_timeout")
-_LOOSE = ConfigDict(arbitrary_types_allowed=True)
+_ANY_TYPE = ConfigDict(arbitrary_types_allowed=True)
+_LOSSES_BY_TOKEN = ("dapo", "cispo")
+_BY_ROW_OR_PASS = (
+    "off_policy_mask_threshold",
+    "entropy_coef",
+    "use_adaptive_entropy",
+    "router_aux_loss_coef",
+    "log_completions",
+)
 _LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
 _FOUR_BITS = {
     "load_in_4bit": True,
@@ -38,7 +47,7 @@ _FOUR_BITS = {
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse settings that `TrainSettings` does not have, each with what to do instead."""
+    """Refuse settings that `TrainSettings` does not have, with what to use instead."""
     known = set(TrainSettings.model_fields)
     problems = [_advice(name, known) for name in names if name not in known]
     if problems:
@@ -46,8 +55,8 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def plan_of(settings: TrainSettings, training_cases: int, world_size: int) -> BatchPlan:
-    """The batch arithmetic, with what the engine's table says about it."""
-    return solve(
+    """Return the batch plan, including what the `engine` table sets."""
+    return resolve_batches(
         settings,
         training_cases=training_cases,
         world_size=world_size,
@@ -56,25 +65,24 @@ def plan_of(settings: TrainSettings, training_cases: int, world_size: int) -> Ba
     )
 
 
-def check(settings: TrainSettings, training_cases: int = _PLENTY, world_size: int = 1) -> None:
-    """Refuse what cannot work before a model is loaded for minutes."""
-    if unknown := [name for name in settings.report_to if name not in TRACKERS]:
-        raise SettingError(
-            f"report_to: there is no tracker {', '.join(unknown)}; there are {', '.join(TRACKERS)}"
-        )
+def check(settings: TrainSettings, training_cases: int = _MANY_CASES, world_size: int = 1) -> None:
+    """Raise SettingError for settings that cannot work, before a model is loaded."""
+    if unknown := [name for name in settings.report_to if name not in known_trackers()]:
+        known = ", ".join(known_trackers())
+        raise SettingError(f"report_to: there is no tracker {', '.join(unknown)}; use {known}")
     _refuse_several_gpus(settings)
     lora_config(settings)
     quantization_config(settings)
     _check_engine_table(settings.engine)
     plan = plan_of(settings, training_cases, world_size)
-    if world_size == 1:  # of a gang, it would wait for the other ranks
+    if world_size == 1:  # with several ranks, it would wait for the others
         grpo_config(settings, plan, Path("engine"))
 
 
 def grpo_config(
     settings: TrainSettings, plan: BatchPlan, output: Path, stop_ids: Sequence[int] = ()
 ) -> Any:
-    """TRL's configuration of this run. `stop_ids` end a turn where vLLM samples."""
+    """Return TRL's configuration of this run. vLLM ends a turn at `stop_ids`."""
     from trl import GRPOConfig
 
     on_cpu = device_of(settings) == "cpu"
@@ -82,6 +90,7 @@ def grpo_config(
         return GRPOConfig(
             **{name: value for name, value in settings.engine.items() if name not in _SET_BELOW},
             **_vllm_fields(settings, GRPOConfig, stop_ids),
+            **_correction_fields(settings),
             output_dir=str(output),
             per_device_train_batch_size=plan.rows_per_pass,
             gradient_accumulation_steps=plan.passes_per_step,
@@ -93,16 +102,16 @@ def grpo_config(
             beta=settings.beta,
             temperature=settings.temperature,
             max_completion_length=settings.max_completion_length,
-            mask_truncated_completions=False,  # it would silence attention, too; our masks do it
+            mask_truncated_completions=False,  # it would mask attention too; our rows have masks
             gradient_checkpointing=settings.gradient_checkpointing,
             bf16=uses_autocast(settings),
             use_cpu=on_cpu,
             seed=settings.seed,
             logging_steps=settings.logging_steps,
             logging_strategy="steps",
-            logging_nan_inf_filter=False,  # it would hide a run that has come apart
-            ddp_timeout=settings.engine.get("ddp_timeout", _PATIENCE_SECONDS),
-            save_strategy="no",  # ours are written aside and verified
+            logging_nan_inf_filter=False,  # it would hide a run that diverges
+            ddp_timeout=settings.engine.get("ddp_timeout", _COLLECTIVE_TIMEOUT),
+            save_strategy="no",  # `Checkpoints` stages and verifies them
             eval_strategy="no",
             report_to=[],
             disable_tqdm=True,
@@ -113,8 +122,34 @@ def grpo_config(
         raise SettingError(f"TRL refuses these settings: {error}") from error
 
 
+def why_one_row(settings: TrainSettings) -> str:
+    """Return why a rollout may have only one row with these settings; empty if it may have more.
+
+    The losses that are allowed count every token of a step the same, whatever row it is in.
+    """
+    loss = settings.engine.get("loss_type", "dapo")
+    if loss not in _LOSSES_BY_TOKEN:
+        return (
+            f"engine.loss_type {loss!r} weighs tokens by the row that they are in; use "
+            f"{' or '.join(map(repr, _LOSSES_BY_TOKEN))}"
+        )
+    if settings.engine.get("importance_sampling_level", "token") != "token":
+        return "engine.importance_sampling_level weighs whole rows; use 'token'"
+    default = "sequence_mask" if settings.sampling is None else "token_truncate"
+    mode = settings.engine.get("vllm_importance_sampling_mode", default)
+    is_corrected = settings.vllm or settings.sampling is not None
+    if is_corrected and str(mode).startswith("sequence"):
+        return (
+            f"engine.vllm_importance_sampling_mode {mode!r} weighs whole rows; use 'token_truncate'"
+        )
+    for name in _BY_ROW_OR_PASS:
+        if settings.engine.get(name):
+            return f"engine.{name} is computed by row or by pass; leave it out"
+    return ""
+
+
 def lora_config(settings: TrainSettings) -> Any:
-    """PEFT's configuration; None for full fine-tuning."""
+    """Return PEFT's configuration; None for full fine-tuning."""
     if settings.adapters is None:
         return None
     try:
@@ -126,126 +161,145 @@ def lora_config(settings: TrainSettings) -> Any:
 
 
 def quantization_config(settings: TrainSettings) -> Any:
-    """bitsandbytes' configuration; None for weights as they are."""
+    """Return bitsandbytes' configuration; None for unquantized weights."""
     if not settings.quantization:
         return None
     from transformers import BitsAndBytesConfig
 
-    given = settings.quantization if isinstance(settings.quantization, dict) else {}
-    _refuse_fields(given, _parameters(BitsAndBytesConfig), "quantization")
+    fields = settings.quantization if isinstance(settings.quantization, dict) else {}
+    _refuse_fields(fields, _parameters(BitsAndBytesConfig), "quantization")
     if device_of(settings) == "cpu":
         raise SettingError("a 4-bit base needs a GPU; leave `quantization` out on a CPU")
     try:
         import bitsandbytes  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingPackage("a 4-bit base needs bitsandbytes: pip install bitsandbytes") from error
-    return BitsAndBytesConfig(**{**_FOUR_BITS, "bnb_4bit_compute_dtype": torch.bfloat16, **given})
+    return BitsAndBytesConfig(**{**_FOUR_BITS, "bnb_4bit_compute_dtype": torch.bfloat16, **fields})
 
 
 def _refuse_several_gpus(settings: TrainSettings) -> None:
-    """One process sees all GPUs and can use one; TRL would find that out after loading."""
+    """One process uses one GPU of those it sees; TRL would fail only after loading."""
     device = device_of(settings)
     if not device.startswith("cuda"):
         return
     count = torch.cuda.device_count()
     if device not in ("cuda", "cuda:0"):
-        raise SettingError(f"device {device}: say which GPU with CUDA_VISIBLE_DEVICES instead")
+        raise SettingError(f"device {device}: choose the GPU with CUDA_VISIBLE_DEVICES instead")
     if count > 1 and int(os.environ.get("WORLD_SIZE", 1)) == 1:
         raise SettingError(
-            f"this host has {count} GPUs and one process uses one: pass --processes {count}, or "
-            "set CUDA_VISIBLE_DEVICES=0"
+            f"this host has {count} GPUs, and a process uses one: pass --processes {count}, or set "
+            "CUDA_VISIBLE_DEVICES=0"
         )
 
 
 def device_of(settings: TrainSettings) -> str:
+    """Return the device to train on."""
     return settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def dtype_of(settings: TrainSettings) -> str:
-    """What the forward pass computes in."""
+    """Return the precision of the forward pass."""
     if settings.dtype != "auto":
         return settings.dtype
     return "bfloat16" if device_of(settings).startswith("cuda") else "float32"
 
 
 def weights_dtype(settings: TrainSettings) -> torch.dtype:
-    """What the weights are kept in. Fully trained ones stay in float32, for an update of 1e-5
-    is lost in a bfloat16 weight; adapters are float32 over a base that does not move."""
+    """Return the precision of the loaded weights.
+
+    Full fine-tuning needs float32, because an update of 1e-5 is lost in a bfloat16 weight.
+    Adapters are always float32, and their base is frozen.
+    """
     if uses_autocast(settings) or dtype_of(settings) == "float32":
         return torch.float32
     return torch.bfloat16
 
 
 def uses_autocast(settings: TrainSettings) -> bool:
+    """Whether float32 weights are computed with in bfloat16."""
     return dtype_of(settings) == "bfloat16" and settings.adapters is None
 
 
 # ------------------------------------------------------------------ refusing
 
 
-def _check_engine_table(given: Table) -> None:
+def _check_engine_table(table: Table) -> None:
     from trl import GRPOConfig
 
     fields = {field.name for field in dataclasses.fields(GRPOConfig)}
     settings = set(TrainSettings.model_fields)
     problems = []
-    for name in given:
+    for name in table:
         if name in settings:
-            problems.append(f"engine.{name}: {name} is a setting of its own; set it there")
-        elif name.startswith("vllm_") and name in fields and not _is_of_the_loss(name):
+            problems.append(
+                f"engine.{name}: {name} is a setting of its own; set it outside of `engine`"
+            )
+        elif name.startswith("vllm_") and name in fields and not _is_loss_field(name):
             problems.append(f"engine.{name}: use vllm={{'{name.removeprefix('vllm_')}': …}}")
         elif is_never_the_engines(name) or name not in fields:
             problems.append(_advice(name, fields, "engine."))
-    problems = problems or _wrongly_typed(given, GRPOConfig)
+    problems = problems or _type_problems(table, GRPOConfig)
     if problems:
         raise SettingError("; ".join(problems))
 
 
-def _wrongly_typed(given: Table, config: type) -> list[str]:
-    """TRL's dataclass takes a value of any type and stumbles over it later."""
-    kinds = typing.get_type_hints(config)
+def _type_problems(table: Table, config: type) -> list[str]:
+    """TRL's dataclass accepts a value of any type, and fails later."""
+    types = typing.get_type_hints(config)
     problems = []
-    for name, value in given.items():
+    for name, value in table.items():
         try:
-            TypeAdapter(kinds[name], config=_LOOSE).validate_python(value)
+            TypeAdapter(types[name], config=_ANY_TYPE).validate_python(value)
         except ValidationError as error:
             problems.append(f"engine.{name}: {error.errors()[0]['msg']}, not {value!r}")
     return problems
 
 
-def _is_of_the_loss(name: str) -> bool:
+def _is_loss_field(name: str) -> bool:
     return name.startswith("vllm_importance_sampling_")
 
 
 def _vllm_fields(settings: TrainSettings, config: type, stop_ids: Sequence[int]) -> dict[str, Any]:
     if settings.vllm is False:
         return {}
-    given = {"mode": settings.vllm} if isinstance(settings.vllm, str) else dict(settings.vllm)
+    table = {"mode": settings.vllm} if isinstance(settings.vllm, str) else dict(settings.vllm)
     fields = {field.name for field in dataclasses.fields(config)}
     known = [name.removeprefix("vllm_") for name in fields if name.startswith("vllm_")]
-    _refuse_fields(given, known, "vllm")
+    _refuse_fields(table, known, "vllm")
     return {
         "use_vllm": True,
         "generation_kwargs": {"stop_token_ids": list(stop_ids)},
-        **{f"vllm_{name}": value for name, value in given.items()},
+        **{f"vllm_{name}": value for name, value in table.items()},
     }
 
 
-def _refuse_fields(given: Table, known: Iterable[str], table: str) -> None:
-    if unknown := [name for name in given if name not in set(known)]:
+def _correction_fields(settings: TrainSettings) -> dict[str, Any]:
+    """How TRL corrects the gap to sampling servers: by token, unless the engine table says."""
+    name = "vllm_importance_sampling_mode"
+    if settings.sampling is None or name in settings.engine:
+        return {}
+    return {name: "token_truncate"}
+
+
+def _refuse_fields(fields: Table, known: Iterable[str], table: str) -> None:
+    if unknown := [name for name in fields if name not in set(known)]:
         raise SettingError("; ".join(_advice(name, set(known), f"{table}.") for name in unknown))
 
 
 def _advice(name: str, known: set[str], prefix: str = "") -> str:
     if name in OURS:
         return f"{prefix}{name}: {OURS[name]}"
+    if not prefix and name in RUNNER_ARGUMENTS:
+        return f"{name}: {RUNNER_ARGUMENTS[name]}"
     if is_never_the_engines(name):
-        return f"{prefix}{name}: checkpoints, validation and publishing are not the engine's here"
+        return (
+            f"{prefix}{name}: Sparring does checkpoints, validation and publishing, not the engine"
+        )
     if not prefix and name in _engine_fields():
-        return f"{name}: a field of the engine; write engine={{'{name}': …}}"
+        return f"{name}: this is a field of the engine; write engine={{'{name}': …}}"
     near = difflib.get_close_matches(name, known, 1)
-    told = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:40])}"
-    return f"{prefix}{name}: there is no such setting; {told}"
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:40])}"
+    return f"{prefix}{name}: there is no such setting; {hint}"
 
 
 def _engine_fields() -> set[str]:

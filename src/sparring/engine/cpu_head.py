@@ -1,10 +1,9 @@
-"""TRL's fused head on a CPU: completions scored in small tiles, prompts left out.
+"""Makes TRL's fused head score only completions, in small tiles, on a CPU.
 
-TRL leaves prompt positions out where Triton runs, and scores all of them elsewhere, so that
-devices which compile keep their shapes. A CPU compiles nothing, and an agent's prompt is most
-of its tokens: scoring it takes most of the memory of an update, for numbers that are masked. Its
-tiles of 4,096 tokens suit a GPU; on a CPU, where each operation on a tile makes a copy, one such
-tile takes gigabytes.
+TRL skips prompt positions where Triton runs, and scores them elsewhere to keep shapes constant for
+devices that compile. A CPU does not compile, and most of an agent's tokens are prompt: scoring
+them takes most of the memory of an update, for values that are masked. TRL's tiles of 4,096 tokens
+suit a GPU; on a CPU, where each operation copies its tile, one tile takes gigabytes.
 """
 
 from __future__ import annotations
@@ -16,19 +15,18 @@ import torch
 import trl.kernels.chunked_logprob as tiles
 import trl.trainer.utils as trl_utils
 
-_TOKENS_A_TILE = 128
+_TOKENS_PER_TILE = 128
 
 
 @contextmanager
-def scored_sparingly(device: torch.device) -> Iterator[None]:
-    """Within this, which is to hold the forward and the backward pass, TRL's head on a CPU scores
-    completions only, a small tile at a time."""
+def small_tiles_on_cpu(device: torch.device) -> Iterator[None]:
+    """Patch TRL's head on a CPU inside this block, which must hold forward and backward pass."""
     if device.type != "cpu":
         yield
         return
     use_triton, size = trl_utils._use_triton, tiles.TOKEN_CHUNK_SIZE
     trl_utils._use_triton = lambda _: True
-    tiles.TOKEN_CHUNK_SIZE = _TOKENS_A_TILE
+    tiles.TOKEN_CHUNK_SIZE = _TOKENS_PER_TILE
     try:
         yield
     finally:

@@ -1,29 +1,29 @@
-"""A few real steps that are thrown away: what they take, and whether they work at all.
+"""Runs a few training steps and discards them, to measure their cost and find failures.
 
-Everything is as in training, up to the optimizer's step; nothing is validated or saved. On a GPU
-one more step is done at the longest sequence that the settings allow, so that a run which would
-be out of memory after an hour is so now.
+The steps are those of a training run, including the optimizer's; nothing is validated or saved. On
+a GPU, one more step uses the longest sequence that the settings allow, so that a run that would
+exhaust the memory after an hour does so now.
 """
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
 from sparring.engine.building import Built
-from sparring.engine.grpo import Hooks
-from sparring.learning.rows import LearningRow
+from sparring.engine.hooks import Hooks
+from sparring.learning.rows import LearningRollout, LearningRow
 
 
 @dataclass(frozen=True, slots=True)
 class DryStep:
-    """What a step took, beside playing: seconds, and seconds of CPU; and all of it."""
+    """Wall and CPU seconds of the update of a step, and of the whole step with playing."""
 
     update: float
     update_cpu: float
@@ -31,13 +31,13 @@ class DryStep:
     whole_cpu: float
 
 
-class _Enough(Exception):
-    """As many steps as were asked for are done."""
+class _AllStepsDone(Exception):
+    """Ends the training after the last dry step."""
 
 
 @dataclass(slots=True)
 class DryRun:
-    """Its hooks go into the training that is built; then it runs."""
+    """A dry run: build a training run with its hooks, then call `run`."""
 
     steps: int = 2
     done: list[DryStep] = field(default_factory=list)
@@ -45,33 +45,33 @@ class DryRun:
     on_doing: Callable[[str, int], None] = lambda _doing, _step: None
     _began: tuple[float, float] = (0.0, 0.0)
     _scored: tuple[float, float] = (0.0, 0.0)
-    _most: int = 0
+    _total_steps: int = 0
+    _longest: int | None = None
 
     def hooks(self) -> Hooks:
+        """Return the hooks that measure the steps."""
         return Hooks(
             on_step=lambda _step, _row: self._end_step(),
             on_doing=self._note,
+            on_learned=self._learned_in_step,
             on_parity=lambda parity: setattr(self, "parity", str(parity)),
         )
 
     def run(self, built: Built, *, longest: int | None = None) -> None:
-        """Train for so many steps; with `longest`, one more with every row stretched to it."""
-        practice: Any = built.practice
-        plain = practice.rows
-
-        def rows(proposed: Sequence[Sequence[str]], step: int) -> list[LearningRow]:
-            played: list[LearningRow] = plain(proposed, step)
-            is_last = longest is not None and len(self.done) == self.steps
-            return [stretched(row, longest or 0) for row in played] if is_last else played
-
-        practice.rows = rows
-        self._most = self.steps + (longest is not None)
-        try:
+        """Train for `steps` steps, and with `longest` one more with all rows stretched to it."""
+        self._longest = longest
+        self._total_steps = self.steps + (longest is not None)
+        with contextlib.suppress(_AllStepsDone):
             built.trainer.train()
-        except _Enough:
-            pass
-        finally:
-            practice.rows = plain
+
+    def _learned_in_step(self, learned: list[LearningRollout]) -> list[LearningRollout]:
+        if self._longest is None or len(self.done) < self.steps:
+            return learned
+        longest = self._longest
+        return [
+            replace(each, rows=tuple(stretched(row, longest) for row in each.rows))
+            for each in learned
+        ]
 
     def _note(self, doing: str, step: int) -> None:
         self.on_doing(doing, step)
@@ -90,19 +90,19 @@ class DryRun:
                 whole_cpu=ended[1] - self._began[1],
             )
         )
-        if len(self.done) >= self._most:
-            raise _Enough
+        if len(self.done) >= self._total_steps:
+            raise _AllStepsDone
 
 
 def memory_used() -> tuple[str, int]:
-    """The most that was taken so far, in bytes, and of what."""
+    """Return the kind of memory, and the peak use so far in bytes."""
     if torch.cuda.is_available():
         return "GPU", int(torch.cuda.max_memory_allocated())
     return "main memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def stretched(row: LearningRow, length: int) -> LearningRow:
-    """The row, its completion repeated up to this many tokens, all of them learned from."""
+    """Return the row with its completion padded to this many tokens, all learned from."""
     missing = length - len(row.completion)
     if missing <= 0:
         return row

@@ -1,7 +1,7 @@
-"""ECHO's loss, from the log-probabilities that the update computes anyway.
+"""Computes ECHO's loss from the log-probabilities of the update's forward pass.
 
-They are those of the temperature-scaled softmax, as the policy's are: one forward pass has
-one temperature.
+They come from the temperature-scaled softmax, like the policy's: one forward pass has one
+temperature.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from typing import Any
 import torch
 
 from sparring.contracts.training import Normalization
-from sparring.learning.rows import LearningRow
-from sparring.learning.world_model import Totals, weight_of_a_token
+from sparring.learning.echo_weights import Totals, token_weight
+from sparring.learning.rows import LearningRollout
 
 WEIGHTS, TOOLS = "echo_weights", "echo_tools"
 
 
 class Echo:
-    """Carries weights and tools of observed tokens beside TRL's rows, and turns them into a
-    loss. With coefficient 0 it only measures."""
+    """Adds weights and tools of observed tokens to TRL's batches, and computes their loss.
+
+    With coefficient 0 it only measures.
+    """
 
     def __init__(self, coefficient: float, normalization: Normalization, longest: int) -> None:
         self._coefficient = coefficient
@@ -30,17 +32,20 @@ class Echo:
         self._names: list[str] = []
         self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
-    def carry(self, batch: dict[str, Any], rows: Sequence[LearningRow], totals: Totals) -> None:
-        """Add what `loss` needs to a batch of TRL's, whose rows these are; nothing where no rank
-        has a tool result."""
+    def carry(
+        self, batch: dict[str, Any], learned: Sequence[LearningRollout], totals: Totals
+    ) -> None:
+        """Add what `loss` needs to TRL's batch, which begins with the rows of these rollouts.
+
+        Adds nothing where no rank has a tool result.
+        """
         if not totals.tokens:
             return
         shape = batch["completion_ids"].shape
         weights, tools = torch.zeros(shape), torch.zeros(shape, dtype=torch.long)
-        for number, row in enumerate(rows):
-            weight = weight_of_a_token(
-                self._normalization, row.observed_tokens, totals, self._longest
-            )
+        rows = [(row, each.observed_tokens) for each in learned for row in each.rows]
+        for number, (row, in_rollout) in enumerate(rows):
+            weight = token_weight(self._normalization, in_rollout, totals, self._longest)
             for body in row.bodies:
                 weights[number, body.start : body.stop] = weight
                 tools[number, body.start : body.stop] = 1 + self._number_of(body.tool)
@@ -48,8 +53,10 @@ class Echo:
         batch[WEIGHTS], batch[TOOLS] = weights.to(device), tools.to(device)
 
     def loss(self, logps: torch.Tensor, inputs: dict[str, Any], scale: float) -> Any:
-        """What to add to the loss of this pass; None where there is nothing to add. `scale`
-        undoes the mean over ranks, as the weights count the tokens of all of them."""
+        """Return what to add to the loss of this pass, or None.
+
+        `scale` undoes the mean over ranks and passes, because the weights cover all of them.
+        """
         if TOOLS not in inputs:
             return None
         self._measure(logps.detach(), inputs[TOOLS])
@@ -58,12 +65,12 @@ class Echo:
         return -(logps * inputs[WEIGHTS]).sum() * (self._coefficient * scale)
 
     def take_sums(self) -> dict[str, float]:
-        """Cross-entropy and tokens of each tool since this was last asked."""
-        taken: dict[str, float] = {}
+        """Return cross-entropy and token count of each tool since the last call."""
+        sums: dict[str, float] = {}
         for tool, (total, count) in self._sums.items():
-            taken |= {f"env_loss/{tool}": total, f"env_tokens/{tool}": count}
+            sums |= {f"env_loss/{tool}": total, f"env_tokens/{tool}": count}
         self._sums.clear()
-        return taken
+        return sums
 
     def _measure(self, logps: torch.Tensor, tools: torch.Tensor) -> None:
         for number in sorted(set(tools.flatten().tolist())):

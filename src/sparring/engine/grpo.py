@@ -1,154 +1,176 @@
-"""TRL's GRPO trainer, on rollouts of ours.
+"""TRL's GRPO trainer on Sparring's rollouts.
 
-TRL computes advantages, loss and update, and keeps optimizer, schedule and data order. Ours
-are the rollouts (through its `rollout_func` seam), the one blended reward, the masks, the
-parity gate and the checkpoints. Every name of TRL's that is used here stands in
-tests/engine/test_trl_contract.py.
+TRL computes advantages, loss and update, and owns optimizer, schedule and data order. Sparring
+provides the rollouts (through `rollout_func`), the blended reward, the masks, the parity gate
+and the checkpoints. The contract tests on TRL are in tests/engine/test_trl_contract.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from transformers import PrinterCallback, TrainerCallback
-from trl import GRPOTrainer
 
-from sparring.contracts.errors import MachineryFailure, SettingError, WorldSizeError
+from sparring.contracts.errors import InfrastructureError, SettingError, WorldSizeError
+from sparring.contracts.specs import FORMAT
+from sparring.engine.case_order import CaseOrder
 from sparring.engine.checkpoints import Checkpoints
-from sparring.engine.cpu_head import scored_sparingly
 from sparring.engine.echo import Echo
-from sparring.engine.parity_gate import ParityGate
-from sparring.engine.passes import passes_of
-from sparring.engine.shared_prompts import Prompts, StepPrefix, completion_scores, why_not
-from sparring.learning.batches import BatchPlan
-from sparring.learning.guards import Watch
-from sparring.learning.parity import Parity
-from sparring.learning.practice import Practice
-from sparring.learning.rows import LearningRow
+from sparring.engine.hooks import Hooks
+from sparring.engine.parity_gate import FindFault, ParityGate
+from sparring.engine.pass_trainer import PassTrainer
+from sparring.engine.publisher import Publisher
+from sparring.engine.step_reports import StepReports, merged_over_ranks
+from sparring.learning.echo_weights import Totals
+from sparring.learning.guards import GuardMonitor
+from sparring.learning.rollout_collector import RolloutCollector
+from sparring.learning.rollout_pipeline import Pace, RolloutPipeline, Taken
+from sparring.learning.rows import LearningRollout, masked_row
 from sparring.learning.step_counts import StepCounts
-from sparring.learning.world_model import Totals
-from sparring.run_folder.checkpoint_list import DIFFICULTY
-from sparring.run_folder.files import write_json
+from sparring.learning.step_rollouts import Gaps, gaps_of
+from sparring.policies.vllm_server import PublishedWeights
+from sparring.run_folder.checkpoint_list import DIFFICULTY, IN_PLAY, IN_PLAY_WEIGHTS, Checkpoint
+from sparring.run_folder.files import read_json, write_json
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """How the engine tells the world. Rank 0 calls `on_step` and `on_validation`."""
-
-    on_step: Callable[[int, dict[str, Any]], None] = lambda _step, _row: None
-    on_validation: Callable[[int, dict[str, Any]], None] = lambda _step, _row: None
-    on_parity: Callable[[Parity], None] = lambda _: None
-    on_warning: Callable[[str], None] = lambda _: None
-    on_saved: Callable[[int, Path], None] = lambda _step, _path: None
-    on_doing: Callable[[str, int], None] = lambda _doing, _step: None
-    should_stop: Callable[[], bool] = lambda: False
-
-
-class PolicyTrainer(GRPOTrainer):
-    """One step: play the cases, score them, check parity once, update."""
+class PolicyTrainer(PassTrainer):
+    """In each step, plays the cases, scores the rollouts and updates the weights. Checks parity in
+    the first step that has sampled tokens to compare; with sampling servers, in every step."""
 
     def __init__(
         self,
         *,
         hooks: Hooks,
         checkpoints: Checkpoints,
-        plan: BatchPlan,
         echo: Echo,
-        watch: Watch,
-        shares_prompts: bool = True,
+        guards: GuardMonitor,
+        samples_remotely: bool = False,
         **trl: Any,
     ) -> None:
-        self.plan = plan
         self._hooks = hooks
         self._checkpoints = checkpoints
-        self._practice: Practice | None = None
+        self._collector: RolloutCollector | None = None
         self._echo = echo
-        self._watch = watch
-        self._rows: list[LearningRow] = []
-        self._logps: torch.Tensor | None = None
-        self._parity_is_due = True
+        self._guards = guards
+        self._reports = StepReports(hooks, guards)
+        self._pipeline: RolloutPipeline | None = None
+        self._taken: Taken | None = None
+        self._learned: list[LearningRollout] = []
+        self._is_parity_due = True
+        self._samples_remotely = samples_remotely
+        self._publisher: Publisher | None = None
+        self._find_fault: FindFault | None = None
+        self._cases: list[str] = []
+        self._case_order: CaseOrder | None = None
         self._staging: Path | None = None
-        self._was_scored = False
-        self._has_warned = False
         self.epochs_before = 0
         self.stopped = False
-        self._buffered_inputs: list[dict[str, Any]] | None = None
-        self._common: tuple[int, ...] = ()
-        self._prefix: StepPrefix | None = None
         super().__init__(reward_funcs=[_blended], rollout_func=_play, **trl)
         self.remove_callback(PrinterCallback)
         self.add_callback(_Steps(self))
         self._refuse_sharded_weights()
-        self.why_prompts_are_not_shared = why_not(
-            self.accelerator.unwrap_model(self.model),
-            is_sharded=self.is_sharded(),
-            is_checkpointed=self.args.gradient_checkpointing,
-        )
-        self.shares_prompts = shares_prompts and not self.why_prompts_are_not_shared
 
     @property
-    def practice(self) -> Practice:
-        if self._practice is None:
-            raise SettingError("the trainer was started without a practice")
-        return self._practice
+    def collector(self) -> RolloutCollector:
+        """The rollout collector that `begin` was given."""
+        if self._collector is None:
+            raise SettingError("the trainer has no rollout collector; call begin() before train()")
+        return self._collector
+
+    @property
+    def pipeline(self) -> RolloutPipeline:
+        """The rollouts that are played for this step and, if they may be stale, for later ones."""
+        if self._pipeline is None:
+            raise SettingError("the trainer has no rollouts; call begin() before train()")
+        return self._pipeline
+
+    @property
+    def sampled_by(self) -> PublishedWeights | None:
+        """The published weights that sampled the rollouts that are being scored."""
+        return self._taken.weights if self._taken else None
 
     def begin(
         self,
-        practice: Practice,
+        collector: RolloutCollector,
         *,
         world_size: int,
+        max_staleness: int = 0,
+        before_playing: Callable[[int], None] = lambda _version: None,
         after_playing: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take the practice, whose policy needs the model that this trainer has wrapped."""
-        self._practice = practice
+        """Set the rollout collector, whose policy needs the model that this trainer has wrapped.
+
+        `before_playing` is called with the version of the weights before this rank plays a step,
+        `after_playing` when it has finished.
+        """
+        self._collector = collector
+        pace = Pace(self.plan.steps, max_staleness, self.plan.boundary)
+        self._pipeline = RolloutPipeline(collector, pace, self._look_ahead)
+        self.before_playing = before_playing
         self.after_playing = after_playing
         if self.accelerator.num_processes != world_size:
             raise WorldSizeError(
-                f"{world_size} processes were asked for and Accelerate runs "
-                f"{self.accelerator.num_processes}"
+                f"{world_size} processes were requested, but Accelerate runs "
+                f"{self.accelerator.num_processes}; start them with `sparring train --processes N` "
+                "or torchrun"
             )
 
-    def use_plan(self, plan: BatchPlan) -> None:
-        """Lay the same rows out over other passes. Before training begins."""
-        self.plan = plan
-        self.args.per_device_train_batch_size = self._train_batch_size = plan.rows_per_pass
-        self.args.gradient_accumulation_steps = plan.passes_per_step
-        self.args.steps_per_generation = plan.steps_per_generation
+    def sample_by(self, publisher: Publisher, find_fault: FindFault) -> None:
+        """Play with sampling servers. `publisher` gets the weights of every step, and TRL corrects
+        for what is left of the gap. `find_fault` names the cause of a gap that is too large."""
+        self.use_vllm = True  # after construction, where TRL would start or seek its own vLLM
+        self.vllm_generation = self._publisher = publisher
+        self._last_loaded_step = -1
+        self._find_fault = find_fault
+
+    def sync_sampler(self) -> None:
+        """Give the current weights to the sampler, if it has a copy of its own that is older."""
+        if self.use_vllm and getattr(self, "_last_loaded_step", -1) != self.state.global_step:
+            self.vllm_generation.sync_weights()  # TRL syncs only before it generates
+            self._last_loaded_step = self.state.global_step
 
     def doing(self, what: str) -> None:
-        """Something has been done, and this comes next."""
+        """Report the activity that this rank begins."""
         self._hooks.on_doing(what, self.state.global_step)
 
     # ------------------------------------------------------------------ a step
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
-        """TRL's, which shuffles anew in each epoch: going on in a later one, the orders of those
-        before it are drawn first."""
+        """Return TRL's sampler after `epochs_before` epochs: it shuffles anew in each epoch."""
         sampler = super()._get_train_sampler(dataset)
         for _ in range(self.epochs_before):
             torch.randperm(sampler.num_samples, generator=sampler.generator)
         return sampler
 
     def play(self, case_ids: list[str]) -> dict[str, list[Any]]:
-        """TRL's seam: this rank's rows, each case named once per rollout, in order."""
+        """Play this rank's cases, each named once per rollout, and return rows for TRL.
+
+        A rollout may have several rows. Masked rows pad the result, so that every rank returns the
+        same number.
+        """
         self.doing("playing")
         rng = torch.get_rng_state()
         was_training = self.model.training
         self.model.eval()
         try:
-            rows = self.practice.rows(self._proposed(case_ids), self.state.global_step)
+            self.before_playing(self.state.global_step)
+            taken = self.pipeline.take(self._proposed(case_ids), self.state.global_step)
             self.after_playing()
         finally:
             self.model.train(was_training)
-            torch.set_rng_state(rng)  # a tool that draws random numbers must not move ours
-        seen = gather_object(self.practice.seen())
-        self.practice.difficulty.remember(seen, self.state.global_step)
-        self._rows = rows
+            torch.set_rng_state(rng)  # random numbers drawn by tools must not affect training
+        played, self._taken = taken.rollouts, taken
+        results = gather_object(played.results())
+        self.collector.difficulty.remember(results, self.state.global_step)
+        self._cases = [group.case_id for group in played.groups for _ in group.learned]
+        self._learned = self._hooks.on_learned(played.learned)
+        rows = [row for each in self._learned for row in each.rows]
+        rows += [masked_row(self.eos_token_ids[0])] * (max(gather_object([len(rows)])) - len(rows))
         self.doing("scoring")
         return {
             "prompt_ids": [row.prompt.tolist() for row in rows],
@@ -158,187 +180,151 @@ class PolicyTrainer(GRPOTrainer):
         }
 
     def _proposed(self, case_ids: list[str]) -> list[list[str]]:
-        """One case per group, of every rank."""
+        """Return one case per group, for every rank."""
         proposed: list[list[str]] = gather_object([case_ids[:: self.num_generations]])
         return proposed
 
+    def _look_ahead(self, step: int) -> list[list[str]]:
+        """Return the cases of a step to come, by rank."""
+        if self._case_order is None:
+            self._case_order = CaseOrder(
+                self._get_train_sampler(),
+                lambda numbers: self.train_dataset[list(numbers)]["prompt"],
+                world_size=self.accelerator.num_processes,
+                first_step=self.epochs_before * self.plan.steps_per_epoch,
+                boundary=self.plan.boundary,
+            )
+        return self._case_order(step)
+
     def _calculate_rewards(self, *_: Any) -> torch.Tensor:
-        """One blended reward per row; an unscored row stays out of its group's statistics."""
-        rewards = [float("nan") if row.reward is None else row.reward for row in self._rows]
+        """Return one blended reward per rollout; NaN keeps it out of its group's statistics."""
+        rewards = [float("nan") if each.reward is None else each.reward for each in self._learned]
         column = torch.tensor(rewards, dtype=torch.float32, device=self.accelerator.device)
         gathered: torch.Tensor = self.accelerator.gather(column.unsqueeze(1))
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        """Return the rows of TRL's batch with the advantages of their rollouts.
+
+        Adds ECHO's weights, checks parity, and logs the advantages.
+        """
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        totals = Totals.merged(gather_object([Totals.of(self._rows)]))
-        self._echo.carry(batch, self._rows, totals)
-        self._rows = []
-        if self._parity_is_due:
-            self._parity_is_due = not self._check_parity(batch)
-        self.practice.note_advantages(batch["advantages"].tolist())
+        totals = Totals.merged(gather_object([Totals.of(self._learned)]))
+        self._echo.carry(batch, self._learned, totals)
+        if (taken := self._taken) is None:
+            raise InfrastructureError(
+                "TRL scored a batch that was not played; install a supported version of TRL"
+            )
+        trained = self._check_parity(batch)
+        gaps: list[Gaps] = []
+        if trained is not None:
+            by_token = trained - batch["sampling_per_token_logps"]
+            gaps = gaps_of(self._learned, by_token.tolist())
+        counts = self.collector.log_step(taken.rollouts, batch["advantages"].tolist(), gaps)
+        self._reports.add(counts, taken.rollouts.first_cause())
+        self._reports.add(taken.counts())
+        self._taken = None
+        batch["advantages"] = batch["advantages"][self._rollout_of_row()]
         return batch
 
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """TRL's, but for how rows are laid out over passes."""
-        rounds = self.args.steps_per_generation
-        if self._step % (rounds * self.num_iterations) == 0 or self._buffered_inputs is None:
-            batch = self._generate_and_score_completions(generation_batch)
-            self._buffered_inputs = passes_of(batch, rounds, self.num_generations)
-            prompts = Prompts.of(batch["prompt_ids"], batch["prompt_mask"])
-            self._common = prompts.common if self.shares_prompts else ()
-        return self._buffered_inputs[self._step % rounds]
+    def case_of_row(self, row: int) -> str:
+        """Return the case of a row in the batch that is being scored; empty for a padding row."""
+        rollouts = self._rollout_of_row()
+        return self._cases[rollouts[row]] if row < len(rollouts) else ""
 
-    def training_step(self, *given: Any, **named: Any) -> torch.Tensor:
-        """TRL's, forward and backward, with a head that fits a CPU."""
-        with scored_sparingly(self.accelerator.device):
-            loss: torch.Tensor = super().training_step(*given, **named)
-        return loss
+    def _rollout_of_row(self) -> list[int]:
+        """Return the position of each row's rollout. TRL has one advantage per rollout."""
+        return [number for number, each in enumerate(self._learned) for _ in each.rows]
 
-    def _prefix_of_step(self, model: Any, device: torch.device) -> StepPrefix | None:
-        """What all passes of this optimizer step share; None where one pass is all of it."""
-        passes = self.args.gradient_accumulation_steps
-        if passes == 1 or not self._common or not torch.is_grad_enabled():
-            return None
-        if self._prefix is None or self._step % passes == 0:
-            self._prefix = StepPrefix(model, self._common, device)
-        return self._prefix
+    def _played_passes(self, inputs: Any) -> list[list[dict[str, Any]]]:
+        passes = super()._played_passes(inputs)
+        self._learned = []
+        return passes
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's, with ECHO's from the same forward pass."""
+        """Return TRL's loss plus ECHO's, from the same forward pass."""
         self.doing("updating")
         loss: torch.Tensor = super()._compute_loss(model, inputs)
-        logps, self._logps = self._logps, None
-        if logps is None:
-            raise MachineryFailure("TRL computed a loss without log-probabilities")
+        logps = self.take_logps()
         passes = self.args.steps_per_generation / self.current_gradient_accumulation_steps
-        also = self._echo.loss(logps, inputs, self.accelerator.num_processes * passes)
-        return loss if also is None else loss + also
+        echo_loss = self._echo.loss(logps, inputs, self.accelerator.num_processes * passes)
+        return loss if echo_loss is None else loss + echo_loss
 
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        **asked: Any,
-    ) -> Any:
-        """TRL's scores of completions, with prompts computed once where rows share them."""
-        step = batch_size or len(input_ids)
-        parts = [
-            self._scored(
-                model,
-                input_ids[start : start + step],
-                attention_mask[start : start + step],
-                logits_to_keep,
-                asked,
-            )
-            for start in range(0, len(input_ids), step)
-        ]
-        logps, entropies, aux = zip(*parts, strict=True)
-        self._logps = torch.cat(logps) if torch.is_grad_enabled() else None
-        return (
-            torch.cat(logps) if self._logps is None else self._logps,
-            torch.cat(entropies) if asked.get("compute_entropy") else None,
-            torch.stack(aux).mean() if asked.get("compute_aux_loss") else None,
-        )
+    def _check_parity(self, batch: dict[str, Any]) -> torch.Tensor | None:
+        """Raise ParityError if sampler and trainer disagree. Reports the first comparison.
 
-    def score_sample(self, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> None:
-        """Run rows through the model as an update does, to see what they take."""
-        self.model.train()
-        model = self.accelerator.unwrap_model(self.model)
-        self._scored(model, ids, mask, keep, {"compute_entropy": True})
+        Returns the trainer's log-probabilities by the weights that sampled the rows, if it has
+        them. Those of rollouts that were played ahead are computed anew, by their own weights.
+        """
+        gate = ParityGate(self, find_fault=self._find_fault)
+        trained: torch.Tensor | None = batch.get("old_per_token_logps")
+        if not self._is_parity_due and not self._samples_remotely:
+            return trained
+        with self._weights_that_sampled() as is_stale:
+            trained = gate.recomputed(batch) if is_stale else trained
+            parity = gate.check(batch, trained)
+            if parity is None:
+                return trained
+            if self._is_parity_due:
+                self._hooks.on_parity(parity)
+                self._is_parity_due = False
+            gate.refuse(parity, batch, trained)
+        if self.pipeline.pace.max_staleness:
+            self._reports.add(StepCounts(highs={"parity_gap": parity.largest}))
+        return trained
 
-    def _scored(
-        self, model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int, asked: dict[str, Any]
-    ) -> Any:
-        with scored_sparingly(ids.device):
-            if self.shares_prompts and not asked.get("compute_aux_loss"):
-                unwrapped = self.accelerator.unwrap_model(model)
-                is_last = (self._step + 1) % self.args.gradient_accumulation_steps == 0
-                with self.accelerator.autocast():
-                    prefix = self._prefix_of_step(unwrapped, ids.device)
-                    found = completion_scores(
-                        model, unwrapped, ids, mask, keep, prefix=prefix, is_last=is_last
-                    )
-                if is_last:
-                    self._prefix = None
-                if found is not None:
-                    entropy = found.entropy[:, -keep:] if asked.get("compute_entropy") else None
-                    return found.log_probs[:, -keep:], entropy, None
-            return super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **asked)
+    @contextmanager
+    def _weights_that_sampled(self) -> Iterator[bool]:
+        """Give the model the weights that sampled the rollouts being scored, while inside. Yields
+        whether they are older than the current ones."""
+        weights = self.sampled_by
+        if self._publisher is None or weights is None:
+            yield False
+            return
+        with self._publisher.as_of(weights):
+            yield weights.version != self.state.global_step
 
-    def _check_parity(self, batch: dict[str, Any]) -> bool:
-        """Whether sampler and trainer agree; False where there was nothing to compare yet."""
-        gate = ParityGate(self)
-        parity = gate.check(batch)
-        if parity is None:
-            return False
-        self._hooks.on_parity(parity)
-        gate.refuse(parity, batch)
-        return True
-
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ reports
 
     def report(self, logs: dict[str, Any]) -> None:
-        """TRL's figures and ours as one row, the rollouts of all ranks added up."""
+        """Report the metrics that TRL logs after a step, and ignore its other logs."""
         self.state.log_history.clear()  # metrics.jsonl has it; memory must not grow with steps
         if "loss" not in logs:
             return
-        self.practice.count(**self._echo.take_sums())
-        counts = self._summed(self.practice.take_counts())
-        self._refuse_a_start_without_rewards(counts)
-        self._warn_of_unscored(counts)
-        kept = {name: logs[name] for name in _KEPT_FROM_TRL if logs.get(name) is not None}
-        row = {**kept, **counts.metrics()}
-        if self.accelerator.is_main_process:
-            self._hooks.on_step(self.state.global_step, row)
-        self._watch.look(self.state.global_step, row, self.args.logging_steps)
-
-    def _refuse_a_start_without_rewards(self, counts: StepCounts) -> None:
-        """A judge that is down from the beginning would cost a whole run of empty steps."""
-        self._was_scored = self._was_scored or counts.sums["scored"] > 0
-        if not self._was_scored:
-            raise MachineryFailure(
-                f"none of the first {int(counts.sums['rollouts'])} rollouts could be scored: "
-                f"{self.practice.first_cause or 'another rank knows why'}"
-            )
-
-    def _warn_of_unscored(self, counts: StepCounts) -> None:
-        """Once: a measure that breaks now and then looks like a smaller batch, and is a fault."""
-        unscored = counts.sums["rollouts"] - counts.sums["scored"]
-        if unscored and self.practice.first_cause and not self._has_warned:
-            self._has_warned = True
-            told = f"{unscored:.0f} of {counts.sums['rollouts']:.0f} rollouts could not be scored"
-            self._hooks.on_warning(f"{told}: {self.practice.first_cause}")
+        self._reports.add(StepCounts().plus(**self._echo.take_sums()))
+        self._reports.report(
+            self.state.global_step,
+            logs,
+            is_main_process=self.accelerator.is_main_process,
+            logging_steps=self.args.logging_steps,
+        )
 
     def refuse_broken_gradients(self) -> None:
-        """Before they reach the weights, and a checkpoint of them."""
+        """If any gradient is not finite, stop the run, or warn and drop all gradients of the step.
+        Does nothing if the guard is off."""
         weights = [each for each in self.model.parameters() if each.grad is not None]
-        if not weights or self._watch.on_broken_gradients == "off":
+        if not weights or self._guards.on_broken_gradients == "off":
             return
         grads = [each.grad for each in weights if each.grad is not None]
         if not torch.isfinite(torch.nn.utils.get_total_norm(grads)):
-            self._watch.gradient_is_broken(self.state.global_step + 1)
+            self._guards.gradient_is_broken(self.state.global_step + 1)
             for each in weights:
-                each.grad = None  # with zeros, the optimizer would still move by its momentum
+                each.grad = None  # with zeros, momentum would still change the weights
 
     def validate(self) -> float | None:
-        """The mean reward over the validation cases, played by all ranks together."""
-        if not self.practice.has_validation:
+        """Play the validation cases on all ranks, report them, and return the mean reward."""
+        if not self.collector.has_validation:
             return None
         self.doing("validating")
         was_training = self.model.training
         self.model.eval()
         rng = torch.get_rng_state()
-        if self.use_vllm and getattr(self, "_last_loaded_step", -1) != self.state.global_step:
-            self.vllm_generation.sync_weights()  # TRL does so before it generates, not here
-            self._last_loaded_step = self.state.global_step
+        self.sync_sampler()
         try:
-            mine = self.practice.validate(self.state.global_step)
+            self.before_playing(self.state.global_step)
+            own_counts = self.collector.validate(self.state.global_step)
             self.after_playing()
-            counts = self._summed(mine)
+            counts = merged_over_ranks(own_counts)
         finally:
             self.model.train(was_training)
             torch.set_rng_state(rng)
@@ -347,14 +333,10 @@ class PolicyTrainer(GRPOTrainer):
             self._hooks.on_validation(self.state.global_step, figures)
         return figures.get("reward")
 
-    def _summed(self, mine: StepCounts) -> StepCounts:
-        parts = gather_object([mine.to_dict()])
-        return StepCounts.merged(StepCounts.from_dict(part) for part in parts)
-
-    def wants_to_stop(self) -> bool:
-        """Whether any rank was asked to stop; all ranks get the same answer."""
-        asked = torch.tensor([float(self._hooks.should_stop())], device=self.accelerator.device)
-        return bool(self.accelerator.gather(asked).sum() > 0)
+    def is_stop_requested(self) -> bool:
+        """Whether any rank has a stop request; all ranks get the same answer."""
+        requests = torch.tensor([float(self._hooks.should_stop())], device=self.accelerator.device)
+        return bool(self.accelerator.gather(requests).sum() > 0)
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -362,8 +344,10 @@ class PolicyTrainer(GRPOTrainer):
         return str(self._staging) if self._staging else str(super()._get_output_dir(trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """The Trainer's, but for adapters: beside the one for reference that TRL adds for the KL,
-        it would not load the one that is trained."""
+        """Load a checkpoint. An adapter is loaded under its name.
+
+        transformers' Trainer does not load it if TRL has added a reference adapter for the KL.
+        """
         unwrapped = self.accelerator.unwrap_model(model or self.model)
         if hasattr(unwrapped, "peft_config"):
             unwrapped.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
@@ -371,20 +355,22 @@ class PolicyTrainer(GRPOTrainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Not with every checkpoint: it asks the hub, and says nothing of the run."""
+        """Do nothing: TRL's card queries the hub, and does not describe the run."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Validate, write aside, seal, prune."""
+        """Validate, write to staging, seal, and prune."""
         step = self.state.global_step
         self._staging = self._checkpoints.staging(step)
         score = self.validate()
         self.doing("saving")
+        in_play = gather_object([self.pipeline.to_dict()])
         try:
             super()._save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()
             if self.accelerator.is_main_process:
                 written = self._staging / f"checkpoint-{step}"
-                write_json(written / DIFFICULTY, self.practice.difficulty.to_dict())
+                write_json(written / DIFFICULTY, self.collector.difficulty.to_dict())
+                self._save_in_play(written, in_play)
                 place = self._checkpoints.seal(
                     written, step, is_sharded=self.is_sharded(), score=score, versions=_versions()
                 )
@@ -394,40 +380,43 @@ class PolicyTrainer(GRPOTrainer):
         finally:
             self._staging = None
 
-    def is_sharded(self) -> bool:
-        """Whether the engine below keeps its optimizer in files of its own naming."""
-        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+    def _save_in_play(self, folder: Path, by_rank: list[dict[str, Any]]) -> None:
+        """Write what each rank has in play, and the weights that it is played with."""
+        needed = self.pipeline.versions_in_play()
+        if self._publisher is not None and needed:
+            write_json(folder / IN_PLAY, {"format": FORMAT, "ranks": by_rank})
+            self._publisher.save_versions(folder / IN_PLAY_WEIGHTS, needed)
+
+    def restore_in_play(self, checkpoint: Checkpoint) -> None:
+        """Play again what was in play when the checkpoint was saved. All ranks must call this."""
+        if self._publisher is None or not (checkpoint.path / IN_PLAY).is_file():
+            return
+        if self.accelerator.is_main_process:
+            self._publisher.restore_versions(checkpoint.path / IN_PLAY_WEIGHTS)
+        self.accelerator.wait_for_everyone()
+        saved = read_json(checkpoint.path / IN_PLAY)
+        self.pipeline.restore(saved["ranks"][self.accelerator.process_index])
 
     def _refuse_sharded_weights(self) -> None:
-        """In-process sampling needs all weights; gathering them rank by rank would deadlock."""
-        if self.use_vllm:
+        """Raise SettingError for sharded weights without servers.
+
+        In-process sampling needs all of the weights on each rank, and ranks that play at their own
+        pace cannot gather them.
+        """
+        if self.use_vllm or self._samples_remotely:
             return
         plugin = getattr(self.accelerator.state, "deepspeed_plugin", None)
         zero3 = plugin is not None and plugin.zero_stage == 3
         if self.is_fsdp_enabled or zero3:
             raise SettingError(
-                "sampling in this process does not work with sharded weights (FSDP, ZeRO-3): "
-                "ranks would wait for one another for ever; use vllm='colocate' or vllm='server'"
+                "sampling in this process does not work with sharded weights (FSDP, ZeRO-3), "
+                "because the ranks would deadlock; use sampling servers (sampling=1)"
             )
 
 
-_KEPT_FROM_TRL = (
-    "loss",
-    "grad_norm",
-    "learning_rate",
-    "entropy",
-    "kl",
-    "clip_ratio/region_mean",
-    "step_time",
-    "epoch",
-    "num_tokens",
-    "sampling/sampling_logp_difference/mean",
-    "sampling/importance_sampling_ratio/mean",
-)
-
-
 class _Steps(TrainerCallback):
-    """Decides after each step whether to save and whether to stop, equally on all ranks."""
+    """The trainer's callbacks. After each step, decides whether to save and whether to stop, with
+    the same result on all ranks."""
 
     def __init__(self, trainer: PolicyTrainer) -> None:
         self._trainer = trainer
@@ -446,11 +435,11 @@ class _Steps(TrainerCallback):
         plan = self._trainer.plan
         if state.global_step % plan.boundary:
             return control
-        stop = self._trainer.wants_to_stop()
+        is_stopping = self._trainer.is_stop_requested()
         is_last = state.global_step >= state.max_steps
-        if stop or is_last or state.global_step % plan.checkpoint_steps == 0:
+        if is_stopping or is_last or state.global_step % plan.checkpoint_steps == 0:
             control.should_save = True
-        if stop and not is_last:
+        if is_stopping and not is_last:
             self._trainer.stopped = True
             control.should_training_stop = True
         return control
@@ -461,7 +450,7 @@ def _play(prompts: list[str], trainer: PolicyTrainer) -> dict[str, list[Any]]:
 
 
 def _blended(**_: Any) -> list[float]:
-    raise NotImplementedError("rewards come from measures, through _calculate_rewards")
+    raise NotImplementedError("TRL must take rewards from PolicyTrainer._calculate_rewards")
 
 
 def _versions() -> dict[str, str]:

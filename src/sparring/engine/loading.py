@@ -1,4 +1,4 @@
-"""Model and tokenizer for training, from names or from objects of the user's."""
+"""Loads model and tokenizer for training, by name or from the user's objects."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from sparring.engine.configuration import (
     weights_dtype,
 )
 from sparring.policies.codec import ChatCodec
-from sparring.policies.families import Family, family_named, recognise
+from sparring.policies.families import Family
+from sparring.policies.loading import family_of
 from sparring.policies.pretrained import load_tokenizer, load_weights
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is trained, and how it is spoken to."""
+    """A model to train, with its tokenizer, chat family and adapter configuration."""
 
     model: Any
     tokenizer: Any
@@ -31,6 +32,7 @@ class Loaded:
     own_template: str | None = None
 
     def codec(self) -> ChatCodec:
+        """Return a codec for this tokenizer and family."""
         return ChatCodec(self.tokenizer, self.family)
 
 
@@ -43,12 +45,12 @@ def load(
     tokenizer: Any = None,
     declared: Family | None = None,
 ) -> Loaded:
-    """By name, from the spec or the agent; or the objects given."""
+    """Load the model that the spec or the agent names, or prepare the given objects."""
     if spec.kind != "transformers":
         raise SettingError(
-            "a server whose weights nobody updates would go on sampling with the first ones; "
-            "train weights in this process, or sample through vllm='server', which TRL keeps in "
-            "sync"
+            f"a policy of kind {spec.kind!r} cannot be trained: training would not update its "
+            "weights; train a model in this process, or sample through vllm='server', which TRL "
+            "keeps in sync"
         )
     peft = lora_config(settings)
     name = spec.model or (agent_model if isinstance(agent_model, str) else None)
@@ -58,22 +60,21 @@ def load(
                 "no model to train: pass model=… or --model (a hub name, a folder, tiny or "
                 "smollm2), or give the agent one, as in Agent(model='Qwen/Qwen3-0.6B')"
             )
-        model, found = _from_pretrained(name, settings)
-        tokenizer = tokenizer or found
+        model, own_tokenizer = _from_pretrained(name, settings)
+        tokenizer = tokenizer or own_tokenizer
     if hasattr(model, "peft_config"):
         if peft is not None:
-            raise SettingError("the model has an adapter already; leave `lora` out")
+            raise SettingError("the model already has an adapter; remove the setting `lora`")
         _unfreeze_adapter(model)
     elif peft is None:
         model = model.float()  # an update of 1e-5 is lost in a bfloat16 weight
     if tokenizer is None:
         raise InvalidInput("a loaded model needs its tokenizer: pass tokenizer=…")
-    family = family_named(spec.family) if spec.family else declared
-    family = family or recognise(model.config.model_type, tokenizer)
-    own = getattr(tokenizer, "chat_template", None)
+    family = family_of(spec, tokenizer, declared)
+    own_template = getattr(tokenizer, "chat_template", None)
     tokenizer.chat_template = family.template  # saved with every checkpoint
-    own = own if isinstance(own, str) else None
-    return Loaded(model, tokenizer, family, name or "a loaded model", peft, own)
+    own_template = own_template if isinstance(own_template, str) else None
+    return Loaded(model, tokenizer, family, name or "a loaded model", peft, own_template)
 
 
 def _from_pretrained(name: str, settings: TrainSettings) -> tuple[Any, Any]:
@@ -88,7 +89,7 @@ def _from_pretrained(name: str, settings: TrainSettings) -> tuple[Any, Any]:
 
 
 def _unfreeze_adapter(model: Any) -> None:
-    """An adapter that was loaded for inference is frozen, and would learn nothing."""
+    """Make an adapter trainable that was loaded for inference, and so is frozen."""
     if not any(weights.requires_grad for weights in model.parameters()):
         for name, weights in model.named_parameters():
             if "lora_" in name:

@@ -1,18 +1,23 @@
-"""The parity gate: the sampler's log-probabilities beside those of an update's forward pass."""
+"""Compares the sampler's log-probabilities with those of an update's forward pass."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import gather_object
 
 from sparring.learning.parity import Parity, likely_cause, refuse_disagreement
 
 if TYPE_CHECKING:
-    from sparring.engine.grpo import PolicyTrainer
+    from trl import GRPOTrainer
 
 _ROWS = 16
 _EXPLAINING_ROWS = 4
+_PARTS = ("prompt", "completion")
 _COMPARED = (
     "prompt_ids",
     "prompt_mask",
@@ -23,17 +28,42 @@ _COMPARED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """The last sampled turn of the row with the largest gap: what was sent to the sampler."""
+
+    row: int
+    prompt: list[int]
+    gap: float
+
+
+# Scores a completion after a prompt as the trainer does; with True, without the adapter.
+Score = Callable[[list[int], list[int], bool], list[float]]
+# Returns the cause of a gap, or an empty text. Called by all ranks; scores equally often on each.
+FindFault = Callable[[Suspect, Score], str]
+
+
 class ParityGate:
-    """Compares the first rows of a batch, over all ranks, and refuses a disagreement."""
+    """Compares sampler and trainer over all ranks, and refuses a disagreement.
 
-    def __init__(self, trainer: PolicyTrainer) -> None:
+    With `find_fault`, which samples again, the rows of the whole batch are compared, by the
+    log-probabilities that TRL has computed for its own correction. Without, the first rows are.
+    """
+
+    def __init__(self, trainer: GRPOTrainer, *, find_fault: FindFault | None = None) -> None:
         self._trainer = trainer
+        self._find_fault = find_fault
 
-    def check(self, batch: dict[str, Any]) -> Parity | None:
-        """None where no rank had anything to compare."""
-        picked = {name: batch[name][:_ROWS] for name in _COMPARED}
+    def check(self, batch: dict[str, Any], trained: torch.Tensor | None = None) -> Parity | None:
+        """Return the gap over all ranks; None where no rank has sampled tokens to compare.
+
+        `trained` are the log-probabilities of all rows, by the weights that sampled them.
+        """
+        picked = batch
+        if self._find_fault is None or trained is None:
+            picked = {name: batch[name][:_ROWS] for name in _COMPARED}
+            trained = self.recomputed(picked)
         mask = (picked["completion_mask"] * picked["tool_mask"]).bool()
-        trained = self._recomputed(picked)
         gaps = (picked["sampling_per_token_logps"] - trained).abs()[mask]
         tokens = torch.tensor([float(gaps.numel())], device=gaps.device)
         total = gaps.sum().reshape(1)
@@ -50,19 +80,45 @@ class ParityGate:
             dtype="bfloat16" if self._computes_in_bfloat16() else "float32",
         )
 
-    def refuse(self, parity: Parity, batch: dict[str, Any]) -> None:
-        """Where it does not hold, with the likely cause."""
+    def refuse(
+        self, parity: Parity, batch: dict[str, Any], trained: torch.Tensor | None = None
+    ) -> None:
+        """Raise ParityError with the likely cause unless parity holds."""
         if parity.holds:
             return
         few = {name: batch[name][:_EXPLAINING_ROWS] for name in _COMPARED}
         mask = (few["completion_mask"] * few["tool_mask"]).bool()
-        trained, plain = self._recomputed(few), self._recomputed(few, temperature=1.0)
-        compared = (few["sampling_per_token_logps"], trained, plain)
-        refuse_disagreement(parity, likely_cause(*(each[mask].tolist() for each in compared)))
+        again, plain = self.recomputed(few), self.recomputed(few, temperature=1.0)
+        compared = (few["sampling_per_token_logps"], again, plain)
+        cause = likely_cause(*(each[mask].tolist() for each in compared))
+        refuse_disagreement(parity, self._fault(batch, trained) or cause)
+
+    def _fault(self, batch: dict[str, Any], trained: torch.Tensor | None) -> str:
+        """Return the fault that the rank with the largest gap has found."""
+        if self._find_fault is None or trained is None:
+            return ""
+        suspect = _suspect_of(batch, trained)
+        found = (suspect.gap, self._find_fault(suspect, self._score))
+        return str(max(gather_object([found]))[1])
+
+    def _score(
+        self, prompt: list[int], completion: list[int], without_adapter: bool
+    ) -> list[float]:
+        device = self._trainer.accelerator.device
+        rows = {
+            name: torch.tensor([ids], device=device)
+            for name, ids in (("prompt_ids", prompt), ("completion_ids", completion))
+        }
+        rows |= {f"{name}_mask": torch.ones_like(rows[f"{name}_ids"]) for name in _PARTS}
+        model = self._trainer.accelerator.unwrap_model(self._trainer.model)
+        hides = without_adapter and hasattr(model, "disable_adapter")
+        with model.disable_adapter() if hides else nullcontext():
+            scored: list[float] = self.recomputed(rows)[0].tolist()
+            return scored
 
     @torch.no_grad()
-    def _recomputed(self, rows: dict[str, Any], temperature: float | None = None) -> torch.Tensor:
-        """Log-probabilities as the update computes them, without dropout."""
+    def recomputed(self, rows: dict[str, Any], temperature: float | None = None) -> torch.Tensor:
+        """Return log-probabilities as the update computes them, without dropout."""
         trainer = self._trainer
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
@@ -89,3 +145,18 @@ class ParityGate:
     def _computes_in_bfloat16(self) -> bool:
         model = self._trainer.model
         return bool(self._trainer.args.bf16) or next(model.parameters()).dtype == torch.bfloat16
+
+
+def _suspect_of(batch: dict[str, Any], trained: torch.Tensor) -> Suspect:
+    """Return the last sampled turn of the row whose gap is the largest."""
+    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    gaps = (batch["sampling_per_token_logps"] - trained).abs() * mask
+    row = int(gaps.amax(dim=1).argmax())
+    sampled = mask[row].tolist()
+    start = len(sampled) - 1 - sampled[::-1].index(True) if any(sampled) else 0
+    while start and sampled[start - 1]:
+        start -= 1
+    shown = batch["prompt_mask"][row].bool()
+    prompt = batch["prompt_ids"][row][shown].tolist()
+    prompt += batch["completion_ids"][row][:start].tolist()
+    return Suspect(row, prompt, float(gaps[row].max()))

@@ -1,8 +1,8 @@
-"""How much memory a pass of the update takes, and how many rows of it fit.
+"""Measures the memory of an update pass, and chooses how many rows fit.
 
-What autograd keeps for the backward pass is counted in a few forward passes on made-up rows. It
-is counted tensor by tensor, not read off the machine, so that the same model and settings always
-give the same number.
+A few forward passes on synthetic rows count the bytes that autograd saves for the backward pass.
+Counting tensors instead of reading the allocator gives the same number for the same model and
+settings every time.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from sparring.contracts.errors import NotEnoughMemory
 from sparring.memory import free_memory
 
 GIB = 1 << 30
-_ON_A_CPU = 2.0  # GiB a pass: the machine is somebody's laptop
-_SHARE = 0.6  # of what is free
-_LAST_RESORT = 0.85
-_OVERHEAD = 1.3  # gradients of activations, and tiles of the head
-_PROMPT_TRIED, _WIDTH_TRIED = 96, 32  # tokens
-_OPTIMIZER_BYTES = 12  # a trainable weight: gradient, and two moments
+_CPU_LIMIT = 2.0  # GiB per pass, because the machine may be a laptop
+_SHARE = 0.6  # of the free memory
+_SHARE_FOR_ONE_ROW = 0.85
+_OVERHEAD = 1.3  # for gradients of activations, and tiles of the head
+_SAMPLE_PROMPT, _SAMPLE_WIDTH = 96, 32  # tokens
+_OPTIMIZER_BYTES = 12  # per trainable weight: gradient and two moments
 
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """Bytes that a pass needs: once, for each row, and for each token of a row's completion."""
+    """Bytes of a pass: fixed, per row, and per token of a row's completion."""
 
     once: float
     row: float
     token: float
 
     def of(self, rows: int, width: int) -> float:
+        """Return the bytes of a pass of `rows` rows with completions of `width` tokens."""
         return _OVERHEAD * (self.once + rows * (self.row + self.token * width))
 
 
 @dataclass(frozen=True, slots=True)
 class PassSize:
-    """How many rows go through the model at once, and the bytes that they and a token take."""
+    """Rows per pass, with the bytes of that pass and of one token, and the free bytes."""
 
     rows: int
     bytes: int
@@ -48,11 +49,11 @@ class PassSize:
     free: int
 
     def plain_rows(self, tokens: int) -> int:
-        """Rows of so many tokens that take as much where nothing is shared between them."""
+        """Return how many rows of `tokens` tokens fit where they share nothing."""
         return max(1, int(self.bytes // max(1, self.token * tokens)))
 
     def __str__(self) -> str:
-        return f"{self.rows} rows a pass, {self.bytes / GIB:.1f} GiB"
+        return f"{self.rows} rows per pass, {self.bytes / GIB:.1f} GiB"
 
 
 def choose_rows(
@@ -64,25 +65,28 @@ def choose_rows(
     wanted: float | None,
     needed_besides: int,
 ) -> PassSize:
-    """The most rows whose pass fits: a divisor of `rows`, so that every pass is alike. Raises
-    NotEnoughMemory where not even one row does."""
+    """Return the largest pass that fits, with a divisor of `rows` so that all passes are equal.
+
+    `wanted` is a limit in GiB, `needed_besides` what the optimizer will take. Raises
+    NotEnoughMemory where not even one row fits.
+    """
     free = max(0, _free(device) - needed_besides)
-    allowed = _SHARE * free if wanted is None else min(wanted * GIB, _LAST_RESORT * free)
+    allowed = _SHARE * free if wanted is None else min(wanted * GIB, _SHARE_FOR_ONE_ROW * free)
     if wanted is None and device == "cpu":
-        allowed = min(allowed, _ON_A_CPU * GIB)
+        allowed = min(allowed, _CPU_LIMIT * GIB)
     for count in (each for each in range(rows, 0, -1) if rows % each == 0):
         needed = cost.of(count, width)
-        if needed <= allowed or (count == 1 and needed <= _LAST_RESORT * free):
+        if needed <= allowed or (count == 1 and needed <= _SHARE_FOR_ONE_ROW * free):
             return PassSize(count, round(needed), round(_OVERHEAD * cost.token), free)
     raise NotEnoughMemory(
-        f"one row of {width} tokens takes {cost.of(1, width) / GIB:.1f} GiB in the update, and "
-        f"{free / GIB:.1f} GiB are free beside the model and its optimizer; lower "
-        "max_completion_length, set gradient_checkpointing=true, or take a smaller model"
+        f"one row of {width} tokens takes {cost.of(1, width) / GIB:.1f} GiB in the update, but "
+        f"only {free / GIB:.1f} GiB are free after the model and its optimizer; lower "
+        "max_completion_length, set gradient_checkpointing=true, or use a smaller model"
     )
 
 
 def optimizer_bytes(model: Any) -> int:
-    """What gradients and optimizer will take once the first step is done."""
+    """Return the bytes of gradients and optimizer state after the first step."""
     return sum(
         _OPTIMIZER_BYTES * weights.numel()
         for weights in model.parameters()
@@ -91,36 +95,41 @@ def optimizer_bytes(model: Any) -> int:
 
 
 def measure_pass(score: Any, model: Any, *, prompt: int) -> PassCost:
-    """`score(ids, mask, keep)` runs completions of `keep` tokens through the model, as the update
-    does. Three small passes tell what is needed once, by row, and by token. The first two grow
-    with the prompt, of which a part is enough to measure."""
-    tried = min(prompt, _PROMPT_TRIED)
-    few, more, short = (
-        _held(score, model, tried, rows, tokens)
-        for rows, tokens in ((2, _WIDTH_TRIED), (3, _WIDTH_TRIED), (3, _WIDTH_TRIED // 2))
+    """Measure the cost of a pass from three small ones.
+
+    `score(ids, mask, keep)` runs completions of `keep` tokens through the model, as the update
+    does. Fixed and per-row cost grow with the prompt, of which a part is measured and scaled up.
+    """
+    measured = min(prompt, _SAMPLE_PROMPT)
+    two_rows, three_rows, short_rows = (
+        _saved_bytes(score, model, measured, rows, tokens)
+        for rows, tokens in ((2, _SAMPLE_WIDTH), (3, _SAMPLE_WIDTH), (3, _SAMPLE_WIDTH // 2))
     )
-    token = max(0.0, (more - short) / (3 * _WIDTH_TRIED / 2))
-    row = max(0.0, more - few - token * _WIDTH_TRIED)
-    once = max(0.0, few - 2 * (row + token * _WIDTH_TRIED))
-    scale = prompt / tried
+    token = max(0.0, (three_rows - short_rows) / (3 * _SAMPLE_WIDTH / 2))
+    row = max(0.0, three_rows - two_rows - token * _SAMPLE_WIDTH)
+    once = max(0.0, two_rows - 2 * (row + token * _SAMPLE_WIDTH))
+    scale = prompt / measured
     return PassCost(once * scale, row * scale, token)
 
 
-def _held(score: Any, model: Any, prompt: int, rows: int, width: int) -> int:
+def _saved_bytes(score: Any, model: Any, prompt: int, rows: int, width: int) -> int:
     vocabulary = model.config.get_text_config().vocab_size
     device = next(model.parameters()).device
     ids = torch.arange(prompt + width, device=device).remainder(vocabulary).repeat(rows, 1)
-    with counted_for_backward(model) as held:
+    with count_saved_bytes(model) as held:
         score(ids, torch.ones_like(ids), width)
     return held.bytes
 
 
 @dataclass(slots=True)
 class Held:
+    """Counts the bytes of tensors, each storage once."""
+
     bytes: int = 0
     _seen: set[int] = field(default_factory=set)
 
     def add(self, tensor: torch.Tensor) -> None:
+        """Count the storage of this tensor, unless it was counted."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._seen:
             self._seen.add(storage.data_ptr())
@@ -128,15 +137,15 @@ class Held:
 
 
 @contextmanager
-def counted_for_backward(model: Any) -> Iterator[Held]:
-    """Bytes that autograd keeps within this block, weights left out. Draws no random numbers."""
+def count_saved_bytes(model: Any) -> Iterator[Held]:
+    """Count the bytes that autograd saves in this block, without weights; restores the RNG."""
     held = Held()
     held._seen.update(each.untyped_storage().data_ptr() for each in model.parameters())
-    kept: list[torch.Tensor] = []  # else a storage that is freed and used again counts once
+    alive: list[torch.Tensor] = []  # a freed storage would be reused, and not counted again
 
     def pack(tensor: torch.Tensor) -> Any:
         held.add(tensor)
-        kept.append(tensor.detach())  # with its graph, it would keep itself alive
+        alive.append(tensor.detach())  # with its graph, it would never be freed
 
     rng = torch.get_rng_state()
     try:

@@ -1,42 +1,117 @@
-"""How the rows of a generation are laid out over the passes that learn from them."""
+"""Distributes the rows of a generation over passes.
+
+A pass holds the rows of some rollouts. Where rollouts have several rows, a pass runs in parts, one
+after another, so that it takes no more memory than one row per rollout would.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from trl.trainer.utils import split_tensor_dict
+
+from sparring.engine.echo import TOOLS, WEIGHTS
 
 Batch = dict[str, Any]
-_OF_PROMPTS = ("prompt_ids", "prompt_mask")
+_PROMPT_FIELDS = ("prompt_ids", "prompt_mask")
+_LEARNED_FIELDS = ("tool_mask", "advantages", WEIGHTS, TOOLS)
 
 
-def passes_of(batch: Batch, count: int, group: int) -> list[Batch]:
-    """Shuffled by whole groups, which share their prompt, where TRL scatters single rows; each
-    pass only as wide as its longest rows."""
-    return [_trimmed(each) for each in split_tensor_dict(_shuffled(batch, group), count)]
+def passes_of(
+    batch: Batch,
+    rollout_of_row: Sequence[int],
+    count: int,
+    group: int,
+    most_parts: Callable[[list[int]], list[int]] = lambda own: own,
+) -> list[list[Batch]]:
+    """Split a batch into `count` passes of whole rollouts, and each pass into parts.
+
+    Whole groups are shuffled, because they share their prompt; TRL shuffles single rows. Each part
+    is only as wide as its longest rows. `most_parts` returns the largest number of parts over all
+    ranks, pass by pass: a rank with fewer gets parts that change no weights.
+    """
+    rollouts = max(rollout_of_row) + 1
+    order = torch.arange(rollouts).view(-1, group)[torch.randperm(rollouts // group)].flatten()
+    rows_of: list[list[int]] = [[] for _ in range(rollouts)]
+    for row, rollout in enumerate(rollout_of_row):
+        rows_of[rollout].append(row)
+    has_one_row_each = len(rollout_of_row) == rollouts
+    sizes = _Sizes(batch)
+    passes = []
+    for chosen in order.view(count, -1).tolist():
+        rows = [row for rollout in chosen for row in rows_of[rollout]]
+        passes.append([rows] if has_one_row_each else list(sizes.parts(rows, len(chosen))))
+    numbers = most_parts([len(parts) for parts in passes])
+    return [
+        [
+            *(_picked(batch, rows) for rows in parts),
+            *(_without_effect(batch, parts[0][0]) for _ in range(number - len(parts))),
+        ]
+        for parts, number in zip(passes, numbers, strict=True)
+    ]
 
 
-def _shuffled(batch: Batch, group: int) -> Batch:
-    rows = len(batch["prompt_ids"])
-    order = torch.arange(rows).view(-1, group)[torch.randperm(rows // group)].flatten()
-    return {name: value[order] if _has_rows(value) else value for name, value in batch.items()}
+class _Sizes:
+    """The lengths of the rows of a batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._prompts = batch["prompt_mask"].sum(dim=1).tolist()
+        self._completions = batch["completion_mask"].sum(dim=1).tolist()
+        self._ids = batch["prompt_ids"].tolist()
+        self._widest = max(self._prompts) + max(self._completions)
+
+    def parts(self, rows: Sequence[int], most_rows: int) -> Iterator[list[int]]:
+        """Yield parts that take no more tokens than `most_rows` of the longest rows.
+
+        Rows with the same prompt stay together, because it is computed once.
+        """
+        budget = most_rows * self._widest
+        part: list[int] = []
+        for row in sorted(rows, key=lambda row: self._ids[row]):
+            if part and self._tokens([*part, row]) > budget:
+                yield part
+                part = []
+            part.append(row)
+        yield part
+
+    def _tokens(self, rows: Sequence[int]) -> int:
+        """The tokens of these rows, padded to their longest."""
+        prompt = max(self._prompts[row] for row in rows)
+        completion = max(self._completions[row] for row in rows)
+        return len(rows) * int(prompt + completion)
 
 
-def _trimmed(batch: Batch) -> Batch:
-    """Without the columns that are padding in every row of this pass."""
-    completion = batch["completion_mask"]
+def _picked(batch: Batch, rows: Sequence[int]) -> Batch:
+    """Return these rows, without the columns that are padding in all of them."""
+    places = torch.tensor(rows)
+    picked = {name: value[places] if _has_rows(value) else value for name, value in batch.items()}
+    completion = picked["completion_mask"]
     width = max(1, int(completion.sum(dim=1).max()))
-    start = int((batch["prompt_mask"].sum(dim=0) == 0).sum())
+    start = int((picked["prompt_mask"].sum(dim=0) == 0).sum())
 
     def trim(name: str, value: Any) -> Any:
-        if name in _OF_PROMPTS:
+        if name in _PROMPT_FIELDS:
             return value[:, start:]
         if _has_rows(value) and value.ndim == 2 and value.shape[1] == completion.shape[1]:
             return value[:, :width]
         return value
 
-    return {name: trim(name, value) for name, value in batch.items()}
+    return {name: trim(name, value) for name, value in picked.items()}
+
+
+def _without_effect(batch: Batch, row: int) -> Batch:
+    """Return the prompt of one row and its first token, with nothing to learn."""
+    picked = _picked(batch, [row])
+    width = picked["completion_mask"].shape[1]
+
+    def first(name: str, value: Any) -> Any:
+        if name in _PROMPT_FIELDS or not _has_rows(value):
+            return value
+        kept = value[:, :1] if value.ndim == 2 and value.shape[1] == width else value
+        return torch.zeros_like(kept) if name in _LEARNED_FIELDS else kept
+
+    return {name: first(name, value) for name, value in picked.items()}
 
 
 def _has_rows(value: Any) -> bool:

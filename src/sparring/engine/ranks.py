@@ -1,4 +1,4 @@
-"""Which process this is among those that train together; agreeing among them."""
+"""Identifies this process among those that train together, and shares values between them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from typing import Any, TypeVar
 from accelerate.utils import broadcast_object_list, gather_object
 
 from sparring.contracts.errors import WorldSizeError
-from sparring.learning.practice import Place
+from sparring.learning.rollout_collector import Place
 
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What torchrun told this process; one of one where nobody did."""
+    """Rank and world size from torchrun's environment; a single process without it."""
 
     rank: int
     world_size: int
 
     @classmethod
     def here(cls) -> Launched:
+        """Read the environment of this process."""
+
         def number(name: str, default: int) -> int:
             return int(os.environ.get(name, default))
 
@@ -31,27 +33,28 @@ class Launched:
 
     @property
     def place(self) -> Place:
+        """The same for the rollout collector."""
         return Place(self.rank, self.world_size)
 
     def require(self, world_size: int) -> None:
-        """Fail at the start where another number of processes came up than was asked for."""
+        """Raise WorldSizeError unless this many processes run."""
         if self.world_size != world_size:
             raise WorldSizeError(
-                f"{world_size} processes were asked for and {self.world_size} came up; start them "
+                f"{world_size} processes were requested, but {self.world_size} started; start them "
                 f"with `sparring train --processes N`, or with torchrun --nproc-per-node N"
             )
 
 
-def told_by_rank_0(find: Callable[[], Told], launched: Launched) -> Told:
-    """What rank 0 found, on every rank; the others do not look."""
-    told: list[Any] = [find() if launched.rank == 0 else None]
+def from_rank_0(find: Callable[[], Value], launched: Launched) -> Value:
+    """Call `find` on rank 0 only, and return its result on every rank."""
+    values: list[Any] = [find() if launched.rank == 0 else None]
     if launched.world_size > 1:
-        broadcast_object_list(told)
-    found: Told = told[0]
-    return found
+        broadcast_object_list(values)
+    value: Value = values[0]
+    return value
 
 
-def gathered(mine: list[Told]) -> list[Told]:
-    """The lists of all ranks, one behind the other."""
-    every: list[Told] = gather_object(mine)
-    return every
+def gathered(mine: list[Value]) -> list[Value]:
+    """Return the concatenated lists of all ranks."""
+    values: list[Value] = gather_object(mine)
+    return values

@@ -1,10 +1,9 @@
-"""An update that computes each prompt once.
+"""Computes each prompt of an update once.
 
-The rollouts of a group share their prompt, the prompts of different cases share instructions
-and tools, and both are most of an agent's tokens. So the common beginning goes through the
-model once, the rest of each different prompt once, and the completions on top of their
-key/value cache, with gradients kept: the same numbers as row by row, at a fraction of the
-tokens.
+The rollouts of a group share their prompt, and the prompts of different cases share instructions
+and tools; both are most of an agent's tokens. The common prefix goes through the model once, the
+rest of each distinct prompt once, and the completions use their key/value cache, with gradients.
+The results equal those of separate rows, at a fraction of the tokens.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from transformers.cache_utils import DynamicLayer
 from sparring.policies.prefixes import WORTH_SHARING, common_prefix, has_sliding_window
 
 
-def why_not(model: Any, *, is_sharded: bool, is_checkpointed: bool) -> str:
-    """What keeps this model from sharing prompts in the update; empty where nothing does."""
+def why_prompts_cannot_be_shared(model: Any, *, is_sharded: bool, is_checkpointed: bool) -> str:
+    """Return why this model cannot share prompts in the update; empty where it can."""
     if is_checkpointed:
-        return "gradient checkpointing computes layers again, without a cache"
+        return "gradient checkpointing recomputes layers without a cache"
     if is_sharded:
         return "the weights are sharded, and each extra forward pass would gather them again"
     if any(each.is_prompt_learning for each in getattr(model, "peft_config", {}).values()):
-        return "the adapter puts tokens of its own into the cache"
+        return "the adapter adds its own tokens to the cache"
     config = model.config.get_text_config()
     if has_sliding_window(config):
         return "the model attends within a sliding window"
@@ -41,7 +40,7 @@ def why_not(model: Any, *, is_sharded: bool, is_checkpointed: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The different prompts of some rows: their common beginning, and whose is which."""
+    """The distinct prompts of some rows, their common prefix length, and each row's prompt."""
 
     different: tuple[tuple[int, ...], ...]
     shared: int
@@ -49,14 +48,14 @@ class Prompts:
 
     @classmethod
     def of(cls, ids: torch.Tensor, mask: torch.Tensor) -> Prompts:
-        """Of left-padded prompts."""
+        """Find the distinct prompts of left-padded rows."""
         rows = [
             tuple(token for token, is_real in zip(*pair, strict=True) if is_real)
             for pair in zip(ids.tolist(), mask.tolist(), strict=True)
         ]
         places = {prompt: place for place, prompt in enumerate(dict.fromkeys(rows))}
         different = tuple(places)
-        # The last token of a prompt goes with the completion, whose first token it predicts.
+        # The last token of a prompt belongs to the completion, whose first token it predicts.
         shared = (
             common_prefix([prompt[:-1] or (-1,) for prompt in different])
             if len(different) > 1
@@ -66,27 +65,29 @@ class Prompts:
 
     @property
     def common(self) -> tuple[int, ...]:
-        """What all of them begin with, the last token left out."""
+        """The common prefix, without the last token; empty where it is not worth sharing."""
         if len(self.different) == 1:
-            whole = self.different[0][:-1]
-            return whole if len(whole) >= WORTH_SHARING else ()
+            prefix = self.different[0][:-1]
+            return prefix if len(prefix) >= WORTH_SHARING else ()
         return self.different[0][: self.shared]
 
     @property
     def are_worth_sharing(self) -> bool:
+        """Whether rows share a prompt or prompts share a prefix."""
         return len(self.different) < len(self.of_row) or self.shared > 0
 
     def beginning_with(self, tokens: Sequence[int]) -> Prompts:
-        """The same prompts, these tokens being what they have in common."""
+        """Return the same prompts with these tokens as their common prefix."""
         return Prompts(self.different, len(tokens), self.of_row)
 
 
 class StepPrefix:
-    """The common beginning of all prompts of an optimizer step, computed once for all its passes.
+    """The common prefix of all prompts of an optimizer step, computed once for all its passes.
 
-    The passes before the last see copies of its keys and values, on which their gradients gather.
-    The last pass sees the real ones, adds what has gathered, and takes the sum back through the
-    model. So the gradients are those of one large pass, and each pass holds its own rows only.
+    The passes before the last use copies of its keys and values, which accumulate their gradients.
+    The last pass uses the originals, adds the accumulated gradients, and propagates the sum
+    through the model. So the gradients equal those of one large pass, and each pass holds only its
+    own rows.
     """
 
     def __init__(self, model: Any, tokens: Sequence[int], device: torch.device) -> None:
@@ -101,16 +102,17 @@ class StepPrefix:
         ]
 
     def put_into(self, cache: DynamicCache, *, is_last: bool) -> None:
-        for number, (real, copies) in enumerate(zip(self._layers, self._copies, strict=True)):
+        """Fill an empty cache: with the originals in the last pass, else with the copies."""
+        for number, (originals, copies) in enumerate(zip(self._layers, self._copies, strict=True)):
             keys, values = (
-                _with_gathered(one, copy) if is_last else copy
-                for one, copy in zip(real, copies, strict=True)
+                _with_accumulated(original, copy) if is_last else copy
+                for original, copy in zip(originals, copies, strict=True)
             )
             cache.update(keys, values, number)
 
 
-class _WithGathered(torch.autograd.Function):
-    """A tensor, whose gradient gets what has gathered on its copy besides."""
+class _WithAccumulated(torch.autograd.Function):
+    """Passes a tensor through, and adds the gradient of its copy in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
@@ -119,21 +121,21 @@ class _WithGathered(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        gathered = ctx.copy.grad
-        return (gradient if gathered is None else gradient + gathered), None
+        accumulated = ctx.copy.grad
+        return (gradient if accumulated is None else gradient + accumulated), None
 
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The cache of all rows behind their prompts, ready for the completions."""
+    """The key/value cache of all rows after their prompts, ready for the completions."""
 
     cache: DynamicCache
     mask: torch.Tensor
     lengths: torch.Tensor
 
 
-def _with_gathered(tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
-    apply: Callable[..., torch.Tensor] = _WithGathered.apply
+def _with_accumulated(tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
+    apply: Callable[..., torch.Tensor] = _WithAccumulated.apply
     return apply(tensor, copy)
 
 
@@ -147,10 +149,12 @@ def completion_scores(
     prefix: StepPrefix | None = None,
     is_last: bool = True,
 ) -> Any:
-    """TRL's head over the last `keep` tokens of each row; None where the rows have nothing in
-    common. Prompts pass through `unwrapped`: a wrapper that gathers gradients is to see one
-    forward pass for one backward pass. `prefix` is what the other passes of this step share with
-    this one, which may be the last of them."""
+    """Return the output of TRL's head for the last `keep` tokens of each row.
+
+    Returns None where the rows share nothing. Prompts go through `unwrapped`, because a wrapper
+    that synchronises gradients must see one forward pass per backward pass. `prefix` is shared with
+    the other passes of the step; `is_last` marks the last of them.
+    """
     prompts = Prompts.of(ids[:, :-keep], mask[:, :-keep])
     if prefix is not None:
         prompts = prompts.beginning_with(prefix.tokens)
@@ -178,7 +182,7 @@ def prefill(
     *,
     is_last: bool = True,
 ) -> Prefilled:
-    """Run the prompts, but for the last token of each, through the model once."""
+    """Run each distinct prompt, without its last token, through the model once."""
     cache = DynamicCache(config=model.config.get_text_config())
     if prompts.shared:
         if prefix is not None:
@@ -210,7 +214,7 @@ def _forward(
 
 
 def _spread(cache: DynamicCache, rows: torch.Tensor) -> None:
-    """Give each row its copy. `index_select` adds gradients up faster than indexing does."""
+    """Copy the cache for each row. `index_select` sums gradients faster than indexing."""
     for layer in cache.layers:
         if layer.is_initialized:
             layer.keys = layer.keys.index_select(0, rows)

@@ -1,11 +1,11 @@
-"""Sampling through TRL's vLLM, which TRL keeps in sync with the weights.
+"""Samples through TRL's vLLM, which TRL keeps in sync with the weights.
 
-TRL's generation is collective: all ranks have to call it equally often, with equally many
-prompts, or they wait for one another for ever, or get one another's words. Ranks have waves of
-different number and size, so before each call they agree on the largest; the others fill up
-with prompts of one token, until nobody has anything left to sample.
+TRL's generation is collective: all ranks must call it equally often with the same number of
+prompts, or they deadlock or get one another's completions. Ranks have lockstep batches of
+different number and size, so before each call they agree on the largest size; the others pad
+theirs with prompts of one token, until no rank has anything left to sample.
 
-Never run on a GPU by us: tested against a stand-in for TRL's generation.
+Tested only against a stand-in for TRL's generation, never on a GPU.
 """
 
 from __future__ import annotations
@@ -14,25 +14,29 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from sparring.contracts.errors import MachineryFailure
+from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.policies.codec import ChatCodec
-from sparring.policies.waves import Waves
+from sparring.policies.lockstep import LockstepBatches
 
 Exchange = Callable[[int], int]
 
 
 class Generation(Protocol):
-    """What is used of TRL's `VLLMGeneration`."""
+    """The part of TRL's `VLLMGeneration` that is used."""
 
-    def generate(self, prompts: list[list[int]], images: Any, num_generations: int) -> Any: ...
+    def generate(self, prompts: list[list[int]], images: Any, num_generations: int) -> Any:
+        """Return prompt ids, completion ids, log-probabilities and extra fields."""
+        ...
 
 
 class VllmSampler:
-    """A policy over `trainer.vllm_generation`. `exchange` gives the largest of all ranks'
-    numbers."""
+    """A policy over `trainer.vllm_generation`.
 
-    plays_in_waves = True
+    `exchange` returns the largest of all ranks' numbers.
+    """
+
+    samples_in_lockstep = True
 
     def __init__(
         self, generation: Generation, codec: ChatCodec, exchange: Exchange, name: str = "vllm"
@@ -41,41 +45,46 @@ class VllmSampler:
         self.codec = codec
         self._generation = generation
         self._exchange = exchange
-        self._waves = Waves(self._generate)
+        self._batches = LockstepBatches(self._generate)
+        self.version: int | None = None  # set by the trainer that updates the weights
 
     def join(self) -> None:
-        self._waves.join()
+        """Add a rollout; batches wait for its request from now on."""
+        self._batches.join()
 
     def leave(self) -> None:
-        self._waves.leave()
+        """Remove a rollout; batches no longer wait for it."""
+        self._batches.leave()
 
     async def sample(self, request: SampleRequest) -> Sample:
-        return await self._waves.sample(request)
+        """Wait for the batch that this request joins, and return its sample."""
+        return await self._batches.sample(request)
 
     def finish_round(self) -> None:
-        """Take part in the calls of ranks that are still playing."""
-        while most := self._exchange(0):
-            self._generation.generate(self._filled([], most), None, 1)
+        """Take part in the collective calls until no rank is playing."""
+        while size := self._exchange(0):
+            self._generation.generate(self._padded([], size), None, 1)
 
     def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         prompts = [request.prompt.tolist() for request in requests]
-        prompts = self._filled(prompts, self._exchange(len(prompts)))
+        prompts = self._padded(prompts, self._exchange(len(prompts)))
         _, completions, logprobs, _ = self._generation.generate(prompts, None, 1)
         return [
-            self._sample(request, ids, [token[0] for token in each])
-            for request, ids, each in zip(requests, completions, logprobs, strict=False)
+            self._sample(request, ids, [token[0] for token in tokens])
+            for request, ids, tokens in zip(requests, completions, logprobs, strict=False)
         ]
 
-    def _filled(self, prompts: list[list[int]], most: int) -> list[list[int]]:
-        return prompts + [[self.codec.end_of_turn]] * (most - len(prompts))
+    def _padded(self, prompts: list[list[int]], size: int) -> list[list[int]]:
+        return prompts + [[self.codec.end_of_turn]] * (size - len(prompts))
 
     def _sample(
         self, request: SampleRequest, ids: Sequence[int], logprobs: Sequence[float | None]
     ) -> Sample:
-        most = request.sampling.max_tokens
-        kept = array("i", list(ids)[:most])
-        if any(value is None for value in logprobs[:most]):
-            raise MachineryFailure("vLLM gave no log-probability for a token that it sampled")
-        ended = bool(kept) and kept[-1] in self.codec.stop_ids
-        given = [float(value) for value in logprobs[:most] if value is not None]
-        return Sample(kept, array("f", given), Finish.STOP if ended else Finish.LENGTH)
+        limit = request.sampling.max_tokens
+        tokens = array("i", list(ids)[:limit])
+        if any(value is None for value in logprobs[:limit]):
+            raise InfrastructureError("vLLM returned no log-probability for a sampled token")
+        has_ended = bool(tokens) and tokens[-1] in self.codec.stop_ids
+        values = [float(value) for value in logprobs[:limit] if value is not None]
+        finish = Finish.STOP if has_ended else Finish.LENGTH
+        return Sample(tokens, array("f", values), finish, self.version)

@@ -1,7 +1,7 @@
-"""Supervised fine-tuning before the first step, by TRL's SFT trainer, on rows of ours.
+"""Supervised fine-tuning before the first step, with TRL's SFT trainer on our rows.
 
-It works on the model that is trained later, in place, and leaves nothing else behind: not the
-head that TRL puts on a model, nor gradients, nor random numbers drawn.
+It changes the weights of the model in place, and nothing else: it removes the head that TRL
+installs, clears gradients, and resets the random state.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 from sparring.contracts.training import TrainSettings, WarmStart
 from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.configuration import device_of, uses_autocast
-from sparring.engine.cpu_head import scored_sparingly
+from sparring.engine.cpu_head import small_tiles_on_cpu
 from sparring.engine.grpo import PolicyTrainer
 from sparring.engine.pass_memory import PassSize
 from sparring.learning.batches import BatchPlan
@@ -37,25 +37,29 @@ def fine_tune(
     plan: BatchPlan,
     size: PassSize | None = None,
     on_step: OnStep = lambda _step, _steps, _loss: None,
-    wants_to_stop: Callable[[], bool] = lambda: False,
+    is_stop_requested: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Learn to say what was sampled in `rows`; all ranks have the same rows, and ask
-    `wants_to_stop` together. `size` is what a pass may take."""
+    """Fine-tune the model on the sampled tokens of `rows`.
+
+    All ranks have the same rows and call `is_stop_requested` together. `size` limits a pass.
+    """
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
-    share = max(1, warm.batch_size // plan.world_size)
+    rows_per_rank = max(1, warm.batch_size // plan.world_size)
     longest = max(len(row.prompt) + len(row.completion) for row in rows)
-    per_pass = min(share, plan.rows_per_pass, size.plain_rows(longest) if size else share)
+    per_pass = min(
+        rows_per_rank, plan.rows_per_pass, size.plain_rows(longest) if size else rows_per_rank
+    )
     config = SFTConfig(
         output_dir=str(output),
         num_train_epochs=warm.num_train_epochs,
         learning_rate=warm.learning_rate or settings.rate,
         per_device_train_batch_size=per_pass,
-        gradient_accumulation_steps=math.ceil(share / per_pass),
+        gradient_accumulation_steps=math.ceil(rows_per_rank / per_pass),
         gradient_checkpointing=settings.gradient_checkpointing,
         max_grad_norm=settings.max_grad_norm,
-        max_length=None,  # the rows were played within the budgets; a cut one teaches half a call
+        max_length=None,  # rows fit the budgets already; a cut one would teach half a call
         packing=False,
         bf16=uses_autocast(settings),
         use_cpu=device_of(settings) == "cpu",
@@ -73,19 +77,19 @@ def fine_tune(
             "assistant_masks": [[0] * len(row.prompt) + list(row.mask) for row in rows],
         }
     )
-    with _left_as_it_was(model), scored_sparingly(model.device):
+    with _forward_restored(model), small_tiles_on_cpu(model.device):
         trainer = SFTTrainer(
             model=model, args=config, train_dataset=data, processing_class=tokenizer
         )
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(_Steps(on_step, wants_to_stop))
+        trainer.add_callback(_Steps(on_step, is_stop_requested))
         trainer.train()
         model.zero_grad(set_to_none=True)
     set_seed(settings.seed)
 
 
 def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -> None:
-    """Seal the weights as they are now as step-0."""
+    """Save the current weights as the checkpoint step-0."""
     written = checkpoints.staging(0)
     trainer.save_model(str(written))
     trainer.accelerator.wait_for_everyone()
@@ -95,14 +99,16 @@ def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -
 
 
 def start_from(trainer: PolicyTrainer, path: Path, seed: int) -> None:
-    """Take the weights of a warm start that is done."""
+    """Load the weights of a completed warm start."""
     trainer._load_from_checkpoint(str(path))
     set_seed(seed)
 
 
 def use_as_reference(trainer: PolicyTrainer) -> None:
-    """Measure the KL from the weights as they are now. TRL takes those that a model was made
-    with, and for adapters the base without them."""
+    """Measure the KL from the current weights.
+
+    TRL's default reference is the initial weights, or for adapters the base without them.
+    """
     if not trainer.beta:
         return
     model = trainer.accelerator.unwrap_model(trainer.model)
@@ -119,8 +125,8 @@ def use_as_reference(trainer: PolicyTrainer) -> None:
 
 
 @contextmanager
-def _left_as_it_was(model: Any) -> Iterator[None]:
-    """TRL and Accelerate put forward passes of their own on a model, one around the other."""
+def _forward_restored(model: Any) -> Iterator[None]:
+    """Restore `forward`, which TRL and Accelerate each wrap."""
     modules = [model, *([model.get_base_model()] if hasattr(model, "peft_config") else [])]
     before = [module.__dict__.get("forward") for module in modules]
     try:
@@ -135,12 +141,12 @@ def _left_as_it_was(model: Any) -> Iterator[None]:
 
 
 class _Steps(TrainerCallback):
-    def __init__(self, on_step: OnStep, wants_to_stop: Callable[[], bool]) -> None:
+    def __init__(self, on_step: OnStep, is_stop_requested: Callable[[], bool]) -> None:
         self._on_step = on_step
-        self._wants_to_stop = wants_to_stop
+        self._is_stop_requested = is_stop_requested
 
     def on_step_end(self, _: Any, __: Any, control: Any, **___: Any) -> None:
-        if self._wants_to_stop():
+        if self._is_stop_requested():
             control.should_training_stop = True
 
     def on_log(self, _: Any, state: Any, __: Any, logs: Any = None, **___: Any) -> None:

@@ -1,4 +1,4 @@
-"""Environments: agent, suite and measures in one file, found by name."""
+"""Environments: agent, suite, measures and config in one file, found by name."""
 
 from sparring.environments.environment import Environment
 from sparring.environments.loading import load_environment

@@ -1,4 +1,4 @@
-"""The base class of environments, and asking one for its parts."""
+"""The base class of environments, and checked access to their parts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
+from sparring.contracts.rollouts import Message
 from sparring.contracts.services import Service
 from sparring.measures.declaration import Judge, Measure
 from sparring.policies.families import Family
@@ -19,18 +20,21 @@ from sparring.sandbox.limits import SandboxLimits
 from sparring.suites import Suite
 
 if TYPE_CHECKING:
-    from agents import Agent
-
     from sparring.environments.workspace import Workspace
+    from sparring.gateway import ModelCall, Session
+    from sparring.player.external_agent import PlayedAgent
 
 
 class Environment:
-    """What an agent is trained on. Derive from it, and say what it is in the docstring.
+    """What an agent is trained on. Subclass it and describe the task in the docstring.
 
-    `measures` are rewarded with weight 1 each, or as `weights` says; weight 0 shows a
-    measure without rewarding it. `settings` are defaults of this environment for how it is
-    played and trained. `family` declares the chat format of a model whose family Sparring does
-    not know (docs/families.md).
+    Each of `measures` has weight 1 unless `weights` sets another; weight 0 reports a measure
+    without rewarding it. `settings` are this environment's defaults for playing and training.
+    `family` declares the chat format of a model whose family Sparring does not know
+    (docs/families.md).
+
+    An agent of another framework than the agents SDK is run by `play`, by `command`, a process, or
+    by `url`, a service; `model` then names the model to play (docs/gateway.md).
     """
 
     name: ClassVar[str] = ""
@@ -40,29 +44,58 @@ class Environment:
     services: Sequence[Service] = ()
     needs_sandbox: ClassVar[bool] = False
     family: Family | None = None
+    model: ClassVar[str | None] = None
+    command: ClassVar[Sequence[str]] = ()
+    reuse: ClassVar[bool] = False
+    python: ClassVar[str | None] = None
+    command_files: ClassVar[Sequence[str]] = ()
+    url: ClassVar[str | None] = None
+    gateway_host: ClassVar[str] = "127.0.0.1"
 
     class Config(BaseModel):
-        """What of the environment can be set from outside; derive from it to add fields."""
+        """The environment's configurable fields; subclass it to add some."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
     def __init__(self, **config: Any) -> None:
-        self.config: Any = self._configured(config)
+        self.config: Any = self._parse_config(config)
         self.is_unsandboxed = False
         self._addresses: dict[str, str] = {}
 
-    def agent(self) -> Agent[Any]:
-        """The agent that is played, and later shipped."""
-        raise NotImplementedError(f"{type(self).__name__} must define agent()")
+    def agent(self) -> PlayedAgent:
+        """Return the agent of the agents SDK that is played and later shipped."""
+        raise NotImplementedError(f"{type(self).__name__} must define agent() or play()")
+
+    async def play(self, case: Case, session: Session) -> Any:
+        """Run an agent of any framework on one case, instead of `agent()`, and return its answer.
+
+        Its client takes `session.base_url`, `session.api_key` and `session.model`; tools may use
+        `session.world`. None as answer means the model's last reply. Without `async`, the method
+        runs in a thread. See docs/gateway.md.
+        """
+        raise NotImplementedError  # `read_parts` uses it only where a subclass defines it
+
+    def label(self, call: ModelCall) -> str | None:  # noqa: ARG002 - for overriding
+        """Name the agent that makes a call through the gateway, for `train_agents`; None for the
+        default: "main", or "sub-agent" if instructions or tools differ from the first call's."""
+        return None
 
     def suite(self) -> Suite:
-        """The cases."""
+        """Return the cases with their splits."""
         raise NotImplementedError(f"{type(self).__name__} must define suite()")
 
     def world(self, case: Case) -> Any:  # noqa: ARG002 - for overriding
-        """A fresh world for one rollout. Its `@tool` methods join the agent's tools, the SDK
-        hands it to tools as their context, and measures see it as `rollout.world`."""
+        """Return a fresh world for one rollout. Its `@tool` methods are added to the agent's tools,
+        the SDK passes it to tools as their context, and measures read it as `rollout.world`."""
         return None
+
+    async def user(self, case: Case, world: Any, conversation: Sequence[Message]) -> str | None:
+        """Answer the agent's last message as a user would; return None to end the conversation.
+
+        Without this method, a rollout ends with the agent's first answer. What the user says is
+        observed, not learned from.
+        """
+        raise NotImplementedError  # `read_parts` uses it only where a subclass defines it
 
     def workspace(
         self,
@@ -71,64 +104,60 @@ class Environment:
         tools: Sequence[str] | None = None,
         limits: SandboxLimits | None = None,
     ) -> Workspace:
-        """A world with files and a sandbox for them, to return from `world`."""
+        """Return a world with files and a sandbox, for use in `world`."""
         from sparring.environments.workspace import Workspace
 
         return Workspace(files, tools=tools, limits=limits, is_unsandboxed=self.is_unsandboxed)
 
     def address(self, service: str) -> str:
-        """HOST:PORT of one of `services`, once it is up."""
+        """Return HOST:PORT of one of `services` that is running."""
         if service not in self._addresses:
-            known = ", ".join(each.name for each in self.services) or "none are declared"
+            known = ", ".join(item.name for item in self.services) or "none"
             raise InvalidInput(
-                f"{type(self).__name__} has no service {service!r} that runs now; services: {known}"
+                f"{type(self).__name__} has no running service {service!r}; "
+                f"declared services: {known}"
             )
         return self._addresses[service]
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Of the services that are up, by name."""
+        """HOST:PORT of the running services, by name."""
         return self._addresses
 
-    def learn_addresses(self, addresses: Mapping[str, str]) -> None:
-        """Told by whoever started the services."""
+    def add_addresses(self, addresses: Mapping[str, str]) -> None:
+        """Add the addresses of services that have been started."""
         self._addresses.update(addresses)
 
     @classmethod
-    def _configured(cls, given: Mapping[str, Any]) -> BaseModel:
+    def _parse_config(cls, values: Mapping[str, Any]) -> BaseModel:
         try:
-            return cls.Config(**given)
+            return cls.Config(**values)
         except ValidationError as error:
             known = ", ".join(cls.Config.model_fields) or "none"
-            told = "; ".join(
+            problems = "; ".join(
                 f"config.{'.'.join(map(str, problem['loc']))}: "
                 + problem["msg"].removeprefix("Value error, ")
                 for problem in error.errors()
             )
-            raise SettingError(f"{cls.__name__}: {told} (its fields: {known})") from error
+            raise SettingError(f"{cls.__name__}: {problems} (its fields: {known})") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an environment is made of, checked."""
+    """The checked parts of an environment."""
 
-    agent: Agent[Any]
+    agent: PlayedAgent
     suite: Suite
     measures: Sequence[Measure | str | Judge]
     world: Callable[[Case], Any] | None = None
+    user: Callable[[Case, Any, Sequence[Message]], Any] | None = None
 
 
 def read_parts(environment: Environment, suite: Callable[[], Suite] | None = None) -> Parts:
-    """Ask an environment for its parts; whatever its code does wrong is named by line. With a
-    `suite` that is read elsewhere, it is not asked for its own."""
-    from agents import Agent
-
+    """Return an environment's parts, or raise InvalidInput with the line that failed. A `suite`
+    function replaces the environment's own."""
     name = type(environment).__name__
-    agent = _asked(environment, environment.agent)
-    if not isinstance(agent, Agent):
-        raise InvalidInput(
-            f"{name}.agent() must return an agents.Agent, not a {type(agent).__name__}"
-        )
+    agent = read_agent(environment)
     measures = environment.measures
     if isinstance(measures, Measure | str) or callable(measures):
         raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
@@ -138,11 +167,76 @@ def read_parts(environment: Environment, suite: Callable[[], Suite] | None = Non
         read_suite(environment) if suite is None else suite(),
         measures,
         environment.world if has_world else None,
+        environment.user if type(environment).user is not Environment.user else None,
     )
 
 
+def read_agent(environment: Environment) -> PlayedAgent:
+    """Return the environment's agent, on the SDK or behind the gateway, or raise InvalidInput."""
+    from agents import Agent
+
+    from sparring.player.external_agent import ExternalAgent
+
+    way = _way_of(environment)
+    if way != "agent":
+        return _gateway_agent(environment, way)
+    agent = _call(environment, environment.agent)
+    if not isinstance(agent, Agent | ExternalAgent):
+        raise InvalidInput(
+            f"{type(environment).__name__}.agent() must return an agents.Agent, not a "
+            f"{type(agent).__name__}"
+        )
+    return agent
+
+
+def _gateway_agent(environment: Environment, way: str) -> PlayedAgent:
+    from sparring.environments.programs import ProgramDeclaration, gateway_agent
+
+    file = inspect.getsourcefile(type(environment))
+    return gateway_agent(
+        ProgramDeclaration(
+            name=environment.name or type(environment).__name__,
+            folder=Path(file).resolve().parent if file else Path.cwd(),
+            model=environment.model,
+            label=environment.label,
+            play=environment.play if way == "play" else None,
+            url=environment.url,
+            command=environment.command,
+            files=environment.command_files,
+            python=environment.python,
+            host=environment.gateway_host,
+            is_reused=environment.reuse,
+            is_sandboxed=environment.needs_sandbox and not environment.is_unsandboxed,
+        )
+    )
+
+
+def _way_of(environment: Environment) -> str:
+    """How the environment says that its agent is run; raises InvalidInput for several ways."""
+    kind = type(environment)
+    ways = {
+        "agent": kind.agent is not Environment.agent,
+        "play": kind.play is not Environment.play,
+        "command": bool(environment.command),
+        "url": bool(environment.url),
+    }
+    declared = [way for way, is_declared in ways.items() if is_declared]
+    if len(declared) > 1:
+        raise InvalidInput(
+            f"{kind.__name__} declares {' and '.join(declared)}; an environment has one agent, so "
+            "keep one of them"
+        )
+    way = declared[0] if declared else "agent"
+    if way != "agent" and kind.user is not Environment.user:
+        raise InvalidInput(
+            f"{kind.__name__} declares {way} and user; the program itself must talk to its user"
+        )
+    return way
+
+
 def read_suite(environment: Environment) -> Suite:
-    suite = _asked(environment, environment.suite)
+    """Return the environment's suite, or raise InvalidInput with the line that failed."""
+    suite = _call(environment, environment.suite)
     if not isinstance(suite, Suite):
         raise InvalidInput(
             f"{type(environment).__name__}.suite() must return a Suite, not a "
@@ -153,7 +247,7 @@ def read_suite(environment: Environment) -> Suite:
 
 
 def last_line_in(path: Path, error: BaseException) -> str:
-    """`:LINE` of the last line of this file that was reached, for an error message."""
+    """Return `:LINE`, the innermost line of this file in the traceback, or an empty text."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     trace, line = error.__traceback__, ""
@@ -164,7 +258,7 @@ def last_line_in(path: Path, error: BaseException) -> str:
     return line
 
 
-def _asked(environment: Environment, part: Callable[[], Any]) -> Any:
+def _call(environment: Environment, part: Callable[[], Any]) -> Any:
     try:
         return part()
     except (SparringError, NotImplementedError) as error:

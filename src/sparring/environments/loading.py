@@ -1,4 +1,4 @@
-"""Loading an environment from `FILE:NAME`. This runs the file: only a worker, a describing
+"""Loads an environment from `FILE:NAME`. This runs the file, so only a worker, the describing
 subprocess or the owner's own process does it."""
 
 from __future__ import annotations
@@ -17,64 +17,64 @@ from sparring.environments.environment import Environment, last_line_in
 
 
 def load_environment(target: str, config: Mapping[str, Any] | None = None) -> Environment:
-    """The environment behind `FILE:NAME`: a subclass by its class name or `name`, or an
-    instance."""
-    made = _chosen(target)
+    """Return the environment at `FILE:NAME`. NAME is a subclass's class name or `name`, or the
+    variable of an instance."""
+    factory = _find(target)
     try:
-        return made(**(config or {}))
+        return factory(**(config or {}))
     except SparringError:
         raise
     except Exception as error:
         raise InvalidInput(
-            f"{target} cannot be made: {type(error).__name__}: {error}; an __init__ of its own "
-            "must take **config and hand it on to super().__init__(**config)"
+            f"{target} cannot be created: {type(error).__name__}: {error}; its __init__ "
+            "must take **config and pass it on to super().__init__(**config)"
         ) from error
 
 
 def load_class(target: str) -> type[Environment]:
-    """The class behind `FILE:NAME`, for describing it."""
-    made = _chosen(target)
-    if inspect.isclass(made) and issubclass(made, Environment):
-        return made
+    """Return the class at `FILE:NAME`, or the class of the instance there."""
+    factory = _find(target)
+    if inspect.isclass(factory) and issubclass(factory, Environment):
+        return factory
     return type(load_environment(target))
 
 
-def _chosen(target: str) -> Callable[..., Environment]:
+def _find(target: str) -> Callable[..., Environment]:
     file, _, name = target.rpartition(":")
     path = Path(file if file else name)
     if not path.is_file():
         raise InvalidInput(f"there is no file {path}; write FILE:NAME, as in my_agent.py:MyAgent")
-    found = dict(_candidates(_run_file(path)))
-    kinds = {id(made): made for made in found.values()}
-    if not file and len(kinds) == 1:
-        return next(iter(kinds.values()))
-    if not file or name not in found:
-        listed = ", ".join(sorted(found)) or "none: derive a class from sparring.Environment"
+    factories = dict(_candidates(_run_file(path)))
+    distinct = {id(factory): factory for factory in factories.values()}
+    if not file and len(distinct) == 1:
+        return next(iter(distinct.values()))
+    if not file or name not in factories:
+        listed = ", ".join(sorted(factories)) or "none: derive a class from sparring.Environment"
         raise InvalidInput(f"{path} has no environment {name if file else ''!r}; it has {listed}")
-    return found[name]
+    return factories[name]
 
 
 def _candidates(module: Any) -> list[tuple[str, Callable[..., Environment]]]:
-    """Names under which environments of this file can be asked for, and how to make each."""
-    found: list[tuple[str, Callable[..., Environment]]] = []
+    """The names of the file's environments, each with the callable that creates it."""
+    candidates: list[tuple[str, Callable[..., Environment]]] = []
     for key, value in vars(module).items():
         if isinstance(value, Environment):
-            found.append((key, partial(_same, value)))
+            candidates.append((key, partial(_existing_instance, value)))
         elif (
             inspect.isclass(value)
             and issubclass(value, Environment)
             and value.__module__ == module.__name__
         ):
-            found.append((value.__name__, value))
+            candidates.append((value.__name__, value))
             if value.name:
-                found.append((value.name, value))
-    return found
+                candidates.append((value.name, value))
+    return candidates
 
 
-def _same(environment: Environment, **config: Any) -> Environment:
+def _existing_instance(environment: Environment, **config: Any) -> Environment:
     if config:
         raise SettingError(
-            f"{type(environment).__name__} is an instance, made in its file; name the class "
+            f"{type(environment).__name__} is an instance that its file creates; name the class "
             f"instead to set {', '.join(config)}"
         )
     return environment
@@ -96,7 +96,7 @@ def _run_file(path: Path) -> Any:
         except ImportError as error:
             if "relative import" not in str(error):
                 raise
-            return _as_part_of_its_package(resolved)
+            return _import_from_package(resolved)
     except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"{path}{last_line_in(resolved, error)} cannot be loaded: "
@@ -105,8 +105,8 @@ def _run_file(path: Path) -> Any:
     return module
 
 
-def _as_part_of_its_package(file: Path) -> Any:
-    """By its dotted name, from above the topmost folder with an `__init__.py`."""
+def _import_from_package(file: Path) -> Any:
+    """Import a file by its dotted name, counted from the topmost folder with `__init__.py`."""
     parts, folder = [file.stem], file.parent
     while (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)

@@ -1,4 +1,4 @@
-"""A world of files and commands: five tools over a private workspace, in a sandbox."""
+"""A world with a private, sandboxed workspace and five tools for its files and commands."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sparring.sandbox import Finished, Sandbox, SandboxLimits
 from sparring.sandbox.command import python
 
 TOOLS = ("run_python", "run_shell", "read_file", "write_file", "list_files")
-_LARGEST_PROGRAM = 200_000
-_SHOWN = 16_000
-_STOPPED = {
+_MAX_PROGRAM_BYTES = 200_000
+_SHOWN_CHARACTERS = 16_000
+_STOP_REASONS = {
     "time": "stopped: it took longer than {limits.wall_seconds:g} seconds",
     "memory": "stopped: it used more memory than there is",
     "disk": "stopped: the workspace is full",
@@ -22,9 +22,9 @@ _STOPPED = {
 
 
 class Workspace:
-    """One rollout's files. Measures look at them with `read` and `names` when it is over.
+    """One rollout's files. Measures inspect them with `read`, `has` and `names` afterwards.
 
-    `tools` names those that the agent gets, by default all five.
+    `tools` selects the tools that the agent gets; the default is all five.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Workspace:
         for name in self.offered_tools or ():
             if name not in TOOLS:
                 near = difflib.get_close_matches(name, TOOLS, 1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TOOLS)}"
+                hint = f"did you mean {near[0]}?" if near else f"use {', '.join(TOOLS)}"
                 raise InvalidInput(f"a workspace has no tool {name!r}; {hint}")
         self.sandbox = Sandbox(limits, is_unsandboxed=is_unsandboxed)
         for name, content in (files or {}).items():
@@ -54,7 +54,7 @@ class Workspace:
         Args:
             code: the program.
         """
-        return self._shown(self._run([python(), "-"], code.encode("utf-8", "replace")))
+        return self._report(self._run([python(), "-"], code.encode("utf-8", "replace")))
 
     @tool
     def run_shell(self, command: str) -> str:
@@ -63,7 +63,7 @@ class Workspace:
         Args:
             command: the command.
         """
-        return self._shown(self._run(["/bin/sh", "-s"], command.encode("utf-8", "replace")))
+        return self._report(self._run(["/bin/sh", "-s"], command.encode("utf-8", "replace")))
 
     @tool
     def read_file(self, path: str) -> str:
@@ -99,11 +99,11 @@ class Workspace:
     # ------------------------------------------------------------------ for measures
 
     def read(self, name: str) -> str:
-        """The text of a file; FileNotFoundError where there is none."""
-        return self.sandbox.read(name, _SHOWN * 4).decode("utf-8", "replace")
+        """Return the text of a file; raises FileNotFoundError if there is none."""
+        return self.sandbox.read(name, _SHOWN_CHARACTERS * 4).decode("utf-8", "replace")
 
     def has(self, name: str) -> bool:
-        """Whether there is a plain file of that name."""
+        """Return whether a regular file of that name exists."""
         try:
             self.sandbox.read(name, 1)
         except (OSError, InvalidInput):
@@ -111,30 +111,31 @@ class Workspace:
         return True
 
     def names(self) -> list[str]:
+        """Return the names of all files."""
         return self.sandbox.names()
 
     def after_rollout(self) -> None:
-        """When it has been judged: take everything away."""
+        """Delete the workspace once the rollout has been judged."""
         self.sandbox.close()
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ internal
 
     def _run(self, command: list[str], program: bytes) -> Finished:
-        if len(program) > _LARGEST_PROGRAM:
+        if len(program) > _MAX_PROGRAM_BYTES:
             return Finished(b"the program is too long; write it to a file in parts", 2)
         return self.sandbox.run(command, program or b"\n")
 
-    def _shown(self, finished: Finished) -> str:
+    def _report(self, finished: Finished) -> str:
         text = finished.text.rstrip()
-        if len(text) > _SHOWN:
-            text = f"{text[:_SHOWN]}\n(cut off: {len(text):,} characters)"
+        if len(text) > _SHOWN_CHARACTERS:
+            text = f"{text[:_SHOWN_CHARACTERS]}\n(cut off: {len(text):,} characters)"
         if finished.stopped_by:
-            end = _STOPPED[finished.stopped_by].format(limits=self.sandbox.limits)
+            note = _STOP_REASONS[finished.stopped_by].format(limits=self.sandbox.limits)
         elif finished.exit_code:
-            end = f"exit code {finished.exit_code}"
+            note = f"exit code {finished.exit_code}"
         else:
             return text or "(it printed nothing)"
-        return f"{text}\n({end})" if text else f"({end})"
+        return f"{text}\n({note})" if text else f"({note})"
 
 
 def _refusal(path: str, error: Exception) -> str:

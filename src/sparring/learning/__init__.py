@@ -1,6 +1,6 @@
-"""What is ours in learning, whatever engine updates the weights.
+"""The parts of training that do not depend on an engine.
 
-Which cases make a batch, which tokens are learned from, what each step showed, whether
-sampler and trainer agree, which checkpoint is best. Knows the player and the measures; no
-engine, and no torch.
+Chooses the cases of each step, builds the rows and masks that are learned from, counts the
+results of each step, compares sampler and trainer, and guards the run. Imports the player and
+the measures, but no engine and no torch.
 """

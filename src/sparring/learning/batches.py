@@ -1,7 +1,7 @@
-"""Batch arithmetic, solved once and said.
+"""Resolves batch sizes and notes every adjustment.
 
-A step learns from whole groups, and every process holds whole groups of its own. Numbers
-that do not divide are brought to the nearest ones that do, with a note for each.
+A step learns from whole groups, and every process holds whole groups. Numbers that do not
+divide are changed to the nearest ones that do, with a note for each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparring.contracts.training import TrainSettings
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The numbers of a run, per process where nothing else is said."""
+    """The batch sizes of a run. `cases_per_step` and the rows and passes are per process."""
 
     cases_per_step: int
     rollouts_per_case: int
@@ -30,16 +30,16 @@ class BatchPlan:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The arithmetic in one line."""
+        """Return steps, cases and rollouts in one line."""
         cases = self.cases_per_step * self.world_size
-        told = (
+        text = (
             f"{self.steps} steps of {cases} cases × {self.rollouts_per_case} rollouts = "
             f"{cases * self.rollouts_per_case} rollouts"
         )
-        return told + (f" on {self.world_size} processes" if self.world_size > 1 else "")
+        return text + (f" on {self.world_size} processes" if self.world_size > 1 else "")
 
 
-def solve(
+def resolve_batches(
     settings: TrainSettings,
     *,
     training_cases: int,
@@ -47,26 +47,21 @@ def solve(
     num_iterations: int = 1,
     steps_per_generation: int | None = None,
 ) -> BatchPlan:
-    """The plan for these settings. `num_iterations` and `steps_per_generation` are TRL's."""
+    """Return the batch plan for these settings.
+
+    `num_iterations` and `steps_per_generation` are TRL's. Raises SettingError where no plan fits.
+    """
     notes: list[str] = []
     group = settings.num_generations
     cases = _cases_per_step(settings, training_cases, world_size, notes)
     rows = cases * group
-    per_pass = largest_divisor(rows, settings.cases_per_batch * group)
+    per_pass = _rows_per_pass(settings, rows, notes)
     passes = rows // per_pass
-    if settings.per_device_train_batch_size is not None:
-        per_pass = largest_divisor(rows, settings.per_device_train_batch_size)
-        passes = rows // per_pass
-        if per_pass != settings.per_device_train_batch_size:
-            notes.append(
-                f"{settings.per_device_train_batch_size} rows a pass do not divide the {rows} rows "
-                f"of a step; taking {passes} passes of {per_pass}"
-            )
     generation = steps_per_generation or passes
     if generation % passes:
         raise SettingError(
-            f"engine.steps_per_generation is {generation}, and a step has {passes} passes; make it "
-            "a multiple of that, so that checkpoints can fall between generations"
+            f"engine.steps_per_generation is {generation}, and a step has {passes} passes; set it "
+            f"to a multiple of {passes}, so that checkpoints can be saved between generations"
         )
     boundary = generation * num_iterations // passes
     chunk = cases * world_size * (generation // passes)
@@ -78,13 +73,13 @@ def solve(
     per_epoch = training_cases // chunk * boundary
     steps = settings.max_steps or max(1, math.ceil(settings.num_train_epochs * per_epoch))
     if steps % boundary:
-        notes.append(f"{steps} steps end inside of a generation; doing {_up(steps, boundary)}")
+        notes.append(f"{steps} steps end inside a generation; training for {_up(steps, boundary)}")
         steps = _up(steps, boundary)
-    every = _up(settings.checkpoint_steps, boundary)
-    if every != settings.checkpoint_steps:
+    checkpoint_steps = _up(settings.checkpoint_steps, boundary)
+    if checkpoint_steps != settings.checkpoint_steps:
         notes.append(
-            f"checkpoints fall on generations, so every {every} steps instead of every "
-            f"{settings.checkpoint_steps}"
+            f"checkpoints are saved between generations: every {checkpoint_steps} steps instead of "
+            f"every {settings.checkpoint_steps}"
         )
     return BatchPlan(
         cases_per_step=cases,
@@ -96,9 +91,22 @@ def solve(
         steps=steps,
         steps_per_epoch=per_epoch,
         boundary=boundary,
-        checkpoint_steps=every,
+        checkpoint_steps=checkpoint_steps,
         notes=tuple(notes),
     )
+
+
+def _rows_per_pass(settings: TrainSettings, rows: int, notes: list[str]) -> int:
+    wanted = settings.per_device_train_batch_size
+    if wanted is None:
+        return largest_divisor(rows, settings.cases_per_batch * settings.num_generations)
+    per_pass = largest_divisor(rows, wanted)
+    if per_pass != wanted:
+        notes.append(
+            f"{wanted} rows per pass do not divide the {rows} rows of a step; using "
+            f"{rows // per_pass} passes of {per_pass}"
+        )
+    return per_pass
 
 
 def _cases_per_step(
@@ -110,18 +118,18 @@ def _cases_per_step(
     fit = training_cases // world_size
     if not fit:
         raise SettingError(
-            f"{training_cases} training cases cannot be shared by {world_size} processes; take "
-            "fewer processes, or more cases"
+            f"{training_cases} training cases cannot be shared by {world_size} processes; start "
+            "fewer processes, or add cases"
         )
     notes.append(
-        f"{wanted * world_size} cases a step are more than the {training_cases} training cases; "
-        f"taking {fit * world_size}"
+        f"{wanted * world_size} cases per step are more than the {training_cases} training cases; "
+        f"using {fit * world_size}"
     )
     return fit
 
 
 def largest_divisor(whole: int, most: int) -> int:
-    """The largest number up to `most` that divides `whole`."""
+    """Return the largest number up to `most` that divides `whole`."""
     return next(number for number in range(min(most, whole), 0, -1) if whole % number == 0)
 
 

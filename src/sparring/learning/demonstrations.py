@@ -1,9 +1,8 @@
-"""Demonstrations: what a model should have said, read from a file or from another's rollouts.
+"""Reads demonstrations from a file or from another run's rollouts, and plays them.
 
-A demonstration is played, not trusted: the player runs the agent on its case, the demonstrated
-turns answer for the model, and the tools are really called. So the rows have the agent's own
-instructions and tool schemas, and the measures judge what came of it; only what passes is
-learned from.
+The player runs the agent on each case with the demonstrated turns in place of the model's, and
+calls the tools. The rows therefore contain the agent's own instructions and tool schemas, and
+the measures judge the outcome; only demonstrations that pass are learned from.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
 from sparring.learning.judged_play import Plays, play_and_judge
-from sparring.learning.practice import Place
+from sparring.learning.rollout_collector import Place
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.player.loops import run_in_own_loop
@@ -27,17 +26,17 @@ from sparring.policies.scripted_policy import Script
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS
 from sparring.run_folder.records import from_record
-from sparring.run_folder.rollout_log import GangLog
+from sparring.run_folder.sharded_log import ShardedLog
 from sparring.suites import Suite
 from sparring.suites.splitting import question_digest
 
-_SILENCE = Message("assistant", "")
-_PLENTY = 1 << 15  # tokens
+_EMPTY_TURN = Message("assistant", "")
+_LARGE_BUDGET = 1 << 15  # tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """The turns of one conversation, on a case."""
+    """The assistant turns of one conversation on a case."""
 
     case: Case
     turns: tuple[Message, ...]
@@ -45,81 +44,87 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Demonstrations, and how many there were besides that must not or cannot be used."""
+    """The usable demonstrations of a source, and counts of the others by reason."""
 
     demonstrations: tuple[Demonstration, ...]
     left_out: Mapping[str, int]
 
 
 class KnownCases:
-    """The training cases, and the questions of all others, which no demonstration may answer.
+    """The training cases, and the questions of the other splits, which must not be demonstrated.
 
-    Inputs are told apart by their last question: a case may bring worked examples along, and an
-    export of a conversation seldom does.
+    Inputs are compared by their last question, because a case may contain worked examples that an
+    exported conversation lacks.
     """
 
     def __init__(self, suite: Suite) -> None:
         self._by_id = {case.id: case for case in suite.cases(Split.TRAINING)}
         self._by_question = {question_digest(case.input): case for case in self._by_id.values()}
-        judging = (Split.VALIDATION, Split.HELD_OUT)
-        kept_back = frozenset[str]().union(*map(suite.question_digests, judging))
-        self._kept_back = kept_back - self._by_question.keys()
+        other_splits = (Split.VALIDATION, Split.HELD_OUT)
+        held_back = frozenset[str]().union(*map(suite.question_digests, other_splits))
+        self._held_back = held_back - self._by_question.keys()
 
     def find(self, case_id: str) -> Case | None:
+        """Return the training case with this id, if there is one."""
         return self._by_id.get(case_id)
 
     def for_input(self, given: Any, expected: Any) -> Case | None:
-        """The case with this question, or one made up; None where it is kept for judging."""
+        """Return the training case with this question, or a new case for it.
+
+        Returns None where the question belongs to a validation or held-out case.
+        """
         digest = question_digest(given)
-        if digest in self._kept_back:
+        if digest in self._held_back:
             return None
         return self._by_question.get(digest) or Case(f"demonstration-{digest}", given, expected)
 
 
 def from_file(path: Path, cases: KnownCases) -> Found:
-    """JSONL in the chat format: `messages` of user, assistant and tool; or `input` and the rest.
+    """Read JSONL in the chat format: `messages`, and optionally `input` and `expected`.
 
-    System and tool messages are left out: the agent has instructions of its own, and its tools
-    answer for themselves.
+    System and tool messages are ignored: the agent has its own instructions, and its tools are
+    called.
     """
-    taken, kept_back = [], 0
+    demonstrations, held_back = [], 0
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         where = f"{path.name}, line {number}"
         record = _record(line, where)
         messages = record["messages"]
-        given = record["input"] if "input" in record else _question(messages, where)
-        case = cases.for_input(given, record.get("expected"))
+        case_input = record["input"] if "input" in record else _question(messages, where)
+        case = cases.for_input(case_input, record.get("expected"))
         if case is None:
-            kept_back += 1
+            held_back += 1
             continue
-        said = [message for message in messages if message.get("role") == "assistant"]
-        if not said:
-            raise InvalidInput(f"{where}: there is no message of the assistant to learn from")
-        taken.append(Demonstration(case, tuple(_turn(message, where) for message in said)))
-    return Found(_without_doubles(taken), _counts(kept_back_for_judging=kept_back))
+        replies = [message for message in messages if message.get("role") == "assistant"]
+        if not replies:
+            raise InvalidInput(f"{where}: there is no assistant message to learn from")
+        turns = tuple(_turn(message, where) for message in replies)
+        demonstrations.append(Demonstration(case, turns))
+    return Found(_without_duplicates(demonstrations), _counts(held_back_for_judging=held_back))
 
 
 def from_run(folder: RunFolder, cases: KnownCases) -> Found:
-    """The rollouts of a run that passed everything, on training cases, whoever played them."""
-    taken, elsewhere, failed = [], 0, 0
-    log = GangLog([each for each in folder.rollout_logs() if each.name != NULL_PLAYERS])
+    """Return a run's rollouts on training cases that passed every measure, whatever the policy."""
+    demonstrations, not_training, failed = [], 0, 0
+    log = ShardedLog([each for each in folder.rollout_logs() if each.name != NULL_PLAYERS])
     for record in log.records(0, len(log)):
         rollout = from_record(record)
-        told = [each.is_correct for each in rollout.judgements if each.is_correct is not None]
-        if not told or not all(told):
+        passed = [each.is_correct for each in rollout.judgements if each.is_correct is not None]
+        if not passed or not all(passed):
             failed += 1
             continue
         case = cases.find(rollout.case.id)
         if case is None:
-            elsewhere += 1
+            not_training += 1
             continue
-        said = tuple(each for each in rollout.messages if each.role == "assistant")
-        # Turns that a case brings along as worked examples stand before the model's own.
-        taken.append(Demonstration(case, said[len(said) - rollout.turns :]))
+        turns = tuple(each for each in rollout.messages if each.role == "assistant")
+        # Worked examples of the case come before the turns of the model.
+        demonstrations.append(Demonstration(case, turns[len(turns) - rollout.turns :]))
     return Found(
-        _without_doubles(taken), _counts(did_not_pass=failed, not_on_training_cases=elsewhere)
+        _without_duplicates(demonstrations),
+        _counts(did_not_pass=failed, not_on_training_cases=not_training),
     )
 
 
@@ -129,7 +134,7 @@ def render(
     demonstrations: Sequence[Demonstration],
     place: Place,
 ) -> list[Played]:
-    """Play this rank's share of them, and judge what came of it."""
+    """Play and judge this rank's share of the demonstrations."""
     player = player_of(_script(demonstrations))
     plays = [
         Play(RolloutKey(0, 0, each.case.id, number), each.case)
@@ -141,8 +146,10 @@ def render(
 
 @dataclass(frozen=True, slots=True)
 class TriedDemonstrations:
-    """What came of playing demonstrations before a warm start. `needed` is the token budget that
-    all of them would fit into, 0 where they fit."""
+    """The result of playing demonstrations before a warm start.
+
+    `needed` is the token budget that fits all of them, 0 where none was truncated.
+    """
 
     total: int
     passed: int
@@ -150,12 +157,12 @@ class TriedDemonstrations:
     needed: int = 0
 
     def __str__(self) -> str:
-        told = f"{self.passed} of {self.total} pass"
+        text = f"{self.passed} of {self.total} pass"
         if self.problem:
-            told += f"; the first that does not: {self.problem}"
+            text += f"; the first failure: {self.problem}"
         if self.needed:
-            told += f"; none is cut off at max_completion_length={self.needed}"
-        return told
+            text += f"; max_completion_length={self.needed} fits all of them"
+        return text
 
 
 def try_demonstrations(
@@ -163,51 +170,55 @@ def try_demonstrations(
     measures: MeasureSet,
     demonstrations: Sequence[Demonstration],
 ) -> TriedDemonstrations:
-    """Play them all, and those that were cut off once more without a limit. `player_of` makes a
-    player for a script, within a token budget of its own or that of the settings."""
+    """Play all demonstrations, and the truncated ones again with a large token budget.
+
+    `player_of` makes a player for a script and a token budget; None means that of the settings.
+    """
     played = render(lambda script: player_of(script, None), measures, demonstrations, Place(0, 1))
-    wrong = [(each.rollout, found) for each in played if (found := what_is_wrong(each.rollout))]
-    cut = [demonstrations[rollout.key.index] for rollout, _ in wrong if rollout.is_truncated]
+    failed = [(each.rollout, problem) for each in played if (problem := problem_of(each.rollout))]
+    truncated = [demonstrations[rollout.key.index] for rollout, _ in failed if rollout.is_truncated]
     needed = 0
-    if cut:
-        whole = render(lambda script: player_of(script, _PLENTY), measures, cut, Place(0, 1))
-        needed = max(completion_tokens(each.rollout) for each in whole)
-    problem = wrong[0][1] if wrong else ""
-    return TriedDemonstrations(len(played), len(played) - len(wrong), problem, needed)
+    if truncated:
+        complete = render(
+            lambda script: player_of(script, _LARGE_BUDGET), measures, truncated, Place(0, 1)
+        )
+        needed = max(completion_tokens(each.rollout) for each in complete)
+    first_problem = failed[0][1] if failed else ""
+    return TriedDemonstrations(len(played), len(played) - len(failed), first_problem, needed)
 
 
 def completion_tokens(rollout: Rollout) -> int:
-    """Tokens behind the first prompt, tool results included."""
+    """Return the number of tokens after the first prompt, including tool results."""
     return max((len(row.ids) - row.spans[0].length for row in rollout.rows), default=0)
 
 
-def what_is_wrong(rollout: Rollout) -> str:
-    """Why a demonstration is not learned from; empty where it was answered, and judged right."""
+def problem_of(rollout: Rollout) -> str:
+    """Return why a demonstration is not learned from; empty where it was answered and passed."""
     if rollout.ending is not Ending.ANSWERED:
         return f"{rollout.ending.value}: {rollout.detail}"
-    wrong = [each.verdict.reason for each in rollout.judgements if each.is_correct is False]
-    if wrong:
-        return wrong[0]
+    failures = [each.verdict.reason for each in rollout.judgements if each.is_correct is False]
+    if failures:
+        return failures[0]
     if any(each.is_correct for each in rollout.judgements):
         return ""
-    silent = [each.verdict.reason for each in rollout.judgements]
-    return f"no measure could judge it: {silent[0] if silent else 'there is none'}"
+    reasons = [each.verdict.reason for each in rollout.judgements]
+    return f"no measure could judge it: {reasons[0] if reasons else 'there are no measures'}"
 
 
 def _script(demonstrations: Sequence[Demonstration]) -> Script:
-    """Answers for the model: the n-th demonstration is the rollout of index n."""
+    """Return a script that replays the n-th demonstration in the rollout of index n."""
 
-    def said(request: SampleRequest) -> str | Message:
+    def reply(request: SampleRequest) -> str | Message:
         turns = demonstrations[request.key.rollout.index].turns
-        return turns[request.key.turn] if request.key.turn < len(turns) else _SILENCE
+        return turns[request.key.turn] if request.key.turn < len(turns) else _EMPTY_TURN
 
-    return said
+    return reply
 
 
-def _without_doubles(given: Iterable[Demonstration]) -> tuple[Demonstration, ...]:
-    """Once each: what a policy says again and again would drown the rest."""
+def _without_duplicates(demonstrations: Iterable[Demonstration]) -> tuple[Demonstration, ...]:
+    """Keep one of each: repeated rollouts of one case would outweigh the others."""
     seen: dict[tuple[Any, ...], Demonstration] = {}
-    for each in given:
+    for each in demonstrations:
         key = (each.case.id, *((turn.content, *map(_call_key, turn.calls)) for turn in each.turns))
         seen.setdefault(key, each)
     return tuple(seen.values())
@@ -217,12 +228,12 @@ def _call_key(call: RequestedCall) -> tuple[str, str]:
     return call.tool, call.arguments
 
 
-def _counts(**counted: int) -> dict[str, int]:
-    return {name.replace("_", " "): count for name, count in counted.items() if count}
+def _counts(**by_reason: int) -> dict[str, int]:
+    return {reason.replace("_", " "): count for reason, count in by_reason.items() if count}
 
 
 def _lines(path: Path) -> list[str]:
-    """By line feeds alone: other separators may stand inside of a JSON string."""
+    """Split at line feeds only: other line separators may occur inside a JSON string."""
     try:
         return path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -243,13 +254,13 @@ def _record(line: str, where: str) -> dict[str, Any]:
 
 
 def _question(messages: Sequence[Mapping[str, Any]], where: str) -> Any:
-    asked = [message.get("content") for message in messages if message.get("role") == "user"]
-    if len(asked) != 1:
+    questions = [message.get("content") for message in messages if message.get("role") == "user"]
+    if len(questions) != 1:
         raise InvalidInput(
-            f"{where}: {len(asked)} messages of the user; a demonstration answers one question, or "
-            "has the whole of it as `input`"
+            f"{where}: {len(questions)} user messages; a demonstration has exactly one, or gives "
+            "the whole input as `input`"
         )
-    return asked[0]
+    return questions[0]
 
 
 def _turn(message: Mapping[str, Any], where: str) -> Message:
@@ -260,8 +271,8 @@ def _turn(message: Mapping[str, Any], where: str) -> Message:
     return Message("assistant", content, thinking=thinking, calls=calls)
 
 
-def _calls(given: Any, where: str) -> Iterator[RequestedCall]:
-    for number, call in enumerate(given if isinstance(given, list) else [given]):
+def _calls(calls: Any, where: str) -> Iterator[RequestedCall]:
+    for number, call in enumerate(calls if isinstance(calls, list) else [calls]):
         function = call.get("function", call) if isinstance(call, dict) else {}
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str):

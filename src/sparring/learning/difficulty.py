@@ -1,7 +1,7 @@
-"""What is remembered of each case: how often its groups taught something.
+"""Tracks how often the model could learn from the groups of each case.
 
-All ranks remember the same, it is saved with every checkpoint, and it fades: a model that has
-moved may find an easy case hard, or a hard one easy.
+All ranks hold the same statistics, and every checkpoint saves them. Old results lose weight,
+because the difficulty of a case changes while the model learns.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import numpy.typing as npt
 from sparring.contracts.specs import FORMAT
 
 Floats = npt.NDArray[np.float64]
-_HALF_LIFE = 50.0  # steps after which what was seen counts half
-_PRIOR = 0.5  # Jeffreys: one group that taught nothing halves the chance of its case
+_HALF_LIFE = 50.0  # steps after which a result has half of its weight
+_PRIOR = 0.5  # Jeffreys prior: one group that is not learned from halves the chance of its case
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One group of a case, as ranks tell one another."""
+    """The result of one group of a case, as ranks exchange it.
+
+    `taught` means that the step learned from the group.
+    """
 
     case_id: str
     taught: bool
@@ -30,57 +33,67 @@ class Seen:
 
 
 class Difficulty:
-    """The memory of all training cases. What was never played is as promising as can be."""
+    """Statistics of all training cases.
+
+    The chance of a case estimates how likely its next group can be learned from. A case that was
+    never played has the highest chance.
+    """
 
     def __init__(self, case_ids: Sequence[str]) -> None:
         self.case_ids = case_ids
-        self._place = {case_id: place for place, case_id in enumerate(case_ids)}
-        self._taught = np.zeros(len(case_ids))
-        self._idle = np.zeros(len(case_ids))
-        self._last = np.zeros(len(case_ids), dtype=np.int64)
-        self._reward = np.full(len(case_ids), np.nan)
+        self._index_of = {case_id: index for index, case_id in enumerate(case_ids)}
+        self._taught = np.zeros(len(case_ids))  # groups that were learned from, decayed
+        self._idle = np.zeros(len(case_ids))  # all other groups, decayed
+        self._last_step = np.zeros(len(case_ids), dtype=np.int64)
+        self._last_reward = np.full(len(case_ids), np.nan)
 
     def place_of(self, case_id: str) -> int:
-        return self._place[case_id]
+        """Return the index of a case in `case_ids`."""
+        return self._index_of[case_id]
 
     def chances(self, step: int) -> Floats:
-        """For each case, how likely a group of it teaches, relative to one never played."""
-        fade = 0.5 ** ((step - self._last) / _HALF_LIFE)
-        taught, idle = self._taught * fade, self._idle * fade
+        """Return the chance of each case, relative to that of a case that was never played."""
+        decay = 0.5 ** ((step - self._last_step) / _HALF_LIFE)
+        taught, idle = self._taught * decay, self._idle * decay
         expected = (_PRIOR + taught) / (2 * _PRIOR + taught + idle)
         return np.minimum(1.0, expected / 0.5)
 
     def remember(self, seen: Iterable[Seen], step: int) -> None:
-        for each in seen:
-            place = self._place[each.case_id]
-            fade = 0.5 ** ((step - self._last[place]) / _HALF_LIFE)
-            self._taught[place] = self._taught[place] * fade + each.taught
-            self._idle[place] = self._idle[place] * fade + (not each.taught)
-            self._last[place] = step
-            if each.mean_reward is not None:
-                self._reward[place] = each.mean_reward
+        """Add the results of groups that were played in this step."""
+        for result in seen:
+            index = self._index_of[result.case_id]
+            decay = 0.5 ** ((step - self._last_step[index]) / _HALF_LIFE)
+            self._taught[index] = self._taught[index] * decay + result.taught
+            self._idle[index] = self._idle[index] * decay + (not result.taught)
+            self._last_step[index] = step
+            if result.mean_reward is not None:
+                self._last_reward[index] = result.mean_reward
 
     def to_dict(self) -> dict[str, Any]:
-        """What was played, for a checkpoint; people can read it, too."""
+        """Return the statistics of the played cases, as a checkpoint saves them."""
         played = np.flatnonzero(self._taught + self._idle)
         return {
             "format": FORMAT,
             "cases": {
-                self.case_ids[place]: {
-                    "taught": float(self._taught[place]),
-                    "idle": float(self._idle[place]),
-                    "step": int(self._last[place]),
-                    "reward": None if np.isnan(self._reward[place]) else float(self._reward[place]),
+                self.case_ids[index]: {
+                    "taught": float(self._taught[index]),
+                    "idle": float(self._idle[index]),
+                    "step": int(self._last_step[index]),
+                    "reward": _none_if_nan(self._last_reward[index]),
                 }
-                for place in played.tolist()
+                for index in played.tolist()
             },
         }
 
-    def recall(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what a checkpoint remembered; cases that are gone are left out."""
-        for case_id, each in saved["cases"].items():
-            if (place := self._place.get(case_id)) is None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Restore the statistics of a checkpoint; cases that no longer exist are ignored."""
+        for case_id, case in saved["cases"].items():
+            if (index := self._index_of.get(case_id)) is None:
                 continue
-            self._taught[place], self._idle[place] = each["taught"], each["idle"]
-            self._last[place] = each["step"]
-            self._reward[place] = np.nan if each["reward"] is None else each["reward"]
+            self._taught[index], self._idle[index] = case["taught"], case["idle"]
+            self._last_step[index] = case["step"]
+            self._last_reward[index] = np.nan if case["reward"] is None else case["reward"]
+
+
+def _none_if_nan(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,7 +1,7 @@
-"""Which cases a step plays: those proposed, but for the ones that rarely teach anything.
+"""Chooses the cases of a step: proposed cases that were rarely learned from may be replaced.
 
-A pure function of seed, step, what all ranks proposed and what was remembered, so that a run
-that goes on draws what it would have drawn, and no two ranks draw the same case.
+The choice is a pure function of seed, step, the proposals of all ranks and the difficulty
+statistics. So a resumed run draws the same cases, and no two ranks draw the same replacement.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import numpy.typing as npt
 
 from sparring.learning.difficulty import Difficulty, Floats
 
-_STREAM = 0x5A7E  # keeps these random numbers apart from others of the same seed and step
+_STREAM = 0x5A7E  # separates these random numbers from others of the same seed and step
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What one rank plays: a case for each of its groups, and others to replace dead ones."""
+    """What one rank plays: a case for each group, and spares to replace dead groups. `skipped` are
+    the proposed cases that were replaced."""
 
     cases: tuple[str, ...]
     spares: tuple[str, ...] = ()
-    passed_over: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 def draw(
@@ -36,33 +37,34 @@ def draw(
     spares: int = 0,
     by_difficulty: bool = True,
 ) -> Drawn:
-    """What `rank` plays, where the ranks were proposed these cases."""
-    numbers = np.random.default_rng([_STREAM, seed, step])
+    """Return what `rank` plays, given the cases proposed to each rank."""
+    rng = np.random.default_rng([_STREAM, seed, step])
     chances = difficulty.chances(step) if by_difficulty else np.ones(len(difficulty.case_ids))
     places = [[difficulty.place_of(case) for case in mine] for mine in proposed]
     taken = {place for mine in places for place in mine}
+    # Up to len(taken) of the first cases are proposed ones, and as many may be replaced.
     needed = 2 * len(taken) + spares * len(proposed)
-    in_order = _weighted_order(chances, numbers)[:needed].tolist()
+    in_order = _weighted_order(chances, rng)[:needed].tolist()
     others = iter([place for place in in_order if place not in taken])
     cases: list[list[int]] = []
-    passed_over: list[list[int]] = []
+    skipped: list[list[int]] = []
     for mine in places:
-        kept, left = [], []
+        played, left_out = [], []
         for place in mine:
-            other = next(others, None) if numbers.random() >= chances[place] else None
-            kept.append(place if other is None else other)
+            other = next(others, None) if rng.random() >= chances[place] else None
+            played.append(place if other is None else other)
             if other is not None:
-                left.append(place)
-        cases.append(kept)
-        passed_over.append(left)
+                left_out.append(place)
+        cases.append(played)
+        skipped.append(left_out)
     spare = list(others)[rank :: len(proposed)][:spares]
     name = difficulty.case_ids.__getitem__
     return Drawn(
-        tuple(map(name, cases[rank])), tuple(map(name, spare)), tuple(map(name, passed_over[rank]))
+        tuple(map(name, cases[rank])), tuple(map(name, spare)), tuple(map(name, skipped[rank]))
     )
 
 
-def _weighted_order(chances: Floats, numbers: np.random.Generator) -> npt.NDArray[np.int64]:
-    """All cases in random order, promising ones first as often as their chance says."""
-    keys = numbers.exponential(size=len(chances)) / chances
+def _weighted_order(chances: Floats, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return the indices of all cases in the order of weighted sampling without replacement."""
+    keys = rng.exponential(size=len(chances)) / chances
     return np.argsort(keys, kind="stable")

@@ -1,7 +1,7 @@
-"""A group: the rollouts of one case in one step, and whether it can teach anything.
+"""Groups the rollouts of one case in one step, and decides whether a group carries a gradient.
 
-Advantages compare the rollouts of a group with one another. Where all have the same reward,
-there is nothing to compare, and the group moves no weight.
+Advantages compare the rollouts of a group with one another. A group whose rewards are all equal
+has no advantages, and changes no weights.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparring.contracts.rollouts import Rollout
-from sparring.learning.rows import LearningRow
+from sparring.learning.rows import LearningRollout
 from sparring.player import Played
 
 
 class Outcome(StrEnum):
-    """What came of a group; all but LIVE are the cause for which it teaches nothing."""
+    """The outcome of a group; every value but LIVE is a reason why it has no gradient."""
 
     LIVE = "live"
     SOLVED = "solved"
@@ -25,69 +25,74 @@ class Outcome(StrEnum):
     UNSCORED = "unscored"
 
 
-_TOLD = {
-    Outcome.LIVE: "have a say",
-    Outcome.SOLVED: "passed",
-    Outcome.FAILED: "failed",
-    Outcome.AGREED: "have the same reward",
-    Outcome.UNSCORED: "but one at most have no reward",
+_DESCRIPTIONS = {
+    Outcome.LIVE: "the {size} rollouts of its group have different rewards",
+    Outcome.SOLVED: "all {size} rollouts of its group passed",
+    Outcome.FAILED: "all {size} rollouts of its group failed",
+    Outcome.AGREED: "all {size} rollouts of its group have the same reward",
+    Outcome.UNSCORED: "fewer than two of the group's {size} rollouts were scored",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rollouts of one case, with the rows made of them, in the same order."""
+    """The rollouts of one case and what is learned from them, in the same order."""
 
     played: tuple[Played, ...]
-    rows: tuple[LearningRow, ...]
+    learned: tuple[LearningRollout, ...]
 
     @property
     def case_id(self) -> str:
+        """The id of the case that was played."""
         return self.played[0].rollout.case.id
 
     @property
     def outcome(self) -> Outcome:
-        taught = [
-            (row.reward, each.rollout)
-            for row, each in zip(self.rows, self.played, strict=True)
-            if row.reward is not None
+        """Whether the group carries a gradient, and if not, why."""
+        scored = [
+            (learned.reward, each.rollout)
+            for learned, each in zip(self.learned, self.played, strict=True)
+            if learned.reward is not None
         ]
-        rewards = {reward for reward, _ in taught}
-        if len(taught) < 2:
+        rewards = {reward for reward, _ in scored}
+        if len(scored) < 2:
             return Outcome.UNSCORED
         if len(rewards) > 1:
             return Outcome.LIVE
-        correct = {_is_correct(rollout) for _, rollout in taught}
+        correct = {_is_correct(rollout) for _, rollout in scored}
         if correct == {True}:
             return Outcome.SOLVED
         return Outcome.FAILED if correct == {False} else Outcome.AGREED
 
-    def told(self) -> str:
-        """The outcome in words."""
-        return f"all {len(self.played)} of its group {_TOLD[self.outcome]}"
+    def describe(self) -> str:
+        """Return the outcome as a phrase."""
+        return _DESCRIPTIONS[self.outcome].format(size=len(self.played))
 
     @property
     def mean_reward(self) -> float | None:
-        rewards = [row.reward for row in self.rows if row.reward is not None]
+        """The mean over the scored rollouts; None where there are none."""
+        rewards = [each.reward for each in self.learned if each.reward is not None]
         return sum(rewards) / len(rewards) if rewards else None
 
 
 def _is_correct(rollout: Rollout) -> bool | None:
-    """Whether all rewarded measures that could tell say so; by the reward where none can."""
-    told = [
+    """Whether all rewarded measures passed; judged by the reward where none could tell."""
+    passed = [
         each.is_correct
         for each in rollout.judgements
         if each.weight > 0 and each.is_correct is not None
     ]
-    if told:
-        return all(told)
+    if passed:
+        return all(passed)
     reward = rollout.reward or 0.0
     return True if reward >= 1 else False if reward <= 0 else None
 
 
-def groups_of(played: Sequence[Played], rows: Sequence[LearningRow], size: int) -> list[Group]:
-    """Rollouts that stand together, `size` for each case."""
+def groups_of(
+    played: Sequence[Played], learned: Sequence[LearningRollout], size: int
+) -> list[Group]:
+    """Split rollouts into groups of `size` consecutive ones."""
     return [
-        Group(tuple(played[start : start + size]), tuple(rows[start : start + size]))
+        Group(tuple(played[start : start + size]), tuple(learned[start : start + size]))
         for start in range(0, len(played), size)
     ]

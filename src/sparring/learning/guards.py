@@ -1,4 +1,4 @@
-"""Watching a training, and saying when it cannot get anywhere, with the cause and the step."""
+"""Checks the metrics of each step, and warns or stops when the training cannot succeed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """When a figure is bad, and what to tell of it."""
+    """When a metric is bad, and the message about it."""
 
-    figure: str
+    metric: str
     is_bad: Callable[[float, float], bool]
-    told: str
+    finding: str
     advice: str
 
 
-# The first that holds is the one that is told: what lies behind comes before what follows from it.
+# The first rule that holds is reported, so causes come before their effects.
 _RULES: Mapping[str, _Rule] = {
     "not_finite": _Rule(
         "loss",
@@ -52,13 +52,17 @@ _RULES: Mapping[str, _Rule] = {
     "entropy": _Rule(
         "entropy",
         lambda value, limit: value < limit,
-        "the mean entropy was {value:.2g}: the model always says the same",
+        "the mean entropy was {value:.2g}: the model always gives the same answer",
         "a lower learning_rate, a higher temperature, or beta > 0",
     ),
 }
 _UNSCORED = (
-    "hardly any rollout had a reward, so that no group could be compared (guard dead_groups); see "
-    "why in `sparring rollout list`"
+    "hardly any rollout had a reward, so no group has a gradient (guard dead_groups); "
+    "`sparring rollout list` shows the reasons"
+)
+_CUT_OFF = (
+    "every rollout with a reward was cut off by the token budget, and truncated rollouts are "
+    "masked; try a larger max_completion_length"
 )
 _NOTHING_LEFT = (
     "every group was solved for {steps} steps: nothing is left to learn from these cases; stop "
@@ -66,9 +70,11 @@ _NOTHING_LEFT = (
 )
 
 
-class Watch:
-    """Counts how long each condition has held. All ranks see the same figures, and so come to
-    the same end."""
+class GuardMonitor:
+    """Counts for how many steps each condition has held.
+
+    All ranks see the same metrics, and so stop at the same step.
+    """
 
     def __init__(
         self,
@@ -79,68 +85,78 @@ class Watch:
     ) -> None:
         self._guards: dict[str, Guard] = {name: getattr(guards, name) for name in _RULES}
         self._warn = warn
-        self._held: dict[str, int] = dict.fromkeys(_RULES, 0)
-        self._is_warned: set[str] = set()
-        self._solved = 0
+        self._bad_steps: dict[str, int] = dict.fromkeys(_RULES, 0)
+        self._warned: set[str] = set()
+        self._solved_steps = 0
         if not has_tools:
             del self._guards["no_tool_call"]
 
     def look(self, step: int, row: Row, steps: int = 1) -> None:
-        """Figures of the last `steps` steps; raises where a guard stops the training."""
-        self._note_what_is_solved(step, row, steps)
+        """Check the metrics of the last `steps` steps; raises GuardStop where a guard stops it."""
+        self._warn_if_solved(step, row, steps)
+        self._warn_if_truncated(step, row)
         for name, guard in self._guards.items():
-            value = row.get(_RULES[name].figure)
+            value = row.get(_RULES[name].metric)
             if guard.action == "off" or value is None:
                 continue
             if not self._is_bad(name, float(value), guard, row):
-                self._held[name] = 0
-                self._is_warned.discard(name)
+                self._bad_steps[name] = 0
+                self._warned.discard(name)
                 continue
-            self._held[name] += steps
-            if self._held[name] >= guard.steps:
+            self._bad_steps[name] += steps
+            if self._bad_steps[name] >= guard.steps:
                 self._act(name, guard, step, row)
 
     @property
     def on_broken_gradients(self) -> Action:
+        """What to do about a gradient that is not finite."""
         return self._guards["not_finite"].action
 
     def gradient_is_broken(self, step: int) -> None:
-        """A gradient that is not finite must not reach the weights."""
-        told = f"step {step}: the gradient is not finite"
+        """Stop, or warn that the step is skipped: its gradient is not finite."""
+        problem = f"step {step}: the gradient is not finite"
         if self.on_broken_gradients == "stop":
-            raise GuardStop(f"{told}; try {_RULES['not_finite'].advice} in a new run")
-        self._warn(f"{told}; the step is skipped")
+            raise GuardStop(f"{problem}; try {_RULES['not_finite'].advice} in a new run")
+        self._warn(f"{problem}; the step is skipped")
 
     def _is_bad(self, name: str, value: float, guard: Guard, row: Row) -> bool:
         if name == "dead_groups" and _is_all_solved(row):
-            return False  # nothing is wrong
+            return False  # dead because they are solved
         if name == "entropy" and not row.get("teaching_groups", 1):
-            return False  # there are no tokens that it is the entropy of
+            return False  # no tokens to measure it on
         return _RULES[name].is_bad(value, guard.limit)
 
-    def _note_what_is_solved(self, step: int, row: Row, steps: int) -> None:
+    def _warn_if_solved(self, step: int, row: Row, steps: int) -> None:
         guard = self._guards["dead_groups"]
         if guard.action == "off" or not _is_all_solved(row):
-            self._solved = 0
+            self._solved_steps = 0
             return
-        self._solved += steps
-        if self._solved - steps < guard.steps <= self._solved:
-            self._warn(f"step {step}: {_NOTHING_LEFT.format(steps=self._solved)}")
+        self._solved_steps += steps
+        if self._solved_steps - steps < guard.steps <= self._solved_steps:
+            self._warn(f"step {step}: {_NOTHING_LEFT.format(steps=self._solved_steps)}")
+
+    def _warn_if_truncated(self, step: int, row: Row) -> None:
+        """Warn where some rollouts have a reward, but only truncated ones, which are masked."""
+        has_all_failed = row.get("dead/failed", 0) >= row.get("groups", math.inf)
+        has_reward = row.get("truncated", 0) > 0 and row.get("reward", 0) > 0
+        if has_all_failed and has_reward and _CUT_OFF not in self._warned:
+            self._warned.add(_CUT_OFF)
+            self._warn(f"step {step}: {_CUT_OFF}")
 
     def _act(self, name: str, guard: Guard, step: int, row: Row) -> None:
-        rule, held = _RULES[name], self._held[name]
-        told = f"{rule.told.format(value=float(row[rule.figure]))}"
-        told += f", for {held} steps in a row" if held > 1 else ""
-        told += f" (guard {name}); try {rule.advice}"
+        rule, bad_steps = _RULES[name], self._bad_steps[name]
+        problem = f"{rule.finding.format(value=float(row[rule.metric]))}"
+        problem += f", for {bad_steps} steps in a row" if bad_steps > 1 else ""
+        problem += f" (guard {name}); try {rule.advice}"
         if name == "dead_groups" and _is_all_unscored(row):
-            told = _UNSCORED
+            problem = _UNSCORED
         if guard.action == "stop":
             raise GuardStop(
-                f"step {step}: {told}. To go on all the same, set guards.{name}=warn in a new run"
+                f"step {step}: {problem}. To continue anyway, set guards.{name}=warn in a new run"
             )
-        if name not in self._is_warned:
-            self._is_warned.add(name)
-            self._warn(f"step {step}: {told}")
+        if name not in self._warned:
+            self._warned.add(name)
+            self._warn(f"step {step}: {problem}")
 
 
 def _is_all_solved(row: Row) -> bool:

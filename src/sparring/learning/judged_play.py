@@ -1,4 +1,4 @@
-"""Playing rollouts and judging each as soon as it is played."""
+"""Plays rollouts and judges each one as soon as it ends."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from sparring.player.worlds import end_world
 
 
 class Plays(Protocol):
-    """What plays: the player of agents, or a rollout function of the user's."""
+    """Plays rollouts: the agent player, or one around the user's rollout function."""
 
-    def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]: ...
+    def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
+        """Yield each rollout when it ends."""
+        ...
 
 
 async def play_and_judge(
     player: Plays, measures: MeasureSet, plays: Sequence[Play]
 ) -> list[Played]:
-    """In the order of `plays`, whenever each of them ended."""
+    """Return the judged rollouts in the order of `plays`."""
 
     async def judge(played: Played) -> Played:
         return Played(await measures.judge(played.rollout), played.seconds)

@@ -1,8 +1,8 @@
-"""Whether sampler and trainer give the same tokens the same log-probabilities.
+"""Checks that sampler and trainer give the same tokens the same log-probabilities.
 
-They are two computations of one number. Where they disagree, the policy gradient is that of
-another policy, and rewards still look fine for a while; so it is checked before the first
-step, and a run that disagrees is refused with the likely cause.
+If they disagree, the gradient is that of another policy, although rewards can look fine for a
+while. They are compared in the first step, and in every step if servers sample. A run in which they
+disagree fails with the likely cause.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BFLOAT16_LIMIT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How far apart they were, over so many tokens."""
+    """The gap between the log-probabilities of sampler and trainer, over `tokens` tokens."""
 
     tokens: int
     largest: float
@@ -27,11 +27,12 @@ class Parity:
 
     @property
     def limit(self) -> float:
+        """The largest acceptable gap in this precision."""
         return FLOAT32_LIMIT if self.dtype == "float32" else BFLOAT16_LIMIT
 
     @property
     def holds(self) -> bool:
-        """By the largest gap in float32; in bfloat16, whose rounding is coarse, by the mean."""
+        """Whether the gap is acceptable: the largest in float32, the mean in coarser bfloat16."""
         return (self.largest if self.dtype == "float32" else self.mean) <= self.limit
 
     def __str__(self) -> str:
@@ -43,6 +44,7 @@ class Parity:
 
 
 def refuse_disagreement(parity: Parity, cause: str) -> None:
+    """Raise ParityError with this cause unless parity holds."""
     if not parity.holds:
         raise ParityError(f"{parity}. {cause}")
 
@@ -50,22 +52,22 @@ def refuse_disagreement(parity: Parity, cause: str) -> None:
 def likely_cause(
     sampled: Sequence[float], trained: Sequence[float], at_temperature_one: Sequence[float]
 ) -> str:
-    """The first explanation that fits: `trained` and the others are per sampled token."""
+    """Return the first explanation that fits. All arguments are per sampled token."""
     gap = _gap(sampled, trained)
     if _gap(sampled, at_temperature_one) < gap / 4:
         return (
-            "The sampler's log-probabilities fit temperature 1: report those of the "
+            "The sampler's log-probabilities match temperature 1: report those of the "
             "temperature-scaled softmax (vLLM: --logprobs-mode processed_logprobs)."
         )
     if len(sampled) > 8 and min(_gap(sampled[1:], trained), _gap(sampled, trained[1:])) < gap / 4:
         return (
-            "They fit when shifted by one token: the rollout function gives log-probabilities for "
-            "the wrong positions."
+            "They match when shifted by one token: the rollout function returns log-probabilities "
+            "for the wrong positions."
         )
     return (
-        "Likely causes: the sampler has other weights than the trainer (an adapter that is not "
-        "active, a server that is not kept in sync), samples by more than temperature (top_p, "
-        "top_k, a penalty), or computes in another precision."
+        "Likely causes: the sampler's weights differ from the trainer's (an inactive adapter, a "
+        "server that is not kept in sync), it samples with more than temperature (top_p, top_k, a "
+        "penalty), or it computes in another precision."
     )
 
 

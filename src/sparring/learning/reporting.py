@@ -1,4 +1,4 @@
-"""What a training tells while it runs: metrics, heartbeat, trackers. On rank 0 only."""
+"""Writes metrics and the heartbeat of a training run, and logs to trackers. On rank 0 only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sparring.run_folder.files import append_line, write_json
 from sparring.trackers import Trackers
 
 OnProgress = Callable[[Mapping[str, Any]], None]
-_BEAT_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
 _RECENT_STEPS = 10
 
 
 class Reporter:
-    """Writes one row per step, and a heartbeat with progress inside of steps."""
+    """Writes one metrics row per step, and a heartbeat every second."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Reporter:
         self._attempt = attempt
         self._tokens_drawn = tokens_drawn
         self._on_progress = on_progress
-        self._beat: dict[str, Any] = {
+        self._heartbeat: dict[str, Any] = {
             "step": 0,
             "steps": plan.steps,
             "metrics": {},
@@ -50,75 +50,79 @@ class Reporter:
         self._last = time.monotonic()
         self._last_cpu = time.process_time()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._keep_beating, daemon=True)
+        self._thread = threading.Thread(target=self._write_heartbeats, daemon=True)
 
     def begin(self, step: int) -> None:
-        self._beat["step"] = step
+        """Start the heartbeat of a run that starts or resumes after `step`."""
+        self._heartbeat["step"] = step
         self._last, self._last_cpu = time.monotonic(), time.process_time()
-        self._on_progress(self._beat)
+        self._on_progress(self._heartbeat)
         self._thread.start()
 
     def say(self, line: str) -> None:
-        """Something that whoever looks should see once."""
-        self._beat["said"].append(line)
-        self._on_progress(self._beat)
+        """Add a message to the progress."""
+        self._heartbeat["said"].append(line)
+        self._on_progress(self._heartbeat)
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
-        """An optimizer step is done."""
+        """Write the metrics of a finished optimizer step."""
         now, cpu = time.monotonic(), time.process_time()
-        taken_cpu, self._last_cpu = (cpu - self._last_cpu) / max(1, step - self._beat["step"]), cpu
-        self._durations.append((now - self._last) / max(1, step - self._beat["step"]))
+        steps = max(1, step - self._heartbeat["step"])
+        cpu_seconds, self._last_cpu = (cpu - self._last_cpu) / steps, cpu
+        self._durations.append((now - self._last) / steps)
         self._last = now
-        told = {
+        metrics = {
             **row,
             "seconds": round(self._durations[-1], 3),
-            "cpu_seconds": round(taken_cpu, 3),  # of rank 0
+            "cpu_seconds": round(cpu_seconds, 3),  # of rank 0
         }
-        self._write(step, told)
-        self._beat |= {
+        self._write(step, metrics)
+        self._heartbeat |= {
             "step": step,
-            "metrics": told,
+            "metrics": metrics,
             "seconds_left": round(self._seconds_left(step), 1),
         }
-        self._on_progress(self._beat)
-        self._write_beat()
+        self._on_progress(self._heartbeat)
+        self._write_heartbeat()
 
     def validation(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Write the metrics of a validation after this step."""
         self._write(step, {f"validation/{name}": value for name, value in figures.items()})
-        self._beat |= {"validation": figures.get("reward"), "validated_at": step}
-        self._on_progress(self._beat)
+        self._heartbeat |= {"validation": figures.get("reward"), "validated_at": step}
+        self._on_progress(self._heartbeat)
         now = time.monotonic()
         self._validation_seconds = now - self._last
-        self._last, self._last_cpu = now, time.process_time()  # it is no step
+        self._last, self._last_cpu = now, time.process_time()  # not part of a step
 
     def _seconds_left(self, step: int) -> float:
-        """Steps at the mean of the recent ones, and the validations between them."""
+        """Estimate from the mean of recent steps and the last validation."""
         mean = sum(self._durations) / len(self._durations)
-        every, last = self._checkpoint_steps, self._steps
-        validations = last // every - step // every + (last % every > 0)
+        interval, last = self._checkpoint_steps, self._steps
+        validations = last // interval - step // interval + (last % interval > 0)
         return mean * (last - step) + self._validation_seconds * validations
 
     def end(self) -> None:
+        """Write the last heartbeat and close the trackers."""
         self._done.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=2 * _BEAT_SECONDS)
-        self._write_beat()
+            self._thread.join(timeout=2 * _HEARTBEAT_SECONDS)
+        self._write_heartbeat()
         self._trackers.finish()
 
     def _write(self, step: int, row: Mapping[str, Any]) -> None:
         append_line(self._folder.metrics, {"attempt": self._attempt, "step": step, **row})
         self._trackers.log(step, row)
 
-    def _keep_beating(self) -> None:
-        while not self._done.wait(_BEAT_SECONDS):
-            self._write_beat()
+    def _write_heartbeats(self) -> None:
+        while not self._done.wait(_HEARTBEAT_SECONDS):
+            self._write_heartbeat()
 
-    def _write_beat(self) -> None:
-        beat = {
+    def _write_heartbeat(self) -> None:
+        heartbeat = {
             "format": 1,
             "pid": os.getpid(),
             "time": time.time(),
             "tokens_drawn": self._tokens_drawn(),
-            **self._beat,
+            **self._heartbeat,
         }
-        write_json(self._folder.heartbeat, beat, durable=False)
+        write_json(self._folder.heartbeat, heartbeat, durable=False)

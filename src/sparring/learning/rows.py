@@ -1,7 +1,7 @@
-"""From a rollout to the row that is learned from, checked.
+"""Turns a rollout into the rows that are learned from, and validates them.
 
-A row that must not teach keeps its tokens and gets an all-zero mask and no reward: it then
-moves neither the policy, nor the statistics of its group, nor the count of tokens that
+A rollout that must not be learned from keeps its tokens, and has all-zero masks and no reward. It
+then affects neither the policy, nor the statistics of its group, nor the token count that
 normalises the loss.
 """
 
@@ -9,75 +9,146 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass, replace
 
 from sparring.contracts.errors import Untrainable
 from sparring.contracts.rollouts import CallFailure, ResultBody, Rollout, TokenKind, TokenRow
 
 _ROUNDING = 1e-4
-_MADE_UP = "(unknown)"
+_UNKNOWN_TOOL = "(unknown)"
 
 
 @dataclass(frozen=True, slots=True)
 class LearningRow:
-    """What an engine gets of a rollout. `mask` and `logprobs` run along `completion`, in which
-    `bodies` are the texts of tool results."""
+    """One row of a rollout as an engine receives it.
+
+    `mask` and `logprobs` have one entry per token of `completion`. `bodies` are the positions of
+    tool results in it. `place` is the position of the row in its rollout; None if it is made up.
+    """
 
     prompt: array[int]
     completion: array[int]
     mask: bytes
     logprobs: array[float]
-    reward: float | None
     bodies: tuple[ResultBody, ...] = ()
+    place: int | None = None
 
     @property
     def observed_tokens(self) -> int:
+        """The number of tokens of tool results."""
         return sum(body.stop - body.start for body in self.bodies)
 
 
-def learning_row(
-    rollout: Rollout,
-    *,
-    end_of_turn: int,
-    vocabulary: int,
-    masks_truncated: bool,
-    keeps_results: int = 0,
-    is_demonstrated: bool = False,
-) -> LearningRow:
-    """The row of one rollout; refused where it has several, or where a row is not sound.
+@dataclass(frozen=True, slots=True)
+class LearningRollout:
+    """The rows of one rollout, at least one, and the reward that all of them share."""
 
-    A result that nobody answered teaches a policy nothing and is cut off; where results are
-    learned, too, it is kept up to the `keeps_results`-th token. A demonstration needs no reward.
+    rows: tuple[LearningRow, ...]
+    reward: float | None
+
+    @property
+    def observed_tokens(self) -> int:
+        """The number of tokens of tool results in all rows."""
+        return sum(row.observed_tokens for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRules:
+    """Which rows of a rollout are learned from, and what they are checked against.
+
+    `agents` are the agents that are trained; None means all. Where tool results are learned, a
+    final one without an answer is kept up to token `keeps_results` of the completion.
+    `one_row_reason` is why a rollout may have only one row; empty where it may have several.
     """
-    row = _only_row(rollout)
+
+    end_of_turn: int
+    vocabulary: int
+    masks_truncated: bool = False
+    keeps_results: int = 0
+    agents: Collection[str] | None = None
+    one_row_reason: str = ""
+
+
+def masked_row(end_of_turn: int) -> LearningRow:
+    """Return the shortest row that changes no weights."""
+    token = array("i", [end_of_turn])
+    return LearningRow(token, token, b"\x00", array("f", [0.0]))
+
+
+def learning_rollout(
+    rollout: Rollout,
+    rules: RowRules,
+    *,
+    version: int | None = None,
+    is_demonstrated: bool = False,
+) -> LearningRollout:
+    """Return what is learned from a rollout; raises Untrainable where a row is not valid.
+
+    Discarded rows are left out. A final tool result without an answer is removed, because a
+    policy learns nothing from it. A demonstration needs no reward. Nothing is learned from a
+    rollout with tokens of another `version` of the weights than the one that it was played for.
+    """
     has_reward = is_demonstrated or rollout.reward is not None
-    teaches = has_reward and not (masks_truncated and rollout.is_truncated)
-    if row is None or (not teaches and _problem(row, vocabulary)):
-        nothing = array("i", [end_of_turn])
-        return LearningRow(nothing, nothing, b"\x00", array("f", [0.0]), None)
-    check_row(row, vocabulary, rollout.id)
+    teaches = has_reward and not (rules.masks_truncated and rollout.is_truncated)
+    teaches = teaches and not other_versions(rollout, version)
+    rows = {
+        place: row
+        for place, row in enumerate(rollout.rows)
+        if not row.is_discarded and (rules.agents is None or row.agent in rules.agents)
+    }
+    if len(rows) > 1 and rules.one_row_reason:
+        agents = ", ".join(dict.fromkeys(row.agent for row in rows.values()))
+        raise Untrainable(
+            f"rollout {rollout.id} has {len(rows)} rows (agents: {agents}): {rules.one_row_reason}"
+        )
+    if not teaches:
+        rows = {place: row for place, row in rows.items() if not _problem(row, rules.vocabulary)}
+    known = _known_tools(rollout)
+    learned = tuple(
+        replace(_learning_row(row, rollout.id, rules, known, teaches=teaches), place=place)
+        for place, row in rows.items()
+    )
+    return LearningRollout(
+        learned or (masked_row(rules.end_of_turn),), rollout.reward if teaches else None
+    )
+
+
+def other_versions(rollout: Rollout, version: int | None) -> list[int]:
+    """Return the versions of the weights that sampled tokens of the rollout, besides `version`;
+    none where that is None."""
+    if version is None:
+        return []
+    sampled = {each for row in rollout.rows for each, _ in row.versions}
+    return sorted(sampled - {version})
+
+
+def _learning_row(
+    row: TokenRow, where: str, rules: RowRules, known: Set[str], *, teaches: bool
+) -> LearningRow:
+    check_row(row, rules.vocabulary, where)
     start = row.spans[0].length
-    whole = row.mask()[start:]
-    answered = whole.rindex(1) + 1
+    full_mask = row.mask()[start:]
+    sampled_end = full_mask.rindex(1) + 1
     last_body = max((body.stop - start for body in row.bodies), default=0)
-    mask = whole[: max(answered, min(last_body, keeps_results))]
+    mask = full_mask[: max(sampled_end, min(last_body, rules.keeps_results))]
     return LearningRow(
         prompt=row.ids[:start],
         completion=row.ids[start : start + len(mask)],
         mask=mask if teaches else bytes(len(mask)),
         logprobs=_spread(row.logprobs, mask),
-        reward=rollout.reward if teaches else None,
-        bodies=_bodies(row, start, len(mask), _known_tools(rollout)),
+        bodies=_bodies(row, start, len(mask), known),
     )
 
 
 def _bodies(row: TokenRow, start: int, length: int, known: Set[str]) -> tuple[ResultBody, ...]:
-    """Where tool results lie in the completion. Names that the model made up share one: figures
-    are kept by tool, and a model can make up any number of them."""
+    """Return the positions of tool results in the completion.
+
+    Unknown tools share one name: metrics are kept by tool, and a model can invent any number.
+    """
     return tuple(
         ResultBody(
-            body.tool if body.tool in known else _MADE_UP,
+            body.tool if body.tool in known else _UNKNOWN_TOOL,
             body.start - start,
             min(body.stop - start, length),
         )
@@ -92,7 +163,7 @@ def _known_tools(rollout: Rollout) -> Set[str]:
 
 
 def check_row(row: TokenRow, vocabulary: int, where: str) -> None:
-    """Refuse a row that cannot be what a model sampled, whoever made it."""
+    """Raise Untrainable for a row that no model can have sampled."""
     if problem := _problem(row, vocabulary):
         raise Untrainable(f"rollout {where} cannot be learned from: {problem}")
 
@@ -114,18 +185,7 @@ def _problem(row: TokenRow, vocabulary: int) -> str:
     return ""
 
 
-def _only_row(rollout: Rollout) -> TokenRow | None:
-    if len(rollout.rows) > 1:
-        agents = ", ".join(dict.fromkeys(row.agent for row in rollout.rows))
-        raise Untrainable(
-            f"rollout {rollout.id} has {len(rollout.rows)} rows (of {agents}), and learning takes "
-            "one: train an agent without handoffs, agents as tools and history filters, and with "
-            "instructions and tools that stay the same within a rollout"
-        )
-    return rollout.rows[0] if rollout.rows else None
-
-
 def _spread(logprobs: Sequence[float], mask: bytes) -> array[float]:
-    """One number per token of the completion, 0 where nothing was sampled."""
-    given = iter(logprobs)
-    return array("f", [next(given) if sampled else 0.0 for sampled in mask])
+    """Return one number per token of the completion, 0 where it was not sampled."""
+    remaining = iter(logprobs)
+    return array("f", [next(remaining) if is_sampled else 0.0 for is_sampled in mask])

@@ -1,4 +1,4 @@
-"""What the rollouts of a step showed, as sums that ranks can add up."""
+"""Counts the results of a step's rollouts as sums that can be merged over ranks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from sparring.contracts.rollouts import Ending, Rollout
 
-_BY_CAUSE = ("dead/", "replaced/", "in_vain/")
+_BY_CAUSE = ("dead/", "replaced/", "failed_replacements/")
 
 
 @dataclass(slots=True)
 class StepCounts:
-    """Additive counts, and extremes. Small whatever the number of rollouts."""
+    """Sums, minima and maxima by name. The size does not grow with the number of rollouts."""
 
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     lows: dict[str, float] = field(default_factory=dict)
@@ -21,39 +21,42 @@ class StepCounts:
 
     @classmethod
     def of(cls, rollouts: Iterable[Rollout]) -> StepCounts:
-        """Counts of rollouts, one by one."""
+        """Count these rollouts."""
         counts = cls()
         for rollout in rollouts:
             counts._add(rollout)
         return counts
 
     def plus(self, **sums: float) -> StepCounts:
-        """The same, with these added."""
+        """Add these sums in place, and return self."""
         for name, value in sums.items():
             self.sums[name] += value
         return self
 
     @classmethod
     def merged(cls, parts: Iterable[StepCounts]) -> StepCounts:
-        whole = cls()
+        """Return the counts of all parts together."""
+        total = cls()
         for part in parts:
             for name, value in part.sums.items():
-                whole.sums[name] += value
+                total.sums[name] += value
             for name, value in part.lows.items():
-                whole.lows[name] = min(value, whole.lows.get(name, value))
+                total.lows[name] = min(value, total.lows.get(name, value))
             for name, value in part.highs.items():
-                whole.highs[name] = max(value, whole.highs.get(name, value))
-        return whole
+                total.highs[name] = max(value, total.highs.get(name, value))
+        return total
 
     def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return plain dictionaries, as ranks exchange them."""
         return {"sums": dict(self.sums), "lows": self.lows, "highs": self.highs}
 
     @classmethod
     def from_dict(cls, value: dict[str, dict[str, float]]) -> StepCounts:
+        """Return the counts that `to_dict` described."""
         return cls(defaultdict(float, value["sums"]), dict(value["lows"]), dict(value["highs"]))
 
     def metrics(self) -> dict[str, float]:
-        """Shares and means, with the names they have in metrics.jsonl and in trackers."""
+        """Return rates and means under their names in metrics.jsonl and trackers."""
         if not self.sums["rollouts"]:
             return {}
         return {name: value for name, value in self._figures().items() if value is not None}
@@ -67,7 +70,8 @@ class StepCounts:
             **self._spread("advantage", self.sums["with_advantage"]),
             **self._pass_rates(),
             **self._env_losses(),
-            **self._of_groups(),
+            **self._group_figures(),
+            **self._pace_figures(),
             "rollouts": int(rollouts),
             "unscored": (rollouts - scored) / rollouts,
             "truncated": self.sums["truncated"] / rollouts,
@@ -76,6 +80,7 @@ class StepCounts:
             "tool_failures": self._share("failed_calls", self.sums["calls"]),
             "completion_tokens": sampled / rollouts,
             "sampled_tokens": int(sampled),
+            "discarded_rows": self.sums["discarded_rows"] or None,
             "tokens_per_second": sampled / seconds if seconds else None,
         }
 
@@ -94,7 +99,7 @@ class StepCounts:
         }
 
     def _env_losses(self) -> dict[str, float | None]:
-        """Cross-entropy per token of what tools answered, of all and of each."""
+        """Cross-entropy per token of tool results, overall and by tool."""
         prefix = "env_tokens/"
         tools = sorted(name.removeprefix(prefix) for name in self.sums if name.startswith(prefix))
         if not tools:
@@ -106,19 +111,30 @@ class StepCounts:
             **{f"env_loss/{tool}": losses[tool] / tokens[tool] for tool in tools},
         }
 
-    def _of_groups(self) -> dict[str, float | None]:
-        """How many groups were dead, by cause, and how many were replaced or never played."""
+    def _group_figures(self) -> dict[str, float | None]:
+        """Shares of live groups, and counts of dead and replaced groups by cause."""
         if not self.sums["groups"]:
             return {}
-        told = {name: self.sums[name] for name in sorted(self.sums) if name.startswith(_BY_CAUSE)}
-        replaced = sum(value for name, value in told.items() if name.startswith("replaced/"))
+        causes = {name: self.sums[name] for name in sorted(self.sums) if name.startswith(_BY_CAUSE)}
+        replaced = sum(value for name, value in causes.items() if name.startswith("replaced/"))
         return {
             "groups": self.sums["groups"],
             "live_groups": self._share("live_groups", self.sums["groups"]),
             "teaching_groups": self._share("teaching_groups", self.sums["groups"]),
-            **told,
+            **causes,
             "replaced_groups": replaced,
-            "passed_over": self.sums["passed_over"],
+            "skipped": self.sums["skipped"],
+        }
+
+    def _pace_figures(self) -> dict[str, float | None]:
+        """Staleness, idle times and the parity gap of a step, where servers sampled."""
+        if not (paced := self.sums["paced"]):
+            return {}
+        return {
+            "staleness": self.sums["staleness"] / paced,
+            "trainer_idle_seconds": self.sums["trainer_idle"] / paced,
+            "sampler_idle_seconds": self.sums["samplers_idle"] / paced,
+            "parity_gap": self.highs.get("parity_gap"),
         }
 
     def _share(self, name: str, count: float) -> float | None:
@@ -135,6 +151,7 @@ class StepCounts:
             ("calls", len(calls)),
             ("failed_calls", sum(call.failure is not None for call in calls)),
             ("sampled_tokens", rollout.tokens.sampled),
+            ("discarded_rows", sum(row.is_discarded for row in rollout.rows)),
         ):
             self.sums[name] += value
         self._add_value("reward", rollout.reward)

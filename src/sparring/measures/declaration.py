@@ -1,4 +1,4 @@
-"""Declaring a measure: a plain or async function of a rollout that returns a verdict."""
+"""Declares measures: plain or async functions of a rollout that return a verdict."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Verdict
 
-Word = Verdict | bool | float
-Judge = Callable[[Rollout], Word | Awaitable[Word]]
+JudgeResult = Verdict | bool | float
+Judge = Callable[[Rollout], JudgeResult | Awaitable[JudgeResult]]
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A judge with a name.
+    """A named judge.
 
-    `low` and `high` declare the scale of its scores, which are brought to 0…1; a score
-    counts as correct from `threshold` (on the scale of 0…1) upwards. `seconds` is its
-    deadline, where the run's own is not right for it. A side condition (a format, a length, no
-    failed tool) may be met by an answer that says nothing; the audit then does not object to it.
+    `low` and `high` declare the range of its scores, which are rescaled to 0…1; a rescaled
+    score counts as correct from `threshold` upwards. `seconds` overrides the run's deadline. A
+    side condition (a format, a length, no failed tool) can be met by an empty answer; the audit
+    does not report it for that.
     """
 
     name: str
@@ -36,11 +36,12 @@ class Measure:
     def __post_init__(self) -> None:
         if not self.high > self.low:
             raise MeasureError(
-                f"measure {self.name}: the range must rise, not {self.low}…{self.high}"
+                f"measure {self.name}: the upper end of the range must be greater than "
+                f"the lower end, got {self.low}…{self.high}"
             )
 
-    def __call__(self, rollout: Rollout) -> Word | Awaitable[Word]:
-        """Judge directly, as in a unit test of the measure."""
+    def __call__(self, rollout: Rollout) -> JudgeResult | Awaitable[JudgeResult]:
+        """Call the judge directly, as a unit test of the measure does."""
         return self.judge(rollout)
 
 
@@ -80,8 +81,8 @@ def measure(
     def declare(function: Judge) -> Measure:
         if len(inspect.signature(function).parameters) != 1:
             raise MeasureError(
-                f"measure {function.__name__} must take one argument, the rollout; what it needs "
-                "is on it: answer, expected, messages, tool_calls, world, case"
+                f"measure {function.__name__} must take one argument, the rollout, which has "
+                "answer, expected, messages, tool_calls, world and case"
             )
         low, high = range
         return Measure(

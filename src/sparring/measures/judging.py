@@ -1,7 +1,7 @@
-"""Running measures on a rollout, each with a deadline, and blending their verdicts.
+"""Runs measures on a rollout, each with a deadline, and blends their verdicts into a reward.
 
-A measure that raises, times out or returns nonsense leaves the rollout unscored, with the
-cause. Counting it as zero would teach the model that a broken judge is its own mistake.
+A measure that raises, times out or returns an invalid value leaves the rollout unscored and
+records the cause. A reward of zero would train the model on the measure's bug.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from sparring.contracts.verdicts import (
     passed,
     scored,
 )
+from sparring.measures.builtin import BUILTIN
 from sparring.measures.declaration import Judge, Measure
 from sparring.measures.naming import resolve
-from sparring.measures.ready import READY
 from sparring.measures.reward_functions import Batch, RewardFunction
 from sparring.threads import DaemonThreads
 
@@ -36,7 +36,7 @@ _THREADS = 64
 
 @dataclass(frozen=True, slots=True)
 class MeasureSet:
-    """The measures of a run with their weights. Weight 0: judged and shown, not rewarded."""
+    """The measures of a run with their weights. Weight 0 judges and reports without rewarding."""
 
     measures: tuple[Measure, ...]
     weights: Mapping[str, float]
@@ -53,99 +53,106 @@ class MeasureSet:
         seconds: float = 30.0,
         reward_functions: Sequence[Batch] = (),
     ) -> MeasureSet:
-        resolved = tuple(resolve(wanted) for wanted in measures)
-        functions = tuple(RewardFunction.of(each, weights or {}) for each in reward_functions)
+        """Resolve the measures and validate their names and weights."""
+        resolved = tuple(resolve(item) for item in measures)
+        functions = tuple(RewardFunction.of(item, weights or {}) for item in reward_functions)
         if not resolved and not functions:
-            raise MeasureError("nothing would be judged: give at least one measure")
-        names = [each.name for each in resolved] + [each.name for each in functions]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
             raise MeasureError(
-                f"two measures are called {', '.join(twice)}; give one of them another `name`"
+                "nothing would be judged: give at least one measure or reward function"
             )
-        given = dict(weights or {})
-        if unknown := sorted(set(given) - set(names)):
+        names = [item.name for item in resolved] + [item.name for item in functions]
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise MeasureError(
+                f"two measures are called {', '.join(duplicates)}; give one of them another `name`"
+            )
+        custom_weights = dict(weights or {})
+        if unknown := sorted(set(custom_weights) - set(names)):
             raise MeasureError(
                 f"weights name {', '.join(unknown)}, but the measures are {', '.join(names)}"
             )
-        if not all(math.isfinite(weight) and weight >= 0 for weight in given.values()):
-            raise MeasureError(f"weights must be numbers from 0 upwards: {given}")
-        return cls(resolved, {name: given.get(name, 1.0) for name in names}, seconds, functions)
+        if not all(math.isfinite(weight) and weight >= 0 for weight in custom_weights.values()):
+            raise MeasureError(
+                f"weights must be finite numbers of at least 0, got {custom_weights}"
+            )
+        return cls(
+            resolved, {name: custom_weights.get(name, 1.0) for name in names}, seconds, functions
+        )
 
     async def judge(self, rollout: Rollout) -> Rollout:
-        """The rollout with its verdicts and its reward."""
-        if not rollout.ending.is_models_doing:
+        """Return the rollout with its verdicts and reward. A rollout that ended for a reason
+        outside the model is returned as it is."""
+        if not rollout.ending.is_judged:
             return rollout
         judged = await asyncio.gather(
-            *(self.judge_with(each, rollout) for each in self.applying_to(rollout))
+            *(self.judge_with(measure, rollout) for measure in self.measures_for(rollout))
         )
         return replace(rollout, judgements=tuple(judged), reward=blend(judged))
 
     async def judge_together(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
-        """Rollouts that measures have judged, with the word of the reward functions as well."""
+        """Add the verdicts of the reward functions to rollouts that measures have judged."""
         if not self.reward_functions:
             return list(rollouts)
         judged = list(rollouts)
-        places = [n for n, rollout in enumerate(judged) if rollout.ending.is_models_doing]
-        batch = [judged[n] for n in places]
-        for each in self.reward_functions:
+        indices = [n for n, rollout in enumerate(judged) if rollout.ending.is_judged]
+        batch = [judged[index] for index in indices]
+        for function in self.reward_functions:
             if not batch:
                 break
-            judgements = await each.judge(batch, self.seconds, self.threads)
-            for place, judgement in zip(places, judgements, strict=True):
-                given = (*judged[place].judgements, judgement)
-                judged[place] = replace(judged[place], judgements=given, reward=blend(given))
+            judgements = await function.judge(batch, self.seconds, self.threads)
+            for index, judgement in zip(indices, judgements, strict=True):
+                combined = (*judged[index].judgements, judgement)
+                judged[index] = replace(judged[index], judgements=combined, reward=blend(combined))
         return judged
 
-    def applying_to(self, rollout: Rollout) -> list[Measure]:
-        """The run's measures, and those that only this case names."""
-        known = {each.name for each in self.measures}
+    def measures_for(self, rollout: Rollout) -> list[Measure]:
+        """Return the run's measures and those that only this case names."""
+        known = {measure.name for measure in self.measures}
         extra = [_from_data(name) for name in rollout.case.measures if name not in known]
         return [*self.measures, *extra]
 
-    async def judge_with(self, each: Measure, rollout: Rollout) -> Judgement:
-        weight = self.weights.get(each.name, 0.0)
-        seconds = each.seconds or self.seconds
-        cause = None
+    async def judge_with(self, measure: Measure, rollout: Rollout) -> Judgement:
+        """Judge with one measure; a measure that breaks gives "cannot tell" and its cause."""
+        weight = self.weights.get(measure.name, 1.0)  # a measure that the case names counts, too
+        seconds = measure.seconds or self.seconds
+        cause, has_timed_out = None, False
         try:
             async with asyncio.timeout(seconds) as deadline:
-                verdict = _on_unit_scale(each, await self._call(each, rollout))
+                verdict = _on_unit_scale(measure, await self._call(measure, rollout))
         except TimeoutError:
-            cause = f"no verdict within {seconds:g} s" if deadline.expired() else "TimeoutError"
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a measure is user code: whatever it raises is its cause
-            cause = f"{type(error).__name__}: {error}{_place(error)}"
+            has_timed_out = deadline.expired()
+            cause = f"no verdict within {seconds:g} s" if has_timed_out else "TimeoutError"
+        except (Exception, SystemExit) as error:  # a measure is user code and may raise anything
+            cause = f"{type(error).__name__}: {error}{_location(error)}"
         if cause is not None:
             verdict = cannot_tell(f"the measure broke: {cause}")
-        return Judgement(each.name, verdict, weight, each.threshold, cause)
+        return Judgement(measure.name, verdict, weight, measure.threshold, cause, has_timed_out)
 
-    async def _call(self, each: Measure, rollout: Rollout) -> object:
-        """Plain measures run on threads of their own: one that hangs must not take a tool's."""
-        if inspect.iscoroutinefunction(each.judge):
-            return await each.judge(rollout)
+    async def _call(self, measure: Measure, rollout: Rollout) -> object:
+        """Call a measure. Plain ones use separate threads: a hung one must not block tools."""
+        if inspect.iscoroutinefunction(measure.judge):
+            return await measure.judge(rollout)
         loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self.threads, each.judge, rollout)
+        result = await loop.run_in_executor(self.threads, measure.judge, rollout)
         return await result if inspect.isawaitable(result) else result
 
 
 def _from_data(name: str) -> Measure:
-    """A measure that a case names. Data may name ready ones only: nothing is imported for it."""
-    if name in READY:
-        return READY[name]()
+    """The built-in measure that a case names. Case data never causes an import."""
+    if name in BUILTIN:
+        return BUILTIN[name]()
 
     def judge(_: Rollout) -> Verdict:
         raise MeasureError(
-            f"the case names a measure {name!r}; add it to the environment's measures, or name "
-            f"one of {', '.join(sorted(READY))}"
+            f"the case names an unknown measure {name!r}; add it to the environment's measures, "
+            f"or name one of {', '.join(sorted(BUILTIN))}"
         )
 
     return Measure(name, judge)
 
 
 def blend(judgements: Sequence[Judgement]) -> float | None:
-    """One reward from many verdicts: their weighted mean; none if a rewarded one is missing."""
+    """Return the weighted mean of the scores, or None if a weighted measure could not tell."""
     rewarded = [judgement for judgement in judgements if judgement.weight > 0]
     if not rewarded:
         return None
@@ -158,35 +165,35 @@ def blend(judgements: Sequence[Judgement]) -> float | None:
     return reward
 
 
-def _place(error: BaseException) -> str:
-    """The last line of code that was reached, for an error that a measure raised."""
+def _location(error: BaseException) -> str:
+    """File and line at which a measure raised, in parentheses."""
     if isinstance(error, MeasureError):
         return ""
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
-def _verdict_of(each: Measure, returned: object) -> Verdict:
-    """True, False and numbers stand for verdicts whose reason is that they were returned."""
+def _verdict_of(measure: Measure, returned: object) -> Verdict:
+    """Convert a returned bool or number to a verdict with a generic reason."""
     if isinstance(returned, Verdict):
         return returned
     if isinstance(returned, bool):
-        return (passed if returned else failed)(f"{each.name} returned {returned}")
+        return (passed if returned else failed)(f"{measure.name} returned {returned}")
     if isinstance(returned, int | float):
-        return scored(returned, f"{each.name} returned {returned:g}")
+        return scored(returned, f"{measure.name} returned {returned:g}")
     raise MeasureError(
-        f"{each.name} returned {returned!r}; return passed(reason), failed(reason), "
+        f"{measure.name} returned {returned!r}; return passed(reason), failed(reason), "
         "scored(score, reason) or cannot_tell(reason)"
     )
 
 
-def _on_unit_scale(each: Measure, returned: object) -> Verdict:
-    verdict = _verdict_of(each, returned)
+def _on_unit_scale(measure: Measure, returned: object) -> Verdict:
+    verdict = _verdict_of(measure, returned)
     if verdict.outcome is not Outcome.SCORED or verdict.score is None:
         return verdict
-    if not each.low <= verdict.score <= each.high:
+    if not measure.low <= verdict.score <= measure.high:
         raise MeasureError(
-            f"{each.name} scored {verdict.score:g}, outside of its range "
-            f"{each.low:g}…{each.high:g}; declare it with @measure(range=(low, high))"
+            f"{measure.name} scored {verdict.score:g}, outside its range "
+            f"{measure.low:g}…{measure.high:g}; declare it with @measure(range=(low, high))"
         )
-    return replace(verdict, score=(verdict.score - each.low) / (each.high - each.low))
+    return replace(verdict, score=(verdict.score - measure.low) / (measure.high - measure.low))

@@ -1,10 +1,9 @@
-"""A measure that asks another model, through any OpenAI-compatible server."""
+"""A measure that queries another model through any OpenAI-compatible server."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
@@ -14,7 +13,7 @@ from sparring.endpoints import EndpointClient
 from sparring.measures.declaration import Measure
 from sparring.secrets import read_key
 
-_ASK = """You judge an answer by one question and nothing else.
+_PROMPT = """You judge an answer by one question and nothing else.
 
 Question: {question}
 
@@ -27,7 +26,7 @@ Answer: {answer}
 
 Reply with one JSON object, nothing else: {{"reason": "<one sentence>", "passed": true or false}}"""
 _RULE = "-" * 40
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+_JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 
 def llm_judge(
@@ -39,10 +38,10 @@ def llm_judge(
     seconds: float = 60.0,
     name: str = "llm_judge",
 ) -> Measure:
-    """Passes where another model says that `question` holds of the answer.
+    """Return a measure that passes if another model answers `question` with yes.
 
-    A judge that cannot be reached, or whose reply cannot be read, cannot tell; the rollout
-    stays unscored. The key is read from the environment when the first rollout is judged.
+    If the judge cannot be reached or its reply cannot be parsed, the rollout stays unscored.
+    The key is read from the environment when the first rollout is judged.
     """
     address = base_url or "https://api.openai.com/v1"
     endpoint = EndpointSpec(base_url=address, model=model, key_variable=key_variable)
@@ -50,19 +49,19 @@ def llm_judge(
 
     async def judge(rollout: Rollout) -> Verdict:
         if base_url is None and read_key(key_variable) is None:
-            raise MeasureError(f"the judge needs a key: set {key_variable}, or give a base_url")
-        completion: Any = await client.get().chat.completions.create(
+            raise MeasureError(f"the judge has no API key: set {key_variable}, or pass base_url")
+        completion = await client.chat(
             model=model,
-            messages=[{"role": "user", "content": _prompt(question, rollout)}],
+            messages=[{"role": "user", "content": _prompt_for(question, rollout)}],
             temperature=0.0,
         )
-        return _read(completion.choices[0].message.content or "")
+        return _verdict_from(completion.choices[0].message.content or "")
 
     return Measure(name, judge, seconds=seconds)
 
 
-def _prompt(question: str, rollout: Rollout) -> str:
-    return _ASK.format(
+def _prompt_for(question: str, rollout: Rollout) -> str:
+    return _PROMPT.format(
         question=question,
         rule=_RULE,
         task=json.dumps(rollout.case.input, default=repr),
@@ -71,13 +70,13 @@ def _prompt(question: str, rollout: Rollout) -> str:
     )
 
 
-def _read(text: str) -> Verdict:
-    found = _OBJECT.search(text)
+def _verdict_from(text: str) -> Verdict:
+    match = _JSON_OBJECT.search(text)
     try:
-        value = json.loads(found.group()) if found else {}
+        value = json.loads(match.group()) if match else {}
     except (ValueError, RecursionError):
         value = {}
     reason = str(value.get("reason") or "").strip() if isinstance(value, dict) else ""
     if not reason or not isinstance(value.get("passed"), bool):
-        return cannot_tell(f"the judge's reply cannot be read: {text[:200]!r}")
+        return cannot_tell(f"the judge's reply cannot be parsed: {text[:200]!r}")
     return passed(reason) if value["passed"] else failed(reason)

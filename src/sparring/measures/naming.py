@@ -1,33 +1,42 @@
-"""Measures by name: the ready ones, and the user's own as `module:name`."""
+"""Resolves measures by name: built-in ones, the user's own as `module:name`, and plugins.
+
+A package adds a measure by an entry point in the group `sparring.measures`.
+"""
 
 from __future__ import annotations
 
 import importlib
 
 from sparring.contracts.errors import MeasureError
+from sparring.installed import load_plugin, plugin_names
+from sparring.measures.builtin import BUILTIN
 from sparring.measures.declaration import Judge, Measure, measure
-from sparring.measures.ready import READY
+
+GROUP = "sparring.measures"
 
 
-def resolve(wanted: Measure | str | Judge) -> Measure:
-    """A measure from an object, the name of a ready one, or `module:name`."""
-    if isinstance(wanted, Measure):
-        return wanted
-    if callable(wanted):
-        return measure(wanted)
-    if isinstance(wanted, str):
-        return _by_name(wanted)
-    raise MeasureError(f"{wanted!r} is no measure; give a @measure function or a name")
+def resolve(reference: Measure | str | Judge) -> Measure:
+    """Return the measure for an object, a built-in name or `module:name`."""
+    if isinstance(reference, Measure):
+        return reference
+    if callable(reference):
+        return measure(reference)
+    if isinstance(reference, str):
+        return _by_name(reference)
+    raise MeasureError(f"{reference!r} is not a measure; pass a @measure function or a name")
 
 
 def _by_name(name: str) -> Measure:
-    if name in READY:
-        return READY[name]()
+    if name in BUILTIN:
+        return BUILTIN[name]()
+    if ":" not in name and (plugin := load_plugin(GROUP, name)) is not None:
+        return resolve(plugin)
     module, _, attribute = name.partition(":")
     if not attribute:
+        known = ", ".join(sorted([*BUILTIN, *plugin_names(GROUP)]))
         raise MeasureError(
-            f"there is no ready measure {name!r}; ready are {', '.join(sorted(READY))}. "
-            "Name one of your own as `module:name`"
+            f"there is no built-in measure {name!r}; use one of {known}, or name your own as "
+            "`module:name`"
         )
     try:
         return resolve(getattr(importlib.import_module(module), attribute))

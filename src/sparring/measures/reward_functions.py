@@ -1,7 +1,7 @@
-"""Reward functions in TRL's form: a batch of completions in, one number each out.
+"""Reward functions in TRL's form: they take a batch of completions and return one number each.
 
-They stand beside measures or instead of them. A number is a verdict like any other, kept
-with the rollout; it need not lie between 0 and 1. `None` leaves the rollout unscored.
+They can be used with measures or instead of them. Each number becomes a verdict of its rollout
+and need not lie between 0 and 1. `None` leaves the rollout unscored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROLLOUTS_PER_DEADLINE = 16
 
 @dataclass(frozen=True, slots=True)
 class RewardFunction:
-    """`function(prompts, completions, completion_ids, **columns)`, plain or async."""
+    """A weighted `function(prompts, completions, completion_ids, **columns)`, plain or async."""
 
     name: str
     function: Batch
@@ -34,9 +34,10 @@ class RewardFunction:
 
     @classmethod
     def of(cls, function: Batch, weights: Mapping[str, float]) -> RewardFunction:
+        """Wrap a function under its own name; raises MeasureError if it is not callable."""
         if not callable(function):
             raise MeasureError(
-                f"{function!r} is no reward function; give a function of (prompts, completions, "
+                f"{function!r} is not a reward function; pass a function of (prompts, completions, "
                 "**columns) that returns one number per completion"
             )
         name = getattr(function, "__name__", type(function).__name__)
@@ -45,17 +46,17 @@ class RewardFunction:
     async def judge(
         self, rollouts: Sequence[Rollout], seconds: float, threads: DaemonThreads
     ) -> list[Judgement]:
-        """One judgement per rollout; a function that breaks leaves all of them unscored."""
-        remarks: list[dict[str, str]] = [{} for _ in rollouts]
-        seconds *= max(1.0, len(rollouts) / _ROLLOUTS_PER_DEADLINE)  # one call judges them all
+        """Return one judgement per rollout; if the function fails, all rollouts stay unscored."""
+        extras: list[dict[str, str]] = [{} for _ in rollouts]
+        seconds *= max(1.0, len(rollouts) / _ROLLOUTS_PER_DEADLINE)  # one call judges all
         try:
-            async with asyncio.timeout(seconds):
-                rewards = await self._call(rollouts, remarks, threads)
-            verdicts = [self._verdict(reward, remarks[n]) for n, reward in enumerate(rewards)]
+            async with asyncio.timeout(seconds) as deadline:
+                rewards = await self._call(rollouts, extras, threads)
+            verdicts = [self._verdict(reward, extras[n]) for n, reward in enumerate(rewards)]
             causes: list[str | None] = [None] * len(verdicts)
-        except Exception as error:  # user code: whatever it raises is its cause
+        except (Exception, SystemExit) as error:  # user code may raise anything
             cause = f"{type(error).__name__}: {error}"
-            if isinstance(error, TimeoutError):
+            if deadline.expired():
                 cause = f"no rewards within {seconds:g} s"
             verdicts = [cannot_tell(f"the reward function broke: {cause}")] * len(rollouts)
             causes = [cause] * len(rollouts)
@@ -65,9 +66,9 @@ class RewardFunction:
         ]
 
     async def _call(
-        self, rollouts: Sequence[Rollout], remarks: list[dict[str, str]], threads: DaemonThreads
+        self, rollouts: Sequence[Rollout], extras: list[dict[str, str]], threads: DaemonThreads
     ) -> Sequence[Any]:
-        call = partial(self.function, **_columns(rollouts), log_extra=partial(_remark, remarks))
+        call = partial(self.function, **_columns(rollouts), log_extra=partial(_log_extra, extras))
         if inspect.iscoroutinefunction(self.function):
             rewards = await call()
         else:
@@ -78,31 +79,33 @@ class RewardFunction:
             )
         return list(rewards)
 
-    def _verdict(self, reward: Any, remarks: Mapping[str, str]) -> Verdict:
-        said = "".join(f"; {column}: {value}" for column, value in remarks.items())
+    def _verdict(self, reward: Any, extras: Mapping[str, str]) -> Verdict:
+        notes = "".join(f"; {column}: {value}" for column, value in extras.items())
         if reward is None or math.isnan(reward):
-            return cannot_tell(f"{self.name} gave no reward{said}")
+            return cannot_tell(f"{self.name} returned no reward{notes}")
         if not math.isfinite(reward):
-            raise MeasureError(f"{self.name} gave {reward!r}; a reward must be finite")
-        return Verdict(Outcome.SCORED, f"{self.name} gave {float(reward):g}{said}", float(reward))
+            raise MeasureError(f"{self.name} returned {reward!r}; a reward must be finite")
+        return Verdict(
+            Outcome.SCORED, f"{self.name} returned {float(reward):g}{notes}", float(reward)
+        )
 
 
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
-    """What TRL passes to a reward function: conversations, ids, and the data's own columns."""
+    """The arguments TRL passes: conversations, token ids and the columns of the data."""
     columns: dict[str, list[Any]] = {
         name: [rollout.case.fields.get(name) for rollout in rollouts]
-        for name in dict.fromkeys(name for each in rollouts for name in each.case.fields)
+        for name in dict.fromkeys(name for rollout in rollouts for name in rollout.case.fields)
     }
-    splits = [_answered_from(rollout) for rollout in rollouts]
+    starts = [_completion_start(rollout) for rollout in rollouts]
     columns["expected"] = [rollout.expected for rollout in rollouts]
     columns["rollouts"] = list(rollouts)
     columns["prompts"] = [
-        [_chat(message) for message in rollout.messages[:start]]
-        for rollout, start in zip(rollouts, splits, strict=True)
+        [_chat_message(message) for message in rollout.messages[:start]]
+        for rollout, start in zip(rollouts, starts, strict=True)
     ]
     columns["completions"] = [
-        [_chat(message) for message in rollout.messages[start:]]
-        for rollout, start in zip(rollouts, splits, strict=True)
+        [_chat_message(message) for message in rollout.messages[start:]]
+        for rollout, start in zip(rollouts, starts, strict=True)
     ]
     columns["completion_ids"] = [
         rollout.rows[0].ids[rollout.rows[0].spans[0].length :].tolist() if rollout.rows else []
@@ -111,34 +114,34 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
     return columns
 
 
-def _answered_from(rollout: Rollout) -> int:
-    """Where the model's own first message stands; worked examples before it are prompt."""
-    said = [n for n, message in enumerate(rollout.messages) if message.role == "assistant"]
-    own = said[-rollout.turns :] if rollout.turns else []
+def _completion_start(rollout: Rollout) -> int:
+    """Index of the model's first own message; few-shot examples before it are prompt."""
+    assistant = [n for n, message in enumerate(rollout.messages) if message.role == "assistant"]
+    own = assistant[-rollout.turns :] if rollout.turns else []
     return own[0] if own else len(rollout.messages)
 
 
-def _chat(message: Message) -> dict[str, Any]:
+def _chat_message(message: Message) -> dict[str, Any]:
     chat: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         chat["tool_calls"] = [
             {
                 "type": "function",
-                "function": {"name": call.tool, "arguments": _read(call.arguments)},
+                "function": {"name": call.tool, "arguments": _parsed(call.arguments)},
             }
             for call in message.calls
         ]
     return chat
 
 
-def _read(arguments: str) -> Any:
+def _parsed(arguments: str) -> Any:
     try:
         return json.loads(arguments)
     except ValueError:
         return arguments
 
 
-def _remark(remarks: list[dict[str, str]], column: str, values: Sequence[Any]) -> None:
-    """TRL's `log_extra`: a column of remarks, which end up in the reasons."""
-    for remark, value in zip(remarks, values, strict=False):
-        remark[column] = str(value)
+def _log_extra(extras: list[dict[str, str]], column: str, values: Sequence[Any]) -> None:
+    """TRL's `log_extra`: a column of values that are added to the verdicts' reasons."""
+    for extra, value in zip(extras, values, strict=False):
+        extra[column] = str(value)

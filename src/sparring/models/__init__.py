@@ -1,1 +1,1 @@
-"""Small models for development: a random one for shapes, a pretrained one that learns."""
+"""Small models for development: a random one for shapes, and a pretrained one that learns."""

@@ -1,6 +1,6 @@
 """`python -m sparring.models NAME` builds a development model and prints its folder.
 
-A process of its own: building loads torch, which the control plane never does.
+It runs as a separate process, because it loads torch, which the control plane never does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from sparring.models.cache import development_model
 
 
 def main() -> int:
+    """Build the model and return the exit code."""
     try:
         print(development_model(sys.argv[1]))
     except SparringError as error:

@@ -1,4 +1,4 @@
-"""Where development models are kept once they are built."""
+"""The cache of development models that have been built."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ from sparring.models.smollm2 import build_smollm2
 from sparring.models.tiny import build_tiny
 
 BUILDERS: dict[str, Callable[[Path], Path]] = {"tiny": build_tiny, "smollm2": build_smollm2}
-_VERSION = "1"  # raised when a builder writes something else than before
+_VERSION = "2"  # increased when the output of a builder changes
 
 
 def cache_folder() -> Path:
-    """`SPARRING_CACHE`, or the user's cache folder."""
-    if given := os.environ.get("SPARRING_CACHE"):
-        return Path(given).expanduser()
+    """Return `SPARRING_CACHE`, or Sparring's folder in the user's cache folder."""
+    if folder := os.environ.get("SPARRING_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sparring"
 
 
 def development_model(name: str, cache: Path | None = None) -> Path:
-    """The folder of a development model, built on first use.
+    """Return the folder of a development model, built on first use.
 
-    Built aside and renamed, so that two processes may build it at the same time.
+    It is built in a staging folder and renamed, so that two processes can build it at once.
     """
     if name not in BUILDERS:
-        raise UnknownModel(
-            f"there is no development model {name!r}; there are {', '.join(BUILDERS)}"
-        )
+        raise UnknownModel(f"unknown development model {name!r}; use one of {', '.join(BUILDERS)}")
     folder = (cache or cache_folder()) / "models" / f"{name}-{_VERSION}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+    staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
     try:
-        BUILDERS[name](aside)
+        BUILDERS[name](staging)
         try:
-            aside.rename(folder)
+            staging.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return folder

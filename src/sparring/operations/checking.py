@@ -1,4 +1,4 @@
-"""Starting a look before training: a check of an environment, or an audit of its measures."""
+"""Operations that start a check of an environment, or an audit of its measures."""
 
 from __future__ import annotations
 
@@ -14,34 +14,39 @@ from sparring.contracts.proof_specs import (
     AuditSpec,
     CheckSpec,
 )
-from sparring.contracts.specs import EndpointSpec, Frozen, PlaySettings
-from sparring.contracts.training import TrainSettings
+from sparring.contracts.specs import EndpointSpec, Frozen
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.settling import settle
+from sparring.operations.resolution import resolve_run
 from sparring.operations.starting import Started, start
 from sparring.secrets import read_key
 
 
 class StartCheck(Frozen):
+    """What to check, and how much to play."""
+
     environment: str = Field(description="its name; for owners also FILE:NAME")
-    cases: int = Field(default=12, ge=2, le=1000, description="that the model to be trained plays")
-    rollouts: int = Field(default=16, ge=2, le=256, description="of each case")
+    cases: int = Field(default=12, ge=2, le=1000, description="cases that the model to train plays")
+    rollouts: int = Field(default=16, ge=2, le=256, description="rollouts of each case")
     others: tuple[EndpointSpec, ...] | None = Field(
         default=None,
-        description="models that play it, too; by default OpenRouter's, where a key is set",
+        description="further models that play; by default OpenRouter's, if its key is set",
         json_schema_extra=FOR_OWNERS,
     )
-    other_cases: int = Field(default=3, ge=1, le=1000, description="that each of them plays")
-    minutes: float = Field(default=10.0, gt=0, le=1440, description="for each model")
-    dry_steps: int = Field(default=2, ge=0, le=20, description="steps that are tried")
-    price_per_hour: float | None = Field(default=None, gt=0, description="of the machine")
+    other_cases: int = Field(
+        default=3, ge=1, le=1000, description="cases that each further model plays"
+    )
+    minutes: float = Field(default=10.0, gt=0, le=1440, description="time limit for each model")
+    dry_steps: int = Field(default=2, ge=0, le=20, description="training steps to try")
+    price_per_hour: float | None = Field(default=None, gt=0, description="price of the machine")
     settings: dict[str, Any] = Field(
-        default_factory=dict, description="those of the training that is planned"
+        default_factory=dict, description="settings of the planned training"
     )
 
 
 class StartAudit(Frozen):
+    """What to audit."""
+
     environment: str = Field(description="its name; for owners also FILE:NAME")
     cases: int = Field(default=8, ge=2, le=1000, description="cases that null players answer")
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -57,20 +62,20 @@ class StartAudit(Frozen):
     ),
 )
 def start_check(request: StartCheck, caller: Caller) -> Started:
-    """Find out whether an environment can be learned from, and what training it would take.
+    """Find out whether an environment is learnable, and estimate what training it would take.
 
-    It is a run that goes on by itself, for minutes. Its results have a verdict (learnable, too
-    easy, too hard, broken, …), why, what to do about it, and an estimate of the training.
+    It is a run of some minutes in the background. Its results have a verdict (learnable, too easy,
+    too hard, broken, …), the reason, what to do about it, and an estimate of the training.
     """
     if not caller.is_owner and request.others is not None:
-        raise NotPermitted("which servers are played is the owner's to say; leave `others` out")
-    settled = settle(request.environment, "train", request.settings, caller)
+        raise NotPermitted("only the owner may choose which servers are played; leave `others` out")
+    run_settings = resolve_run(request.environment, "train", request.settings, caller)
     others = _default_models(caller) if request.others is None else request.others
     spec = CheckSpec(
-        **settled.shared(),
-        settings=TrainSettings.model_validate(settled.own()),
-        processes=settled.values["processes"],
-        nodes=settled.values["nodes"],
+        **run_settings.shared(),
+        settings=run_settings.train_settings,
+        processes=run_settings.values["processes"],
+        nodes=run_settings.values["nodes"],
         cases=request.cases,
         rollouts=request.rollouts,
         others=others,
@@ -79,8 +84,8 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
         dry_steps=request.dry_steps,
         price_per_hour=request.price_per_hour,
     )
-    refuse_over_budget(spec, settled.budget, settled.project.file)
-    return start(spec, caller, runs_at_once=settled.budget.runs_at_once)
+    refuse_over_budget(spec, run_settings.budget, run_settings.project.file)
+    return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 
 @operation(
@@ -88,21 +93,21 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(cli="audit measures", known_as=("lint_rewards",)),
+    forms=Forms(cli="audit", known_as=("lint_rewards",)),
 )
 def start_audit(request: StartAudit, caller: Caller) -> Started:
-    """Look for faults in an environment's measures, with players that know nothing."""
-    settled = settle(request.environment, "eval", request.settings, caller)
+    """Look for faults in an environment's measures, with null players that know nothing."""
+    run_settings = resolve_run(request.environment, "eval", request.settings, caller)
     spec = AuditSpec(
-        **settled.shared(),
+        **run_settings.shared(),
         cases=request.cases,
-        play=PlaySettings.model_validate(settled.own()),
+        play=run_settings.settings,
     )
-    return start(spec, caller, runs_at_once=settled.budget.runs_at_once)
+    return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 
 def _default_models(caller: Caller) -> tuple[EndpointSpec, ...]:
-    """Whom to ask on whose bill is the owner's to say."""
+    """OpenRouter's models for the owner, none for operators, who must not spend its credit."""
     if not caller.is_owner or read_key(OPENROUTER_KEY) is None:
         return ()
     return tuple(

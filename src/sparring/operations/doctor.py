@@ -1,4 +1,4 @@
-"""Saying what is missing before it is needed, each with the fix."""
+"""Operation that examines the installation and the machine; each finding has a fix."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from sparring import sandbox
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
 from sparring.installed import version_of
-from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
+from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
+from sparring.operations.vllm_versions import TESTED_ALONE, TESTED_HERE, is_tested, server_versions
 from sparring.projects import find_project
+from sparring.sandbox import workspaces
 from sparring.secrets import read_key
 
 Standing = Literal["ok", "optional", "warning", "missing"]
 
-# Versions that were tested together, and which extra brings them. "" is always needed.
+# Versions that were tested together, and the extra that installs each; "" for the base package.
 TESTED = {
     "openai-agents": ("0.24.0", ""),
     "pydantic": ("2.14.3", ""),
@@ -42,8 +44,8 @@ KEYS = {
     "HF_TOKEN": "gated models of the Hugging Face hub",
     "WANDB_API_KEY": "reporting to Weights & Biases",
 }
-_ENOUGH_GIGABYTES = 20
-_TORCH = """
+_MIN_GIGABYTES = 20
+_TORCH_PROBE = """
 import json, torch
 devices = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
 print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "devices": devices,
@@ -53,6 +55,8 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "dev
 
 
 class Finding(Frozen):
+    """One thing that was examined."""
+
     what: str
     standing: Standing
     found: str
@@ -60,6 +64,8 @@ class Finding(Frozen):
 
 
 class Examination(Frozen):
+    """All findings; `ok` if nothing is missing."""
+
     ok: bool
     findings: tuple[Finding, ...]
 
@@ -70,8 +76,8 @@ class Examination(Frozen):
     changes_state=False,
     forms=Forms(cli="doctor", known_as=("check_requirements",)),
 )
-def examine(_: Nothing, caller: Caller) -> Examination:
-    """Look at Python, packages, devices, the sandbox, disk and keys."""
+def examine(_: NoArguments, caller: Caller) -> Examination:
+    """Examine Python, packages, devices, the sandbox, disk and keys."""
     findings = tuple(_findings(caller))
     return Examination(ok=all(each.standing != "missing" for each in findings), findings=findings)
 
@@ -81,6 +87,7 @@ def _findings(caller: Caller) -> Iterator[Finding]:
     for package in TESTED:
         yield package_finding(package)
     yield _torch()
+    yield from _sampling(caller)
     yield from sandbox_findings()
     yield _project(caller)
     yield _disk(caller.runs)
@@ -99,16 +106,17 @@ def _python() -> Finding:
 
 
 def package_finding(name: str) -> Finding:
+    """Whether a package is installed, and in the tested version."""
     tested, extra = TESTED[name]
     source = f"sparring[{extra}]" if extra else "sparring"
     fix = f"pip install '{source}'"
     found = version_of(name)
     if found is None:
         standing: Standing = "optional" if extra else "missing"
-        purposes = {"local": "playing weights in this process", "train": "training"}
-        purpose = {**purposes, "mcp": "operating by an AI agent"}.get(extra, "")
-        told = f"not installed ({purpose} needs it)" if purpose else "not installed"
-        return Finding(what=name, standing=standing, found=told, fix=fix)
+        purposes = {"local": "running a model in this process", "train": "training"}
+        purpose = {**purposes, "mcp": "operation by an AI agent"}.get(extra, "")
+        text = f"not installed ({purpose} needs it)" if purpose else "not installed"
+        return Finding(what=name, standing=standing, found=text, fix=fix)
     if found.split("+")[0].rsplit(".", 1)[0] == tested.rsplit(".", 1)[0]:
         return Finding(what=name, standing="ok", found=f"{found} (tested with {tested})")
     fix = f"pip install '{name}=={tested}' if something breaks"
@@ -117,67 +125,101 @@ def package_finding(name: str) -> Finding:
 
 
 def _torch() -> Finding:
-    """In a process of its own: the control plane never imports torch."""
+    """Runs in another process: the control plane never imports torch."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _TORCH], capture_output=True, text=True, timeout=120, check=True
+        process = subprocess.run(
+            [sys.executable, "-c", _TORCH_PROBE],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
         )
-        told = json.loads(done.stdout.strip().splitlines()[-1])
+        facts = json.loads(process.stdout.strip().splitlines()[-1])
     except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
-        last = (getattr(error, "stderr", "") or "").strip().splitlines()[-1:]
+        last_line = (getattr(error, "stderr", "") or "").strip().splitlines()[-1:]
         fix = "pip install 'sparring[local]'"
         return Finding(
-            what="devices", standing="optional", found=" ".join(last) or "no torch", fix=fix
+            what="devices", standing="optional", found=" ".join(last_line) or "no torch", fix=fix
         )
-    if not told["devices"]:
-        found = f"CPU only, {told['threads']} threads (torch {told['version']})"
+    if not facts["devices"]:
+        found = f"CPU only, {facts['threads']} threads (torch {facts['version']})"
         fix = "small models train here; for larger ones, use a machine with a GPU"
         return Finding(what="devices", standing="optional", found=found, fix=fix)
-    found = f"{', '.join(told['devices'])} (torch {told['version']}, CUDA {told['cuda']})"
-    if told["bf16"]:
+    found = f"{', '.join(facts['devices'])} (torch {facts['version']}, CUDA {facts['cuda']})"
+    if facts["bf16"]:
         return Finding(what="devices", standing="ok", found=found)
     fix = "bfloat16 is not supported there: set dtype=float32"
     return Finding(what="devices", standing="warning", found=found, fix=fix)
 
 
 def sandbox_findings() -> Iterator[Finding]:
+    """Whether the sandbox works, and how it limits memory and disk."""
     support = sandbox.probe()
     if not support.works:
         found = f"does not work: {support.why_not}"
         yield Finding(what="sandbox", standing="optional", found=found, fix=support.fix)
         return
     yield Finding(what="sandbox", standing="ok", found=f"{support.bwrap}, {support.user}")
-    by_group = support.memory.startswith("cgroups")
-    fix = "" if by_group else "for hard limits: run as root, or delegate cgroups to your user"
-    standing: Standing = "ok" if by_group else "optional"
+    has_cgroups = support.memory.startswith("cgroups")
+    fix = "" if has_cgroups else "for hard limits: run as root, or delegate cgroups to your user"
+    standing: Standing = "ok" if has_cgroups else "optional"
     yield Finding(what="sandbox limits", standing=standing, found=support.memory, fix=fix)
+    if workspaces.workspaces_are_bounded():
+        found = "each workspace is a file system with a fixed size"
+        yield Finding(what="sandbox disk", standing="ok", found=found)
+    else:
+        found = "a watchdog, which a program can outrun"
+        fix = "for hard limits: install util-linux (unshare, nsenter)"
+        yield Finding(what="sandbox disk", standing="optional", found=found, fix=fix)
 
 
 def _project(caller: Caller) -> Finding:
     try:
         project = find_project(caller.folder)
     except SparringError as error:
-        fix = "correct that line"
+        fix = "correct the project file"
         return Finding(what="project file", standing="warning", found=str(error), fix=fix)
-    place = project.root / project.file.document.name
-    found = str(place) if place.is_file() else f"none; {project.root} is the project"
+    path = project.root / project.file.document.name
+    found = str(path) if path.is_file() else f"none; {project.root} is the project"
     return Finding(what="project file", standing="ok", found=found)
 
 
+def _sampling(caller: Caller) -> Iterator[Finding]:
+    """The sampling servers of the project, if it has some."""
+    try:
+        sampling = find_project(caller.folder).file.sampling
+    except SparringError:
+        return  # reported with the project file
+    if not sampling:
+        return
+    for place, version in server_versions(sampling).items():
+        what = f"vLLM ({place})"
+        if version is None:
+            fix = "start the server, or set sampling.command to a Python that has vLLM"
+            yield Finding(what=what, standing="warning", found="not found", fix=fix)
+        elif is_tested(place, version):
+            yield Finding(what=what, standing="ok", found=version)
+        else:
+            tested = f"tested with {TESTED_ALONE}, or {TESTED_HERE} in the same environment as TRL"
+            fix = "if the parity check stops a run, use a tested version"
+            found = f"{version}, {tested}"
+            yield Finding(what=what, standing="warning", found=found, fix=fix)
+
+
 def _disk(runs: Path) -> Finding:
-    place = runs.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free / 1e9
-    found = f"{free:.0f} GB free at {place}"
-    if free >= _ENOUGH_GIGABYTES:
+    folder = runs.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free / 1e9
+    found = f"{free:.0f} GB free at {folder}"
+    if free >= _MIN_GIGABYTES:
         return Finding(what="disk", standing="ok", found=found)
     fix = "a checkpoint of a 1B model with its optimizer takes 12 GB; use --runs on a larger disk"
     return Finding(what="disk", standing="warning", found=found, fix=fix)
 
 
 def key_finding(variable: str, purpose: str) -> Finding:
-    """Set or not; never what it is."""
+    """Whether a key is set; its value is never shown."""
     try:
         is_set = read_key(variable) is not None
     except (OSError, ValueError) as error:

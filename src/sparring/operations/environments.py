@@ -1,4 +1,4 @@
-"""Environments of a project: listing, describing, trying, writing a new one; its settings."""
+"""Operations on environments: list, describe, test and create them, and show their settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,65 +18,75 @@ from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen, PlaySettings
 from sparring.contracts.training import TrainSettings
-from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
-from sparring.operations.settling import Settled, settle
+from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
+from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.projects import find_project
-from sparring.projects.beginning import write_environment
+from sparring.projects.templates import write_environment
 from sparring.settings.fields import describe_settings, types_of_settings
 from sparring.settings.locks import Lock
 
 
 class EnvironmentQuery(Frozen):
+    """One environment."""
+
     environment: str = Field(description="its name")
 
 
 class ConfigQuery(EnvironmentQuery):
-    kind: Literal["train", "eval"] = Field(default="train", description="of which kind of run")
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="what would be asked for, to see what it would be"
-    )
+    """The run whose settings are shown."""
+
+    kind: Literal["train", "eval"] = Field(default="train", description="kind of run")
+    settings: dict[str, Any] = Field(default_factory=dict, description="changes to preview")
 
 
 class ShownSetting(Frozen):
-    """One resolved value: what it is, where it came from, who locked it."""
+    """One resolved setting: its value, its source, its lock."""
 
     name: Annotated[str, MIXED]
     value: Annotated[Any, MIXED]
-    type: str = Field(default="", description="what it may be, where it is not the config's")
+    type: str = Field(default="", description="its type; empty for fields of the config")
     source: str
     locked: bool = False
     locked_by: str = ""
     reason: str = ""
     description: str = ""
-    words: ForeignText = Field(default="", description="the environment's own, of its config")
+    words: ForeignText = Field(
+        default="", description="description of a config field, written by the environment"
+    )
 
 
 class ShownEnvironment(Frozen):
+    """An environment, and the fields of its config."""
+
     found: FoundEnvironment
     description: EnvironmentDescription
     config: tuple[ShownSetting, ...] = Field(
-        default=(), description="what the fields of its config are now, and who locked them"
+        default=(), description="fields of its config, with values and locks"
     )
 
 
 class ShownConfig(Frozen):
+    """All settings of a run, with sources and locks."""
+
     environment: str
     kind: str
     file: str
     settings: tuple[ShownSetting, ...]
 
     def short(self) -> ConfigTable:
-        """Values alone: those that one may change, and those that are locked."""
-        told = {each.name: "unset" if each.value is None else each.value for each in self.settings}
-        locked = {each.name: told[each.name] for each in self.settings if each.locked}
-        values = {name: value for name, value in told.items() if name not in locked}
+        """Only the values, changeable and locked ones apart."""
+        values = {
+            each.name: "unset" if each.value is None else each.value for each in self.settings
+        }
+        locked = {each.name: values[each.name] for each in self.settings if each.locked}
+        free = {name: value for name, value in values.items() if name not in locked}
         return ConfigTable(
-            environment=self.environment, kind=self.kind, may_change=values, locked=locked
+            environment=self.environment, kind=self.kind, may_change=free, locked=locked
         )
 
 
 class ConfigTable(Frozen):
-    """Settings in few words."""
+    """Values of settings, without sources."""
 
     environment: str
     kind: str
@@ -83,32 +95,40 @@ class ConfigTable(Frozen):
 
 
 class TryEnvironment(EnvironmentQuery):
+    """The environment to test, and how."""
+
     model: str = "tiny"
     cases: int = Field(default=2, ge=1, le=100)
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class Tried(Frozen):
-    """One thing that was looked at."""
+    """The result of one check of a test."""
 
     what: str
     ok: bool
     detail: str = ""
-    is_doubtful: bool = Field(default=False, description="it may be a fault, or may not")
+    is_doubtful: bool = Field(default=False, description="possibly a fault")
 
 
 class TriedEnvironment(Frozen):
+    """The results of a test."""
+
     environment: str
     ok: bool
     checks: tuple[Tried, ...]
 
 
 class NewEnvironment(Frozen):
+    """The environment to create."""
+
     name: str
-    start: str = Field(default="tool", description="what to start from: tool, documents or game")
+    start: str = Field(default="tool", description="template: tool, documents or game")
 
 
 class WrittenEnvironment(Frozen):
+    """The files that were written."""
+
     files: tuple[str, ...]
 
 
@@ -118,8 +138,8 @@ class WrittenEnvironment(Frozen):
     changes_state=False,
     forms=Forms(cli="env list", tool="list_environments"),
 )
-def list_environments(_: Nothing, caller: Caller) -> Catalogue:
-    """All environments of the project and of installed packages, without running any."""
+def list_environments(_: NoArguments, caller: Caller) -> Catalogue:
+    """List the environments of the project and of installed packages, without running them."""
     return find_project(caller.folder).catalogue()
 
 
@@ -130,17 +150,17 @@ def list_environments(_: Nothing, caller: Caller) -> Catalogue:
     forms=Forms(cli="env show", tool="describe_environment", known_as=("select_environment",)),
 )
 def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironment:
-    """What an environment is, and the fields of its config: values, and who locked them."""
+    """Describe an environment, and the fields of its config with values and locks."""
     project = find_project(caller.folder)
     found = project.find(request.environment, by_name_only=not caller.is_owner)
-    description = project.describe(found, may_write=caller.is_owner)
+    description = project.describe(found, is_owner=caller.is_owner)
     if description.error:
         return ShownEnvironment(found=found, description=description)
     try:
-        settled = settle(request.environment, "train", {}, caller)
-    except SettingError:  # it wants something that is not set yet
+        run_settings = resolve_run(request.environment, "train", {}, caller)
+    except SettingError:  # a required field is not set yet
         return ShownEnvironment(found=found, description=description)
-    own = [each for each in _shown(settled) if each.name.startswith("config.")]
+    own = [each for each in _shown(run_settings) if each.name.startswith("config.")]
     return ShownEnvironment(found=found, description=description, config=tuple(own))
 
 
@@ -151,85 +171,98 @@ def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironm
     forms=Forms(cli="config show", tool="show_config", known_as=("get_config",)),
 )
 def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
-    """Every setting of a run of this environment, with where it came from and who locked it.
+    """Show every setting of a run of this environment, with its source and its lock.
 
-    Short: values alone, those that you may change and those that are locked. Full: what each may
-    be, what it is for, its source and its lock.
+    Short: only the values, those that you may change and those that are locked. Full: also each
+    setting's type, description, source and lock.
     """
-    settled = settle(request.environment, request.kind, request.settings, caller)
+    run_settings = resolve_run(request.environment, request.kind, request.settings, caller)
     return ShownConfig(
-        environment=settled.found.name,
+        environment=run_settings.found.name,
         kind=request.kind,
-        file=str(settled.project.root / settled.project.file.document.name),
-        settings=tuple(_shown(settled)),
+        file=str(run_settings.project.root / run_settings.project.file.document.name),
+        settings=tuple(_shown(run_settings)),
     )
 
 
 @operation("env.test", role=Role.OWNER, changes_state=True, forms=Forms(cli="env test"))
 def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
-    """Load an environment, play a few cases of it and judge them, to see that all of it works."""
-    of_training = TrainSettings.model_fields.keys() - PlaySettings.model_fields.keys()
-    playing = {name: each for name, each in request.settings.items() if name not in of_training}
-    settled = settle(request.environment, "eval", playing, caller)
-    asked = {
-        "target": settled.found.target,
-        "config": settled.config,
-        "play": settled.own(),
+    """Test an environment: load it, play a few of its cases and judge them."""
+    training_only = TrainSettings.model_fields.keys() - PlaySettings.model_fields.keys()
+    play = {name: value for name, value in request.settings.items() if name not in training_only}
+    run_settings = resolve_run(request.environment, "eval", play, caller)
+    job = {
+        "target": run_settings.found.target,
+        "config": run_settings.config,
+        "play": run_settings.settings.model_dump(mode="json"),
         "model": request.model,
         "cases": request.cases,
         **_warm_start(request, caller),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "sparring.worker.trying"],
-        input=json.dumps(asked),
+    process = subprocess.run(
+        [sys.executable, "-m", "sparring.jobs.env_test"],
+        input=json.dumps(job),
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
-        raise SparringError(f"the test of {settled.found.name} broke; see above")
+    lines = process.stdout.strip().splitlines()
+    if process.returncode or not lines:
+        raise SparringError(
+            f"the test of {run_settings.found.name} failed to run; see the error above"
+        )
     checks = tuple(Tried.model_validate(each) for each in json.loads(lines[-1]))
     return TriedEnvironment(
-        environment=settled.found.name, ok=all(each.ok for each in checks), checks=checks
+        environment=run_settings.found.name, ok=all(each.ok for each in checks), checks=checks
     )
 
 
 def _warm_start(request: TryEnvironment, caller: Caller) -> dict[str, Any]:
-    """The demonstrations that a training would start from, where they are a file."""
-    settled = settle(request.environment, "train", request.settings, caller)
-    settings = TrainSettings.model_validate(settled.own())
+    """The model to train, and its file of demonstrations, if it has one."""
+    run_settings = resolve_run(request.environment, "train", request.settings, caller)
+    settings = run_settings.train_settings
     source = settings.warm_start.source if settings.warm_start else ""
     return {
-        "to_train": settled.policy().model,
+        "to_train": run_settings.policy().model,
         "demonstrations": source if Path(source).is_file() else "",
     }
 
 
 @operation("env.new", role=Role.OWNER, changes_state=True, forms=Forms(cli="init"))
 def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironment:
-    """Write a working environment, with a test and a project file, to start from."""
+    """Write a working environment, with a test and a project file, as a starting point."""
     folder = Path(caller.folder).resolve()
     if not request.name.isidentifier() or not request.name.islower():
         raise InvalidInput(
-            f"{request.name!r} cannot be a name: use small letters, digits and _, as in my_agent"
+            f"{request.name!r} cannot be a name: use lowercase letters, digits and _ (my_agent)"
+        )
+    if iskeyword(request.name) or _hides_a_module(request.name, folder):
+        raise InvalidInput(
+            f"{request.name}.py would hide a module of Python or of an installed package; choose "
+            f"another name, such as my_{request.name}"
         )
     written = write_environment(folder, request.name, request.start)
     return WrittenEnvironment(files=tuple(map(str, written)))
 
 
-def _shown(settled: Settled) -> Iterator[ShownSetting]:
-    about, kinds = describe_settings(settled.kind), types_of_settings(settled.kind)
-    words = {f"config.{each.name}": each.description for each in settled.description.fields}
-    for name, setting in sorted(settled.resolved.settings.items()):
+def _hides_a_module(name: str, folder: Path) -> bool:
+    """Whether a file of this name in the folder would be imported instead of an existing module."""
+    found = find_spec(name)
+    return found is not None and Path(found.origin or "").parent != folder
+
+
+def _shown(run_settings: RunSettings) -> Iterator[ShownSetting]:
+    about, types = describe_settings(run_settings.kind), types_of_settings(run_settings.kind)
+    foreign = {f"config.{each.name}": each.description for each in run_settings.description.fields}
+    for name, setting in sorted(run_settings.resolved.settings.items()):
         yield ShownSetting(
             name=name,
             value=setting.value,
-            type=kinds.get(name, ""),
+            type=types.get(name, ""),
             source=setting.source,
             **_lock_of(setting.lock),
             description=about.get(name, about.get(name.partition(".")[0], "")),
-            words=words.get(name, ""),
+            words=foreign.get(name, ""),
         )
 
 

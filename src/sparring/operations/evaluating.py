@@ -1,7 +1,7 @@
-"""Starting an evaluation.
+"""Operation that starts an evaluation.
 
-An operator starts environments of the project by name, on the project's model: which file is
-executed and which server a key is sent to is the owner's to say.
+Operators start environments of the project by name, on the project's model. Only the owner chooses
+which file is executed and which server receives a key.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from pydantic import Field
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import NotPermitted
-from sparring.contracts.specs import EvalSpec, Frozen, PlaySettings, PolicySpec
+from sparring.contracts.specs import EvalSpec, Frozen, PolicySpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.settling import Settled, settle
+from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.operations.starting import Started, start
 
 
 class StartEval(Frozen):
+    """What to evaluate."""
+
     environment: str = Field(description="its name; for owners also FILE:NAME")
     split: Split = Split.VALIDATION
-    cases: int | None = Field(default=None, ge=1, description="at most so many")
+    cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
     settings: dict[str, Any] = Field(default_factory=dict)
-    servers: PolicySpec | None = Field(default=None, description="who plays instead of weights")
+    servers: PolicySpec | None = Field(
+        default=None, description="servers that play instead of weights"
+    )
 
 
 @operation(
@@ -35,26 +39,26 @@ class StartEval(Frozen):
     forms=Forms(cli="eval", python="sparring.evaluate", known_as=("evaluate", "test_inference")),
 )
 def start_eval(request: StartEval, caller: Caller) -> Started:
-    """Play an environment's cases and judge them, as a run of its own."""
+    """Play an environment's cases and judge them, as a new run."""
     if not caller.is_owner and (request.servers or request.split is Split.HELD_OUT):
-        raise NotPermitted("which servers are played, and held-out cases, are the owner's to say")
+        raise NotPermitted("only the owner may choose servers or play held-out cases")
     command = dict(request.settings)
     if request.servers is not None and request.servers.model is not None:
-        command["model"] = request.servers.model  # locks hold for servers, too
-    settled = settle(request.environment, "eval", command, caller)
-    spec = evaluation_of(settled, request.split, request.cases)
+        command["model"] = request.servers.model  # so that locks hold for servers, too
+    run_settings = resolve_run(request.environment, "eval", command, caller)
+    spec = evaluation_of(run_settings, request.split, request.cases)
     if request.servers is not None:
         spec = spec.model_copy(update={"policy": request.servers})
-    return start(spec, caller, runs_at_once=settled.budget.runs_at_once)
+    return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 
-def evaluation_of(settled: Settled, split: Split, cases: int | None) -> EvalSpec:
-    """What would be started, if the project's budget allows it."""
+def evaluation_of(run_settings: RunSettings, split: Split, cases: int | None) -> EvalSpec:
+    """The spec of an evaluation; refused if it exceeds the budget."""
     spec = EvalSpec(
-        **settled.shared(),
+        **run_settings.shared(),
         split=split,
         cases=cases,
-        play=PlaySettings.model_validate(settled.own()),
+        play=run_settings.settings,
     )
-    refuse_over_budget(spec, settled.budget, settled.project.file)
+    refuse_over_budget(spec, run_settings.budget, run_settings.project.file)
     return spec

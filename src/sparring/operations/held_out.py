@@ -1,7 +1,6 @@
-"""What operators may know of runs on held-out cases: figures, and words that are surely ours.
+"""What operators may see of runs on held-out cases: numbers, and text that never quotes a case.
 
-By what is allowed, not by what is forbidden: whatever a summary comes to hold tomorrow, a case
-that is quoted in it stays inside.
+This is an allow list: a field added to a summary later stays hidden unless it is listed here.
 """
 
 from __future__ import annotations
@@ -9,22 +8,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_WORDS = frozenset(
+from sparring.contracts.cases import Split
+from sparring.contracts.kinds import KINDS
+from sparring.run_folder import RunFolder
+
+_TEXT_FIELDS = frozenset(
     {
-        "also_environment", "cases_digest", "checkpoint", "environment", "family", "fault", "kind",
-        "level", "measure", "model", "run", "sentence", "split", "training", "verdict",
+        "against_base", "also_environment", "artefact", "cases_digest", "checkpoint", "environment",
+        "family", "fault", "kind", "level", "likeness", "measure", "model", "proof",
+        "proof_verdict", "run", "sentence", "server", "split", "to", "training", "verdict",
+        "warning",
     }
 )  # fmt: skip
-_NAMES = frozenset({"regressed", "unmoved"})  # lists of measures
-_LEFT_OUT = frozenset({"causes", "flips", "reasons_for_failing", "still_fails"})
+_MEASURE_LISTS = frozenset({"regressed", "unmoved"})
+_HIDDEN = frozenset({"causes", "flips", "reasons_for_failing", "still_fails"})
+
+
+def is_held_out(folder: RunFolder) -> bool:
+    """Whether a run plays held-out cases; true unless its spec clearly says otherwise."""
+    spec = folder.read_spec()
+    kind = KINDS.get(str(spec.get("kind")))
+    if kind is not None and not kind.plays_held_out:
+        return False
+    return spec.get("split") not in (Split.TRAINING.value, Split.VALIDATION.value)
 
 
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary without a word of any case."""
+    """A summary without anything that could quote a case."""
     return {
-        name: told
+        name: shown
         for name, value in summary.items()
-        if name not in _LEFT_OUT and (told := _figures(value, name)) is not None
+        if name not in _HIDDEN and (shown := _figures(value, name)) is not None
     }
 
 
@@ -36,4 +50,4 @@ def _figures(value: Any, name: str) -> Any:
     if isinstance(value, list | tuple):
         shown = [_figures(each, name) for each in value]
         return [each for each in shown if each is not None]
-    return value if isinstance(value, str) and name in {*_WORDS, *_NAMES} else None
+    return value if isinstance(value, str) and name in {*_TEXT_FIELDS, *_MEASURE_LISTS} else None

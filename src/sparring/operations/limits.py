@@ -1,4 +1,4 @@
-"""What a caller may spend: the project's budget, and what binds operators where it is silent."""
+"""The budget of a caller: the project's, with defaults for operators where it sets no limit."""
 
 from __future__ import annotations
 
@@ -9,5 +9,6 @@ from sparring.settings.project_file import Budget
 
 
 def budget_for(folder: Path, *, is_owner: bool) -> Budget:
+    """The budget that binds this caller in the project of `folder`."""
     budget = find_project(folder).file.budget
     return budget if is_owner else budget.for_operators()

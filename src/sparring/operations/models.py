@@ -1,4 +1,4 @@
-"""Development models: building them once."""
+"""Operation that builds a development model into the cache."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 
 
 class FetchModel(Frozen):
+    """The model to build."""
+
     name: str
 
 
 class FetchedModel(Frozen):
+    """Where the model is."""
+
     name: str
     folder: str
 
 
 @operation("models.fetch", role=Role.OWNER, changes_state=True, forms=Forms(cli="models fetch"))
 def fetch_model(request: FetchModel, _: Caller) -> FetchedModel:
-    """Build a development model (tiny, smollm2) into the cache, or find it there."""
-    done = subprocess.run(
+    """Build a development model (tiny, smollm2) into the cache, unless it is there."""
+    process = subprocess.run(
         [sys.executable, "-m", "sparring.models", request.name],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        raise SparringError(done.stderr.strip().splitlines()[-1] if done.stderr else "it failed")
-    return FetchedModel(name=request.name, folder=done.stdout.strip().splitlines()[-1])
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        raise SparringError(lines[-1] if lines else f"building {request.name} failed")
+    return FetchedModel(name=request.name, folder=process.stdout.strip().splitlines()[-1])

@@ -1,7 +1,7 @@
-"""Declaring an operation: request, result, role, whether it changes state, what it is called.
+"""Declares operations: request, result, role, effects, and names on each surface.
 
-Every surface reads the registry, so that a verb exists once and no surface can get round
-what is enforced here: roles, the record of who did what, and how often an operator may start.
+Every surface calls operations through this module, so none can bypass what it enforces: roles, the
+activity log, and the number of runs that operators may start per day.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pydantic import ValidationError
 
 from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.specs import Frozen
+from sparring.operations.activity.log import Entry, facts_of, logged, note_done, note_refusal
 from sparring.operations.limits import budget_for
-from sparring.operations.record.trail import Entry, note_done, note_refusal, recorded, told_of
 from sparring.run_folder.ids import is_plain_name
 
 
 class Role(IntEnum):
-    """Who may do what; each role may do what the ones below it may."""
+    """What a caller may do; each role includes the ones below it."""
 
     VIEWER = 0
     OPERATOR = 1
@@ -37,39 +37,46 @@ _RESERVED = ("owner", "sparring", "supervisor", "worker")  # authors of a run's 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and in which project; `within` names the operation that asks in its turn."""
+    """Who calls, and in which project; `outer_operation` is the one that a nested call comes from.
+
+    A caller that cannot supervise only looks: its reads start no queued run and replace no dead
+    supervisor. A folder of runs from elsewhere is looked at like this.
+    """
 
     role: Role
     runs: Path
     name: str = "owner"
     folder: Path = Path()
-    within: str = ""
+    outer_operation: str = ""
+    can_supervise: bool = True
 
     def __post_init__(self) -> None:
-        """Whoever is not the owner must not be taken for it, in a record or by another caller."""
-        is_name = is_plain_name(self.name) and self.name not in _RESERVED
+        """Refuses names under which an operator could pass for the owner in a log or history."""
+        is_name = is_plain_name(self.name) and self.name.isascii()
+        is_name = is_name and self.name.lower() not in _RESERVED
         if self.role < Role.OWNER and not is_name:
             raise InvalidInput(
                 f"{self.name[:80]!r} cannot be the name of an operator: use letters, digits, - and "
-                "_, and not owner or sparring"
+                f"_; {', '.join(_RESERVED)} are reserved"
             )
 
     @property
     def is_owner(self) -> bool:
+        """Whether the caller is the project's owner."""
         return self.role >= Role.OWNER
 
 
-OWNER_ONLY = "owner_only"  # of a field that is refused to all others, so that no tool shows it
+OWNER_ONLY = "owner_only"  # marks a field that others may not set, so that no tool offers it
 FOR_OWNERS: dict[str, Any] = {OWNER_ONLY: True}
 
 
-class Nothing(Frozen):
-    """What an operation is asked that needs no more than its name."""
+class NoArguments(Frozen):
+    """The request of an operation without arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What a verb is called on each surface, and by people who come from elsewhere."""
+    """The names of an operation on each surface; `known_as` lists names used elsewhere."""
 
     cli: str = ""
     tool: str = ""
@@ -83,8 +90,11 @@ Result = TypeVar("Result", bound=Frozen)
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[Request, Result]):
-    """One verb, as surfaces see it. `starts`: a run begins or goes on; `ends`: something is taken
-    away or cut short; `is_idempotent`: twice is as good as once."""
+    """One verb, as surfaces call it.
+
+    `starts`: starts or resumes a run; `ends`: deletes or stops something; `is_idempotent`: a
+    repeated call has no further effect.
+    """
 
     name: str
     role: Role
@@ -99,71 +109,79 @@ class Operation(Generic[Request, Result]):
 
     @property
     def about(self) -> str:
+        """What the operation does, from its docstring."""
         return inspect.getdoc(self.run) or ""
 
     @property
     def summary(self) -> str:
+        """The first line of `about`."""
         return self.about.partition("\n")[0]
 
     def __call__(self, request: Request, caller: Caller) -> Result:
-        asked = request.model_dump(mode="json", exclude_defaults=True)
-        if caller.within or not self._is_on_record(caller):
-            result = self._answered(request, caller, asked)
-            if self.changes_state and not caller.within and caller.runs.is_dir():  # the first run
-                note_done(self._entry(caller, asked), caller.runs, told_of(result))
+        """Checks the role, runs the operation, and logs the call if it must be logged."""
+        arguments = request.model_dump(mode="json", exclude_defaults=True)
+        if caller.outer_operation or not self._is_logged(caller):
+            result = self._run_unlogged(request, caller, arguments)
+            # The owner's first call may have created the folder that holds the log.
+            if self.changes_state and not caller.outer_operation and caller.runs.is_dir():
+                note_done(self._entry(caller, arguments), caller.runs, facts_of(result))
             return result
-        entry = self._entry(caller, asked)
-        binding = not caller.is_owner
+        entry = self._entry(caller, arguments)
+        is_binding = not caller.is_owner
 
-        def most() -> int | None:
-            limited = self.starts and binding
-            return budget_for(caller.folder, is_owner=False).starts_per_day if limited else None
+        def max_starts() -> int | None:
+            is_limited = self.starts and is_binding
+            return budget_for(caller.folder, is_owner=False).starts_per_day if is_limited else None
 
-        with recorded(entry, caller.runs, most_starts=most, is_binding=binding) as told:
-            result = self._permitted(request, caller)
-            told |= told_of(result)
+        with logged(
+            entry, caller.runs, max_starts=max_starts, is_binding=is_binding
+        ) as logged_result:
+            result = self._run_permitted(request, caller)
+            logged_result |= facts_of(result)
             return result
 
     def ask(self, arguments: Mapping[str, Any], caller: Caller) -> Result:
-        """The same from plain values; what is no request is a refusal like any other."""
+        """Calls the operation with plain values; arguments that do not validate are refused."""
         try:
             request = self.request.model_validate(dict(arguments))
         except ValidationError as error:
-            refusal = InvalidInput(_told(error, self.request))
+            refusal = InvalidInput(_describe(error, self.request))
             if not caller.is_owner:
                 note_refusal(self._entry(caller, arguments), caller.runs, refusal, is_binding=True)
             raise refusal from error
         return self(request, caller)
 
-    # ------------------------------------------------------------------ inside
-
-    def _is_on_record(self, caller: Caller) -> bool:
-        """An owner's look is nobody's business, and where there are no runs yet, what an owner
-        mistypes need not make a folder for them."""
+    def _is_logged(self, caller: Caller) -> bool:
+        """Reads are not logged. Nor are an owner's calls before there are runs, so that a mistyped
+        command creates no folder."""
         return self.changes_state and (not caller.is_owner or caller.runs.is_dir())
 
-    def _entry(self, caller: Caller, asked: Mapping[str, Any]) -> Entry:
-        return Entry(caller.name, caller.role.name.lower(), self.name, asked, self.starts)
+    def _entry(self, caller: Caller, arguments: Mapping[str, Any]) -> Entry:
+        return Entry(caller.name, caller.role.name.lower(), self.name, arguments, self.starts)
 
-    def _answered(self, request: Request, caller: Caller, asked: Mapping[str, Any]) -> Result:
-        """Of what is not on record, what is refused to others than the owner is."""
+    def _run_unlogged(
+        self, request: Request, caller: Caller, arguments: Mapping[str, Any]
+    ) -> Result:
+        """Logs only refusals, and only those of operators and viewers."""
         try:
-            return self._permitted(request, caller)
+            return self._run_permitted(request, caller)
         except SparringError as error:
-            if not caller.is_owner and not caller.within:
-                note_refusal(self._entry(caller, asked), caller.runs, error, is_binding=True)
+            if not caller.is_owner and not caller.outer_operation:
+                note_refusal(self._entry(caller, arguments), caller.runs, error, is_binding=True)
             raise
 
-    def _permitted(self, request: Request, caller: Caller) -> Result:
+    def _run_permitted(self, request: Request, caller: Caller) -> Result:
         if caller.role < self.role:
             raise NotPermitted(
-                f"{self.name} takes the role {self.role.name.lower()}, and {caller.name} is "
+                f"{self.name} needs the role {self.role.name.lower()}, and {caller.name} is "
                 f"{caller.role.name.lower()}; ask the owner of this project"
             )
         try:
-            return self.run(request, replace(caller, within=caller.within or self.name))
+            return self.run(
+                request, replace(caller, outer_operation=caller.outer_operation or self.name)
+            )
         except ValidationError as error:
-            raise InvalidInput(_told(error)) from error
+            raise InvalidInput(_describe(error)) from error
 
 
 REGISTRY: dict[str, Operation[Any, Any]] = {}
@@ -179,7 +197,7 @@ def operation(
     ends: bool = False,
     is_idempotent: bool = False,
 ) -> Callable[[Callable[[Request, Caller], Result]], Operation[Request, Result]]:
-    """Register a function of (request, caller) as the operation `name`."""
+    """Registers a function of (request, caller) as the operation `name`."""
 
     def declare(function: Callable[[Request, Caller], Result]) -> Operation[Request, Result]:
         hints = typing.get_type_hints(function)
@@ -207,7 +225,7 @@ def operation(
     return declare
 
 
-def _told(error: ValidationError, request: type[Frozen] | None = None) -> str:
+def _describe(error: ValidationError, request: type[Frozen] | None = None) -> str:
     lines = []
     for problem in error.errors():
         name, message = ".".join(map(str, problem["loc"])), problem["msg"]

@@ -1,13 +1,13 @@
-"""What a caller may do here: role, budget with what is left of it, fields that are free."""
+"""Operation that shows what a caller may do: role, locks, budget and what is left of it."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from sparring.contracts.specs import Frozen
+from sparring.operations.activity.log import activity_log, starts_today
 from sparring.operations.limits import budget_for
-from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
-from sparring.operations.record.trail import starts_today, trail_of
+from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.projects import find_project
 from sparring.runs.index import Index
 from sparring.runs.lifecycle import RunState
@@ -16,31 +16,33 @@ from sparring.settings.project_file import Budget
 
 
 class ShownLock(Frozen):
+    """One lock of the project file."""
+
     field: str
     value: object = None
-    environment: str = Field(default="", description="empty: for every one")
+    environment: str = Field(default="", description="empty: all environments")
     author: str = ""
     reason: str = ""
 
 
 class Limits(Frozen):
-    """What holds for the one who asks."""
+    """The limits of the caller."""
 
     name: str
     role: str
     project: str
     budget: Budget
-    starts_today: int = Field(description="by operators, within 24 hours")
-    starts_left: int | None = Field(default=None, description="none: as many as one likes")
-    runs_on: int = Field(description="runs that are on now")
-    locks: tuple[ShownLock, ...] = Field(default=(), description="those of the project file")
+    starts_today: int = Field(description="runs that operators started within 24 hours")
+    starts_left: int | None = Field(default=None, description="null: unlimited")
+    runs_on: int = Field(description="runs that are running now")
+    locks: tuple[ShownLock, ...] = Field(default=(), description="locks of the project file")
     locked_for_operators: tuple[str, ...] = Field(
-        default=(), description="held at the project's values, unless the owner frees them"
+        default=(), description="fields that operators cannot change"
     )
     freed_by_owner: tuple[str, ...] = Field(
-        default=(), description="of those, what the owner leaves to operators"
+        default=(), description="fields that the owner has unlocked for operators"
     )
-    note: str = "all other settings are yours to change: show_config lists them"
+    note: str = "you may change all other settings: show_config lists them"
 
 
 @operation(
@@ -49,12 +51,12 @@ class Limits(Frozen):
     changes_state=False,
     forms=Forms(cli="limits", tool="show_limits", known_as=("whoami", "budget", "permissions")),
 )
-def show_limits(_: Nothing, caller: Caller) -> Limits:
-    """What you may do here: your role, locks, the budget, and how much of it is left."""
+def show_limits(_: NoArguments, caller: Caller) -> Limits:
+    """Show what you may do: your role, locks, the budget, and how much of it is left."""
     project = find_project(caller.folder)
     budget = budget_for(caller.folder, is_owner=caller.is_owner)
     free = project.file.operators.may_set
-    used = starts_today(trail_of(caller.runs))
+    used = starts_today(activity_log(caller.runs))
     most = None if caller.is_owner else budget.starts_per_day
     return Limits(
         name=caller.name,

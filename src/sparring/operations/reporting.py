@@ -1,5 +1,4 @@
-"""Reports of runs, and runs beside one another: written by a process that may load what it takes
-to draw."""
+"""Operations that report on a run and compare runs, in a process that may load plotting code."""
 
 from __future__ import annotations
 
@@ -20,38 +19,44 @@ from sparring.operations.run_views import RunQuery
 from sparring.run_folder.ids import new_run_id
 from sparring.runs.finding import find_run
 
-_SECONDS = 600.0
+_TIMEOUT_SECONDS = 600.0
 
 
 class Report(Frozen):
+    """The files of a report."""
+
     run: str
     html: str
     markdown: str
 
 
 class CompareRuns(Frozen):
+    """The runs to compare."""
+
     runs: tuple[str, ...] = Field(
-        min_length=2, max_length=8, description="the others are held against the first"
+        min_length=2, max_length=8, description="the others are compared with the first"
     )
 
 
 class Comparison(Frozen):
+    """Differences between runs."""
+
     runs: tuple[str, ...]
     settings: Annotated[tuple[tuple[str, tuple[Any, ...]], ...], MIXED]
     differences: Annotated[tuple[dict[str, Any], ...], SUMMARY]
     html: str = ""
 
     def short(self) -> Comparison:
-        """Settings that both have, and have otherwise."""
-        both = [each for each in self.settings if all(value is not None for value in each[1])]
-        return self.model_copy(update={"settings": tuple(both)})
+        """Without the settings that one of the runs lacks."""
+        common = [each for each in self.settings if all(value is not None for value in each[1])]
+        return self.model_copy(update={"settings": tuple(common)})
 
 
 @operation("run.report", role=Role.OWNER, changes_state=False, forms=Forms(cli="run report"))
 def report_run(request: RunQuery, caller: Caller) -> Report:
-    """Write what there is to say of a run as one HTML file, and as Markdown."""
+    """Write the report of a run, as one HTML file and as Markdown."""
     folder = find_run(caller.runs, request.run)
-    _worker("reporting", str(folder.path))
+    _run_job("report", str(folder.path))
     return Report(run=folder.id, html=str(folder.report), markdown=str(folder.report_text))
 
 
@@ -62,41 +67,45 @@ def report_run(request: RunQuery, caller: Caller) -> Report:
     forms=Forms(cli="run compare", tool="compare_runs"),
 )
 def compare_runs(request: CompareRuns, caller: Caller) -> Comparison:
-    """Hold runs against the first of them: settings, curves, the difference paired by case.
+    """Compare runs with the first of them: settings, curves, differences paired by case.
 
-    Cases that flipped are shown to the owner only.
+    Cases whose outcome differs are shown only to the owner.
     """
     folders = [find_run(caller.runs, run) for run in request.runs]
     if len({folder.id for folder in folders}) < len(folders):
-        raise InvalidInput(f"the same run twice: {', '.join(folder.id for folder in folders)}")
+        raise InvalidInput(f"name each run once: {', '.join(folder.id for folder in folders)}")
     is_owner = caller.is_owner
     name = new_run_id("comparison", time.time(), secrets.token_hex(2))
-    place = caller.runs / ".sparring" / "reports" / f"{name}.html"
-    told = _worker(
-        "comparing", str(place) if is_owner else "", *(str(folder.path) for folder in folders)
+    path = caller.runs / ".sparring" / "reports" / f"{name}.html"
+    output = _run_job(
+        "comparison", str(path) if is_owner else "", *(str(folder.path) for folder in folders)
     )
-    found = json.loads(told)
+    found = json.loads(output)
     if not is_owner:
-        for each in found["differences"]:
-            each["flips"] = []
+        for difference in found["differences"]:
+            difference["flips"] = []
     return Comparison(
         runs=found["runs"],
         settings=found["settings"],
         differences=found["differences"],
-        html=str(place) if is_owner else "",
+        html=str(path) if is_owner else "",
     )
 
 
-def _worker(module: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", f"sparring.worker.{module}", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
-        raise SparringError(f"{module}: {last}")
-    return done.stdout.strip().splitlines()[-1]
+def _run_job(module: str, *arguments: str) -> str:
+    try:
+        process = subprocess.run(
+            [sys.executable, "-m", f"sparring.jobs.{module}", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SparringError(f"{module}: not finished within {_TIMEOUT_SECONDS:g} s") from error
+    output = process.stdout.strip().splitlines()
+    if process.returncode or not output:
+        last_line = (process.stderr.strip().splitlines() or ["it failed without a message"])[-1]
+        raise SparringError(f"{module}: {last_line}")
+    return output[-1]

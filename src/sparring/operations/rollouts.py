@@ -1,36 +1,83 @@
-"""Reading rollouts back, by range."""
+"""Operations that list and show the rollouts of a run."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import Field
 
-from sparring.contracts.cases import Split
-from sparring.contracts.errors import NotPermitted
-from sparring.contracts.foreign import ForeignTable, ForeignText
+from sparring.contracts.errors import InvalidInput, NotPermitted
+from sparring.contracts.foreign import ForeignTable, ForeignText, MixedText
 from sparring.contracts.rollouts import Ending
 from sparring.contracts.specs import Frozen
+from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller, Forms, Role, operation
+from sparring.operations.rollout_filters import RecordFilter
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
-from sparring.run_folder.rollout_log import Entry, GangLog
+from sparring.run_folder.line_search import candidates
+from sparring.run_folder.rollout_log import Item
+from sparring.run_folder.rollout_shards import Entry
+from sparring.run_folder.sharded_log import ShardedLog
 from sparring.runs.finding import find_run
 
-_FOR_MACHINES = ("rows", "format", "key")
-_LOOKED_THROUGH = 100_000  # entries of the index for one page
+_FULL_ONLY = ("rows", "format", "key")
+_MAX_SCANNED = 100_000  # index entries read for one page
+_MAX_READ = 3_000  # records read for one page
+_MAX_BYTES = 24_000_000  # of those records
+_SHOWN = 200
+
+LogName = Literal["rollouts", "validation", "demonstrations"]
 
 
-class ListRollouts(RunQuery):
-    start: int = Field(default=0, ge=0, description="the first to show; `next` of an earlier page")
-    count: int = Field(default=20, ge=1, le=1000, description="at most so many")
-    ending: Ending | None = Field(default=None, description="only those that ended like this")
-    min_reward: float | None = Field(default=None, description="only with this reward or more")
-    max_reward: float | None = Field(default=None, description="only with this reward or less")
+class RolloutsQuery(RunQuery):
+    """The rollouts of one run."""
+
+    log: LogName = Field(
+        default="rollouts",
+        description="rollouts; of a training run also validation or demonstrations",
+    )
+
+
+class ListRollouts(RolloutsQuery):
+    """Which rollouts to list."""
+
+    start: int = Field(
+        default=0, ge=0, description="first position to show: `next` of the previous page"
+    )
+    count: int = Field(default=20, ge=1, le=1000, description="maximum number of rollouts")
+    ending: Ending | None = Field(default=None, description="only rollouts with this ending")
+    min_reward: float | None = Field(
+        default=None, description="only rollouts with at least this reward"
+    )
+    max_reward: float | None = Field(
+        default=None, description="only rollouts with at most this reward"
+    )
+    first_step: int | None = Field(default=None, ge=0, description="only this step and later ones")
+    last_step: int | None = Field(default=None, ge=0, description="only this step and earlier ones")
+    case: str = Field(default="", max_length=500, description="only rollouts of this case")
+    measure: str = Field(
+        default="", max_length=500, description="only rollouts that this measure judged"
+    )
+    verdict: Literal["", "passed", "failed", "unscored"] = Field(
+        default="", description="only rollouts with this verdict, of `measure` or of any measure"
+    )
+    tool: str = Field(default="", max_length=500, description="only rollouts that call this tool")
+    text: str = Field(
+        default="", max_length=500, description="only rollouts whose messages contain this text"
+    )
+    min_advantage: float | None = Field(
+        default=None, description="only rollouts with at least this advantage"
+    )
+    max_advantage: float | None = Field(
+        default=None, description="only rollouts with at most this advantage"
+    )
 
     def wants(self, entry: Entry) -> bool:
-        """Rollouts without a reward have neither more nor less than another."""
+        """Whether a rollout's index entry matches; one without a reward matches no bound on
+        rewards."""
         if self.ending is not None and entry.ending is not self.ending:
             return False
         if self.min_reward is None and self.max_reward is None:
@@ -39,10 +86,24 @@ class ListRollouts(RunQuery):
         most = math.inf if self.max_reward is None else self.max_reward
         return entry.reward is not None and least <= entry.reward <= most
 
+    def filter(self) -> RecordFilter:
+        """The conditions that only the record can answer."""
+        return RecordFilter(
+            case=self.case,
+            measure=self.measure,
+            verdict=self.verdict,
+            tool=self.tool,
+            text=self.text,
+            min_advantage=self.min_advantage,
+            max_advantage=self.max_advantage,
+        )
+
 
 class RolloutLine(Frozen):
+    """One rollout of a page."""
+
     position: int = Field(description="in the log, from 0")
-    id: str
+    id: MixedText
     step: int
     ending: str
     reward: float | None
@@ -50,10 +111,18 @@ class RolloutLine(Frozen):
     sampled_tokens: int
     seconds: float
     answer: ForeignText
-    reason: ForeignText = Field(description="why it did not pass, where it did not")
+    reason: ForeignText = Field(description="why it did not pass, if it did not")
+    case: MixedText = ""
+    question: ForeignText = Field(default="", description="the case's input, shortened")
+    advantage: float | None = None
+    passed: bool | None = Field(
+        default=None, description="whether all measures passed; null if one could not tell"
+    )
 
 
 class RolloutPage(Frozen):
+    """One page of rollouts."""
+
     run: str
     total: int
     start: int
@@ -61,25 +130,30 @@ class RolloutPage(Frozen):
     next: int | None = Field(default=None, description="pass as `start` for the next page")
 
     def first(self, count: int) -> RolloutPage:
-        """The beginning of the page, with the way to the rest of it."""
+        """The first rollouts of the page, with `next` pointing to the rest."""
         if count >= len(self.rollouts):
             return self
         update = {"rollouts": self.rollouts[:count], "next": self.rollouts[count].position}
         return self.model_copy(update=update)
 
 
-class ShowRollout(RunQuery):
+class ShowRollout(RolloutsQuery):
+    """One rollout of a run."""
+
     rollout: str = Field(description="its id, from a page of rollouts")
 
 
 class ShownRollout(Frozen):
+    """One rollout, complete."""
+
     run: str
     record: ForeignTable = Field(description="messages, tool calls, verdicts and reasons")
+    position: int = Field(default=0, description="in the log, from 0")
 
     def short(self) -> ShownRollout:
-        """Without the tokens themselves."""
-        kept = {name: value for name, value in self.record.items() if name not in _FOR_MACHINES}
-        return self.model_copy(update={"record": kept})
+        """Without token ids."""
+        shown = {name: value for name, value in self.record.items() if name not in _FULL_ONLY}
+        return self.model_copy(update={"record": shown})
 
 
 @operation(
@@ -89,25 +163,32 @@ class ShownRollout(Frozen):
     forms=Forms(cli="rollout list", tool="list_rollouts", known_as=("get_samples", "traces")),
 )
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
-    """One page of a run's rollouts, by range, by how they ended or by reward."""
-    folder = _readable(request.run, caller)
-    log = GangLog(folder.rollout_logs())
+    """List one page of a run's rollouts, by position, step, case, reward, verdict, tool or text."""
+    folder = readable_run(request.run, caller)
+    log = open_log(folder, request.log)
     total = len(log)  # once: the log may be growing
-    stop = min(request.start + _LOOKED_THROUGH, total)
-    found: list[int] = []
-    position = request.start
-    for position, entry in enumerate(log.entries(request.start, stop), request.start):
-        if request.wants(entry):
-            found.append(position)
-        if len(found) == request.count:
+    condition = request.filter()
+    needs_no_record = condition.needs_no_record
+    lines: list[RolloutLine] = []
+    following, entries, records, size = total, 0, 0, 0
+    for position, entry in _candidates(request, log, total):
+        is_spent = records >= _MAX_READ or size >= _MAX_BYTES or entries >= _MAX_SCANNED
+        if entry is None or len(lines) == request.count or is_spent:
+            following = position
             break
-    behind = position + 1
+        entries += 1
+        if not request.wants(entry):
+            continue
+        record = log.read(position, entry, heads=needs_no_record)
+        records, size = records + 1, size + min(entry.length, _MAX_BYTES)
+        if needs_no_record or condition.matches(record):
+            lines.append(_line(Item(entry, record), position))
     return RolloutPage(
         run=folder.id,
         total=total,
         start=request.start,
-        rollouts=tuple(_line(log, each) for each in found),
-        next=behind if behind < total else None,
+        rollouts=tuple(lines),
+        next=following if following < total else None,
     )
 
 
@@ -118,15 +199,61 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     forms=Forms(cli="rollout show", tool="show_rollout"),
 )
 def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
-    """One rollout, whole: messages, tool calls, verdicts and reasons."""
-    folder = _readable(request.run, caller)
-    record = GangLog(folder.rollout_logs()).find(request.rollout)
-    return ShownRollout(run=folder.id, record=record)
+    """Show one complete rollout: messages, tool calls, verdicts and reasons."""
+    folder = readable_run(request.run, caller)
+    log = open_log(folder, request.log)
+    position, record = find_rollout(log, folder, request.rollout)
+    return ShownRollout(run=folder.id, record=record, position=position)
 
 
-def _line(log: GangLog, position: int) -> RolloutLine:
-    (entry,) = log.entries(position, position + 1)
-    (record,) = log.records(position, position + 1)
+def find_rollout(log: ShardedLog, folder: RunFolder, name: str) -> tuple[int, dict[str, Any]]:
+    """Return a rollout's position and record; InvalidInput if the log does not have it."""
+    position = log.position(name)
+    if position is None:
+        raise InvalidInput(
+            f"no rollout {name[:200]!r} in {folder.path}; `sparring rollout list` shows them"
+        )
+    return position, next(log.records(position, position + 1))
+
+
+def readable_run(run: str, caller: Caller) -> RunFolder:
+    """Finds the run; refuses operators one that plays held-out cases."""
+    folder = find_run(caller.runs, run)
+    if not caller.is_owner and is_held_out(folder):
+        raise NotPermitted(
+            f"run {folder.id} was played on held-out cases, which only the owner may see; its "
+            "figures are in its results"
+        )
+    return folder
+
+
+def open_log(folder: RunFolder, name: LogName) -> ShardedLog:
+    """Return one of the run's logs."""
+    return ShardedLog(folder.rollout_logs(name), is_frozen=True)
+
+
+def _candidates(
+    request: ListRollouts, log: ShardedLog, total: int
+) -> Iterator[tuple[int, Entry | None]]:
+    """Positions and entries from `start` on, only of the requested steps. Without an entry, the
+    position is where reading has stopped."""
+    ranges = [range(total)]
+    if request.first_step is not None or request.last_step is not None:
+        last = request.last_step if request.last_step is not None else 2**32 - 1
+        ranges = log.steps(request.first_step or 0, last)
+    ranges = [range(max(each.start, request.start), min(each.stop, total)) for each in ranges]
+    needles = [each for each in request.filter().needles() if each]
+    if not needles:
+        for each in ranges:
+            yield from enumerate(log.entries(each.start, each.stop), each.start)
+        return
+    for position, is_found in candidates(log, needles, [each for each in ranges if each]):
+        entry = next(log.entries(position, position + 1)) if is_found else None
+        yield position, entry
+
+
+def _line(item: Item, position: int) -> RolloutLine:
+    entry, record = item.entry, item.record
     return RolloutLine(
         position=position,
         id=record["id"],
@@ -136,26 +263,39 @@ def _line(log: GangLog, position: int) -> RolloutLine:
         tool_calls=entry.tool_calls,
         sampled_tokens=entry.sampled,
         seconds=entry.seconds,
-        answer=record["answer"][:200],
+        answer=record["answer"][:_SHOWN],
         reason=_first_reason(record),
+        case=str(record["case"]["id"])[:_SHOWN],
+        question=question_of(record["case"])[:_SHOWN],
+        advantage=record.get("advantage"),
+        passed=has_passed(record),
     )
 
 
-def _readable(run: str, caller: Caller) -> RunFolder:
-    """What was played on held-out cases is for the owner only."""
-    folder = find_run(caller.runs, run)
-    if not caller.is_owner and folder.read_spec().get("split") == Split.HELD_OUT:
-        raise NotPermitted(
-            f"run {folder.id} was played on held-out cases, which nobody but the owner sees; its "
-            "figures are in its results"
-        )
-    return folder
+def question_of(case: dict[str, Any]) -> str:
+    """The text of a case's input: of a conversation, its last message with text."""
+    given = case.get("input")
+    if isinstance(given, str):
+        return given
+    for message in reversed(given if isinstance(given, list) else []):
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str) and content:
+            return content
+    return "" if given is None else str(given)[:_SHOWN]
+
+
+def has_passed(record: dict[str, Any]) -> bool | None:
+    """Whether all measures passed; None if one could not tell, or if none judged."""
+    scores = [(each["score"], each["threshold"]) for each in record["judgements"]]
+    if not scores or any(score is None for score, _ in scores):
+        return None
+    return all(score >= threshold for score, threshold in scores)
 
 
 def _first_reason(record: dict[str, Any]) -> str:
-    """Why it did not pass, where it did not."""
+    """Why the rollout did not pass, if it did not."""
     for judgement in record["judgements"]:
         score = judgement["score"]
         if score is None or score < judgement["threshold"]:
-            return f"{judgement['measure']}: {judgement['reason']}"[:200]
-    return str(record["detail"])[:200]
+            return f"{judgement['measure']}: {judgement['reason']}"[:_SHOWN]
+    return str(record["detail"])[:_SHOWN]

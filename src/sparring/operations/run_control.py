@@ -1,4 +1,4 @@
-"""Steering runs: stop, go on, start another like it, take away, bring in a host."""
+"""Operations that control runs: stop, resume, clone, delete, join."""
 
 from __future__ import annotations
 
@@ -21,64 +21,66 @@ from sparring.contracts.errors import (
     OverBudget,
     SparringError,
 )
-from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.outgrown import refuse_outgrown, settings_of
-from sparring.operations.proving import wait_again
+from sparring.operations.proving import requeue_proof
+from sparring.operations.revalidation import revalidate, settings_of
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
 from sparring.operations.starting import Started, begin
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import note_news, tell, tell_state
+from sparring.run_folder.events import append_event, append_state, note_change
 from sparring.run_folder.files import write_json
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
-from sparring.runs.hosts import free_number
-from sparring.runs.launching import handle_of, launch, launcher_of
+from sparring.runs.hosts import free_host_number
+from sparring.runs.launcher import handle_of
+from sparring.runs.launchers import launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
-from sparring.runs.status import attended_status, status_of
+from sparring.runs.status import status_of, supervised_status
 from sparring.settings.names import flatten, nested
 from sparring.source_files import refuse_changed_code
 
-_SILENT_SECONDS = 5.0
-_SPECS: dict[str, type[RunSpec]] = {
-    "eval": EvalSpec,
-    "train": TrainSpec,
-    "check": CheckSpec,
-    "audit": AuditSpec,
-    "prove": ProveSpec,
-}
+_HEARTBEAT_WAIT_SECONDS = 5.0
 
 
 class ResumeRun(RunQuery):
+    """The run to resume."""
+
     accept_changes: bool = Field(
         default=False,
-        description="although code or cases have changed",
+        description="resume although code or cases have changed",
         json_schema_extra=FOR_OWNERS,
     )
     take_over: bool = Field(
         default=False,
-        description="go on here with a run whose host is gone, or has another name",
+        description="resume here a run whose host is gone or was renamed",
         json_schema_extra=FOR_OWNERS,
     )
 
 
 class CloneRun(RunQuery):
-    settings: dict[str, Any] = Field(default_factory=dict, description="what is to be different")
+    """The run to clone."""
+
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings to change")
 
 
 class Deleted(Frozen):
+    """The deleted run, and its size."""
+
     run: str
     bytes: int
 
 
 class Joined(Frozen):
+    """The process that works for the run on this host."""
+
     run: str
     host: int
     pid: int
@@ -93,17 +95,18 @@ class Joined(Frozen):
     forms=Forms(cli="run stop", tool="stop_run", known_as=("stop_training", "cancel")),
 )
 def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
-    """Ask a run to stop: it makes a checkpoint, and then its processes are ended."""
+    """Stop a run: it writes a checkpoint, and then its processes end."""
     folder = find_run(caller.runs, request.run)
     history = read_history(folder).history
-    _refuse_of_others(folder, history, caller)
-    if not history.state.has_ended:  # the wish comes first: whatever else breaks, it is there
-        tell(folder, "stop_requested", author=caller.name)
-        note_news(folder)
+    _refuse_others_run(folder, history, caller)
+    if not history.state.has_ended:
+        # Written first, so that the request survives any later failure.
+        append_event(folder, "stop_requested", author=caller.name)
+        note_change(folder)
         if not history.is_supervised:
-            write_json(folder.stop_request, {"format": 1})  # nobody else will pass it on
+            write_json(folder.stop_request, {"format": 1})  # no supervisor passes it on
         else:
-            _take_back(folder, history.state, caller)
+            _withdraw(folder, history.state, caller)
     return show_run(RunQuery(run=folder.id), caller)
 
 
@@ -116,12 +119,12 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     forms=Forms(cli="run resume", tool="resume_run", known_as=("continue_training",)),
 )
 def resume_run(request: ResumeRun, caller: Caller) -> Started:
-    """Go on with a run where it stopped; one that runs or is done is left alone."""
+    """Resume a run where it stopped; a running or completed run is left alone."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_to_operators(spec, request, caller)
-    status = attended_status(folder)
-    _refuse_of_others(folder, status.history, caller)
+    status = supervised_status(folder)
+    _refuse_others_run(folder, status.history, caller)
     _refuse_owners_stop(folder, status.history, caller)
     state = status.state
     if request.take_over and status.is_elsewhere:
@@ -132,18 +135,18 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         )
     if not may_become(state, RunState.QUEUED):
         return Started(run=folder.id, folder=str(folder.path), state=state, is_new=False)
-    _refuse_of_python(folder, spec)
+    _refuse_python_run(folder, spec)
     if not request.accept_changes:
-        refuse_changed_code(folder.id, spec.target, spec.code_digest)
+        refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files)
     if not caller.is_owner:
-        refuse_outgrown(spec, caller)
+        revalidate(spec, caller)
     budget = budget_for(caller.folder, is_owner=caller.is_owner)
     most, hours = budget.runs_at_once, budget.hours
     if hours is not None and status.seconds >= 3600 * hours:
         raise OverBudget(
-            f"run {folder.id} has used up its {hours:g} hours; raise [budget] hours to go on"
+            f"run {folder.id} has used up its {hours:g} hours; raise [budget] hours to resume it"
         )
-    tell_state(
+    append_state(
         folder,
         RunState.QUEUED,
         author=caller.name,
@@ -152,7 +155,7 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         hours=hours,
         accept_changes=request.accept_changes,
     )
-    proof = wait_again(folder, caller, budget) if isinstance(spec, TrainSpec) else ""
+    proof = requeue_proof(folder, caller, budget) if isinstance(spec, TrainSpec) else ""
     return begin(folder, is_limited=most is not None).model_copy(update={"proof": proof})
 
 
@@ -167,22 +170,22 @@ def clone_run(request: CloneRun, caller: Caller) -> Started:
     """Start another run like this one, with some settings changed."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
-    _refuse_of_python(folder, spec)
+    _refuse_python_run(folder, spec)
     settings = nested({**settings_of(spec), **dict(flatten(request.settings))})
-    # An operator names an environment; the owner may mean the very file.
+    # Operators may only name an environment; the owner's clone uses the same file.
     target = spec.target if caller.is_owner else spec.environment
     if isinstance(spec, TrainSpec):
         return start_train(StartTrain(environment=target, settings=settings), caller)
     if not isinstance(spec, EvalSpec):
-        raise InvalidInput(f"a run of kind {spec.kind} cannot be cloned")
-    request_again = StartEval(
+        raise InvalidInput(f"a run of kind {spec.kind} cannot be cloned; start a new one")
+    request_eval = StartEval(
         environment=target,
         split=spec.split,
         cases=spec.cases,
         settings=settings,
         servers=spec.policy if spec.policy.endpoints else None,
     )
-    return start_eval(request_again, caller)
+    return start_eval(request_eval, caller)
 
 
 @operation(
@@ -193,36 +196,38 @@ def clone_run(request: CloneRun, caller: Caller) -> Started:
     forms=Forms(cli="run delete"),
 )
 def delete_run(request: RunQuery, caller: Caller) -> Deleted:
-    """Take a run that has ended away, with its rollouts and weights."""
+    """Delete a run that has ended, with its rollouts and weights."""
     folder = find_run(caller.runs, request.run)
     if folder.id != request.run:
-        raise InvalidInput(f"deleting takes the whole id, so that it hits no other: {folder.id}")
-    state = attended_status(folder).state
+        raise InvalidInput(
+            f"deleting needs the whole id, so that it hits no other run: {folder.id}"
+        )
+    state = supervised_status(folder).state
     if not state.has_ended:
         raise IllegalMove(
             f"run {folder.id} is {state.value}; stop it first: sparring run stop {folder.id}"
         )
     size = sum(
-        os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - as walked
-        for place, _, names in os.walk(folder.path)
+        os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - as walked
+        for parent, _, names in os.walk(folder.path)
         for name in names
     )
-    gone = folder.path.parent / ".sparring" / f"deleted-{folder.id}"
-    folder.path.rename(gone)  # at once: half a run must never look like one
-    note_news(folder)
-    shutil.rmtree(gone, ignore_errors=True)
+    deleted = folder.path.parent / ".sparring" / f"deleted-{folder.id}"
+    folder.path.rename(deleted)  # atomic: a half-deleted run must not look like a run
+    note_change(folder)
+    shutil.rmtree(deleted, ignore_errors=True)
     return Deleted(run=folder.id, bytes=size)
 
 
 @operation("run.join", role=Role.OWNER, changes_state=True, forms=Forms(cli="run join"))
 def join_run(request: RunQuery, caller: Caller) -> Joined:
-    """Bring this host's processes into a training that was started on another host."""
+    """Add this host's processes to a training run that was started on another host."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
     if nodes < 2:
         raise InvalidInput(f"run {folder.id} is for one host; start it with --nodes 2 or more")
-    number = free_number(folder, nodes)
+    number = free_host_number(folder, nodes)
     log = folder.path / "logs" / f"host-{number}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as output:
@@ -237,60 +242,59 @@ def join_run(request: RunQuery, caller: Caller) -> Joined:
 
 
 def read_run_spec(folder: RunFolder) -> RunSpec:
+    """Reads and validates a run's spec."""
     spec = folder.read_spec()
-    if (model := _SPECS.get(str(spec.get("kind")))) is None:
-        raise InvalidInput(f"{folder.spec} describes a run of kind {spec.get('kind')!r}")
-    return model.model_validate(spec)
+    return run_kind(str(spec.get("kind")), folder.spec).spec.model_validate(spec)
 
 
-def _refuse_of_python(folder: RunFolder, spec: RunSpec) -> None:
-    if spec.target.startswith("(python) "):
+def _refuse_python_run(folder: RunFolder, spec: RunSpec) -> None:
+    if spec.is_from_python:
         raise InvalidInput(
-            f"run {folder.id} was started from Python, with objects that only Python has; call "
+            f"run {folder.id} was started from Python, with objects that exist only there; call "
             f"train(…, run={folder.id!r}) or evaluate(…, run={folder.id!r}) again"
         )
 
 
-def _take_back(folder: RunFolder, state: RunState, caller: Caller) -> None:
-    """A run that waits, in our queue or in a scheduler's, has no process that could stop it; a
-    supervisor that starts at this very moment finds the wish, whichever of the two comes first."""
-    is_taken_back = False
+def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
+    """Stops a run that still waits, in the project's queue or a scheduler's: it has no process yet.
+
+    A supervisor that starts at the same moment finds the stop request, so either order is safe.
+    """
+    is_withdrawn = False
     with contextlib.suppress(SparringError, OSError):
-        is_taken_back = launcher_of(folder).stop(folder, handle_of(folder))
-    if not is_taken_back and state is not RunState.QUEUED:
+        is_withdrawn = launcher_of(folder).stop(folder, handle_of(folder))
+    if not is_withdrawn and state is not RunState.QUEUED:
         return
     if state is not RunState.QUEUED:
-        tell_state(folder, RunState.STOPPING, author=caller.name)
-    told = {"message": f"stopped by {caller.name}", "exit_code": 103}
-    tell_state(folder, RunState.STOPPED, author=caller.name, **told)
+        append_state(folder, RunState.STOPPING, author=caller.name)
+    facts = {"message": f"stopped by {caller.name}", "exit_code": 103}
+    append_state(folder, RunState.STOPPED, author=caller.name, **facts)
 
 
-def _take_over(folder: RunFolder, told: Mapping[str, Any]) -> Started:
-    """Only from a supervisor that says nothing any more: two must not work on one run."""
-    time.sleep(_SILENT_SECONDS)
+def _take_over(folder: RunFolder, heartbeat: Mapping[str, Any]) -> Started:
+    """Refuses while the supervisor's heartbeat changes: two must not work on one run."""
+    time.sleep(_HEARTBEAT_WAIT_SECONDS)
     now = status_of(folder).supervisor
-    if now != told:
+    if now != heartbeat:
         raise IllegalMove(f"run {folder.id} is alive on {now.get('host')}; stop it from there")
     launch(folder, newest_epoch(folder) + 1)
     return Started(run=folder.id, folder=str(folder.path))
 
 
-def _refuse_of_others(folder: RunFolder, history: History, caller: Caller) -> None:
-    """An operator steers what it started itself."""
+def _refuse_others_run(folder: RunFolder, history: History, caller: Caller) -> None:
+    """An operator controls only the runs that it started."""
     if not caller.is_owner and history.author != caller.name:
         raise NotPermitted(
-            f"run {folder.id} is {history.author or 'somebody else'}'s, and {caller.name} steers "
-            "its own runs only; ask the owner"
+            f"run {folder.id} is {history.author or 'somebody else'}'s, and {caller.name} controls "
+            "only its own runs; ask the owner"
         )
 
 
 def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> None:
-    """What the owner has stopped stays stopped, until the owner says otherwise."""
+    """A run that somebody else stopped is not the operator's to resume."""
     stopped_by = history.stop_author
     if not caller.is_owner and stopped_by not in ("", caller.name):
-        raise NotPermitted(
-            f"run {folder.id} was stopped by {stopped_by}, who alone goes on with it"
-        )
+        raise NotPermitted(f"run {folder.id} was stopped by {stopped_by}, who alone may resume it")
 
 
 def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:
@@ -299,4 +303,6 @@ def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> N
     plays_held_out = isinstance(spec, EvalSpec) and spec.split is Split.HELD_OUT
     is_delicate = spec.policy.endpoints or plays_held_out
     if request.accept_changes or request.take_over or is_delicate:
-        raise NotPermitted("changed code, servers and held-out cases are the owner's to go on with")
+        raise NotPermitted(
+            "only the owner may resume runs with changed code, servers or held-out cases"
+        )

@@ -1,33 +1,47 @@
-"""What is asked and answered about runs."""
+"""Requests and results of the operations on runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from sparring.contracts.errors import NotFinished
 from sparring.contracts.foreign import MIXED, SUMMARY, ForeignText, MixedTable
+from sparring.contracts.kinds import KINDS
 from sparring.contracts.specs import Frozen
 from sparring.runs.lifecycle import RunState
 
 
 class RunQuery(Frozen):
-    run: str = Field(description="id, the beginning of it, or the name of its environment")
+    """One run."""
+
+    run: str = Field(description="its id, the beginning of it, or the name of its environment")
 
 
 class ListRuns(Frozen):
-    states: tuple[RunState, ...] = Field(default=(), description="only in these")
-    environment: str = Field(default="", description="only of this one")
-    kind: Literal["", "train", "eval", "check", "audit", "prove"] = Field(
-        default="", description="only of this kind"
+    """Which runs to list."""
+
+    states: tuple[RunState, ...] = Field(default=(), description="only runs in these states")
+    environment: str = Field(default="", description="only runs of this environment")
+    kind: Annotated[str, Field(json_schema_extra={"enum": ["", *KINDS]})] = Field(
+        default="", description="only runs of this kind"
     )
-    after: str = Field(default="", description="the last id of the page before")
-    count: int = Field(default=50, ge=1, le=1000, description="at most so many")
+    after: str = Field(default="", description="`next` of the previous page")
+    count: int = Field(default=50, ge=1, le=1000, description="maximum number of runs")
+
+    @field_validator("kind")
+    @classmethod
+    def _is_known(cls, kind: str) -> str:
+        if kind not in ("", *KINDS):
+            raise ValueError(f"there is no kind {kind!r}; there are {', '.join(KINDS)}")
+        return kind
 
 
 class RunLine(Frozen):
+    """One run of a list."""
+
     run: str
     kind: str
     environment: str
@@ -43,17 +57,21 @@ class RunLine(Frozen):
 
 
 class RunPage(Frozen):
+    """One page of runs."""
+
     runs: tuple[RunLine, ...]
     next: str = Field(default="", description="pass as `after` for the next page; empty at the end")
 
     def first(self, count: int) -> RunPage:
-        """The beginning of the page, with the way to the rest of it."""
+        """The first runs of the page, with `next` pointing to the rest."""
         if count >= len(self.runs):
             return self
         return RunPage(runs=self.runs[:count], next=self.runs[count - 1].run)
 
 
 class ProcessLine(Frozen):
+    """One process of a run."""
+
     name: str
     state: str
     pid: int
@@ -62,7 +80,7 @@ class ProcessLine(Frozen):
 
 
 class ShownRun(Frozen):
-    """Everything about how a run is."""
+    """Everything about the state of a run."""
 
     run: str
     kind: str
@@ -96,17 +114,19 @@ class ShownRun(Frozen):
     proof: str = Field(default="", description="the run that proves this training")
     progress: Annotated[dict[str, Any] | None, MIXED] = None
     next_check_seconds: float = 5.0
-    is_repeated: bool = Field(default=False, description="the last answer: you asked too soon")
+    is_repeated: bool = Field(
+        default=False, description="the last answer again: you polled too soon"
+    )
 
     def short(self) -> ShownRun:
-        """Without what is told in other fields, or by the run's results."""
-        doing = {name: (self.progress or {}).get(name) for name in ("doing", "seconds_left")}
-        dull = {name: value for name, value in doing.items() if value}
-        return self.model_copy(update={"progress": dull, "folder": ""})
+        """Without what other fields or the run's results contain."""
+        values = {name: (self.progress or {}).get(name) for name in ("doing", "seconds_left")}
+        progress = {name: value for name, value in values.items() if value}
+        return self.model_copy(update={"progress": progress, "folder": ""})
 
 
 class Status(Frozen):
-    """As much as it takes to follow a run."""
+    """What is needed to follow a run."""
 
     run: str
     kind: str
@@ -116,14 +136,18 @@ class Status(Frozen):
     error: str = ""
     last_restart: ForeignText = ""
     progress: Annotated[dict[str, Any] | None, MIXED] = None
-    doing: str = Field(default="", description="what its first process does right now")
+    doing: str = Field(default="", description="what its first process is doing now")
 
 
 class ResultsQuery(RunQuery):
+    """The results to show."""
+
     rows: int = Field(default=10, ge=0, le=1000, description="rows of the history to show")
 
 
 class Results(Frozen):
+    """The results of a run."""
+
     run: str
     kind: str
     state: RunState
@@ -135,65 +159,76 @@ class Results(Frozen):
     last_checkpoint: str | None = None
 
     def short(self) -> Results:
-        """The figures that say whether it learned, and few rows of them."""
-        kept = {
+        """The figures that show whether it learned, and a few rows of them."""
+        summary = {
             name: value
             for name, value in self.summary.items()
-            if name not in _TOLD_ELSEWHERE and (name != "cases" or isinstance(value, int))
+            if name not in _SHOWN_ELSEWHERE and (name != "cases" or isinstance(value, int))
         }
-        if isinstance(told := kept.get("validation"), list):
-            kept["validation"] = [_telling(row) for row in (told[:1] + told[1:][-1:])]
+        if isinstance(rows := summary.get("validation"), list):
+            summary["validation"] = [_key_metrics(row) for row in (rows[:1] + rows[1:][-1:])]
         update = {
-            "summary": kept,
-            "final": _telling(self.final),
-            "history": tuple(_telling(row, briefly=True) for row in self.history),
+            "summary": summary,
+            "final": _key_metrics(self.final),
+            "history": tuple(_key_metrics(row, is_brief=True) for row in self.history),
         }
         return self.model_copy(update=update)
 
 
 class WaitFor(RunQuery):
+    """What to wait for, and how long."""
+
     since: int | None = Field(
         default=0,
         ge=0,
         lt=2**62,
-        description="`cursor` of an earlier answer, for what came after; null: now",
+        description="`cursor` of the previous answer: only later news; null: from now",
     )
-    timeout: float = Field(default=45.0, ge=0, le=45, description="seconds, at most")
+    timeout: float = Field(default=45.0, ge=0, le=45, description="maximum number of seconds")
     until: Literal["news", "end"] = Field(
-        default="news", description="news: a state, a warning, a checkpoint; end: only its end"
+        default="news", description="news: a state, a warning, a checkpoint; end: only the end"
     )
 
 
 class News(Frozen):
+    """What happened to a run while waiting."""
+
     run: str
     state: RunState
     has_ended: bool
     exit_code: int = Field(
-        default=NotFinished.exit_code, description="0 done, 100 failed, 103 stopped"
+        default=NotFinished.exit_code, description="0 completed, 100 failed, 103 stopped"
     )
-    step: int | None = Field(default=None, description="of a training; else rollouts played")
+    step: int | None = Field(default=None, description="training step, or rollouts played")
     steps: int | None = None
     reward: float | None = None
     message: ForeignText
     news: Annotated[tuple[dict[str, Any], ...], MIXED]
-    cursor: int = Field(description="pass as `since`, to hear only what comes after")
+    cursor: int = Field(description="pass as `since` to get only later news")
 
     def short(self) -> News:
-        """What happened, without who wrote it down."""
-        dull = ("epoch", "runs_at_once", "attempt", "time", "tokens", "dtype")
+        """The news without technical fields."""
+        technical = ("epoch", "runs_at_once", "attempt", "time", "tokens", "dtype")
         news = tuple(
-            {name: value for name, value in each.items() if name not in dull} for each in self.news
+            {name: value for name, value in each.items() if name not in technical}
+            for each in self.news
         )
         return self.model_copy(update={"news": news})
 
 
 class LogQuery(RunQuery):
-    process: str = Field(default="", description="by name, from show_run; default: the first")
+    """Which log to read."""
+
+    process: str = Field(default="", description="its name in show_run; default: the first")
     attempt: int | None = Field(default=None, ge=1, description="default: the last")
-    lines: int = Field(default=40, ge=1, le=10_000, description="the last so many")
+    lines: int = Field(
+        default=40, ge=1, le=10_000, description="maximum number of lines, from the end"
+    )
 
 
 class Log(Frozen):
+    """The end of one log of a run."""
+
     run: str
     process: str
     attempt: int
@@ -203,19 +238,21 @@ class Log(Frozen):
 
 
 class Reindexed(Frozen):
+    """The number of runs in the new index."""
+
     runs: int
 
 
-_TOLD_ELSEWHERE = frozenset(
+_SHOWN_ELSEWHERE = frozenset(
     {"run", "kind", "last", "cases_digest", "best_checkpoint", "last_checkpoint"}
 )
-_TELLING = ("step", "reward", "validation/reward", "pass_rate/", "validation/pass_rate/")
-_ALSO_TELLING = ("loss", "live_groups", "truncated", "unscored", "call_rate", "kl", "seconds")
+_BRIEF_METRICS = ("step", "reward", "validation/reward", "pass_rate/", "validation/pass_rate/")
+_MORE_METRICS = ("loss", "live_groups", "truncated", "unscored", "call_rate", "kl", "seconds")
 
 
-def _telling(row: Mapping[str, Any], *, briefly: bool = False) -> dict[str, Any]:
-    """Of a row of metrics, what one looks at first."""
-    wanted = _TELLING if briefly else (*_TELLING, *_ALSO_TELLING)
+def _key_metrics(row: Mapping[str, Any], *, is_brief: bool = False) -> dict[str, Any]:
+    """The metrics of a row that readers look at first."""
+    wanted = _BRIEF_METRICS if is_brief else (*_BRIEF_METRICS, *_MORE_METRICS)
     return {
         name: value
         for name, value in row.items()

@@ -1,4 +1,4 @@
-"""Looking at runs: which there are, how one is, what came of it, what it said."""
+"""Operations that read runs: list, state, results, news, logs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotFinished, NotPermitted, RunNotFound
-from sparring.operations.held_out import figures_of
-from sparring.operations.operation import Caller, Forms, Nothing, Role, operation
-from sparring.operations.patience import keep_answer, last_answer
+from sparring.contracts.kinds import run_kind
+from sparring.contracts.specs import is_python_target
+from sparring.operations.held_out import figures_of, is_held_out
+from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
+from sparring.operations.rate_limits import last_answer, store_answer
+from sparring.operations.run_lines import (
+    NEWS,
+    line_of,
+    message_for,
+    message_of,
+    shown_run,
+    visible_events,
+)
 from sparring.operations.run_views import (
     ListRuns,
     Log,
@@ -24,21 +34,19 @@ from sparring.operations.run_views import (
     Status,
     WaitFor,
 )
-from sparring.operations.run_words import line_of, shown_run, words_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
-from sparring.run_folder.files import read_from, read_json, read_told
+from sparring.run_folder.files import read_from, read_json, read_json_or_empty
 from sparring.run_folder.ids import is_plain_name
 from sparring.run_folder.layout import CASES
-from sparring.run_folder.metrics import history_of, sampled
+from sparring.run_folder.metrics import read_history_rows, sampled
 from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
 from sparring.runs.index import Index, Query
 from sparring.runs.queue import reconcile
-from sparring.runs.status import RunStatus, attended_status, status_of
+from sparring.runs.status import RunStatus, status_of, supervised_status
 
-_NEWS = ("state", "warning", "checkpoint", "restart", "links", "parity", "stop_requested")
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 @operation(
@@ -48,11 +56,12 @@ _LOOK_SECONDS = 0.2
     forms=Forms(cli="run list", tool="list_runs"),
 )
 def list_runs(request: ListRuns, caller: Caller) -> RunPage:
-    """Runs, the newest first, running and ended."""
+    """List runs, newest first, both running and ended."""
     if not caller.runs.is_dir():
         return RunPage(runs=())
     index = Index(caller.runs)
-    reconcile(index)
+    if caller.can_supervise:
+        reconcile(index)
     query = Query(
         states=request.states,
         environment=request.environment,
@@ -60,8 +69,8 @@ def list_runs(request: ListRuns, caller: Caller) -> RunPage:
         after=request.after,
         count=request.count + 1,
     )
-    is_there = is_plain_name(request.after) and (caller.runs / request.after).is_dir()
-    if request.after and not is_there:
+    has_after = is_plain_name(request.after) and (caller.runs / request.after).is_dir()
+    if request.after and not has_after:
         raise RunNotFound(f"after: there is no run {request.after[:80]!r}")
     rows = index.page(query)
     shown = rows[: request.count]
@@ -78,31 +87,31 @@ def list_runs(request: ListRuns, caller: Caller) -> RunPage:
     ),
 )
 def show_run(request: RunQuery, caller: Caller) -> ShownRun:
-    """Say how a run is: state, processes, step, figures, time left."""
+    """Show the state of a run: processes, step, figures, time left."""
     folder = find_run(caller.runs, request.run)
-    status = attended_status(folder)
-    if (kept := last_answer(folder, status, caller)) is not None:
-        return ShownRun.model_validate(kept)
+    status = _status(folder, caller)
+    if (answer := last_answer(folder, status, caller)) is not None:
+        return ShownRun.model_validate(answer)
     shown = shown_run(folder, status, caller)
-    keep_answer(folder, status, caller, shown.model_dump(mode="json"))
+    store_answer(folder, status, caller, shown.model_dump(mode="json"))
     return shown
 
 
 @operation("run.status", role=Role.VIEWER, changes_state=False)
 def run_status(request: RunQuery, caller: Caller) -> Status:
-    """Say how far a run has come, in few words."""
+    """Show the progress of a run, briefly."""
     folder = find_run(caller.runs, request.run)
-    status = attended_status(folder)
+    status = _status(folder, caller)
     return Status(
         run=folder.id,
         kind=str(folder.read_spec().get("kind")),
         state=status.state,
-        message=words_for(caller, folder, status.history.message, status.history.error),
+        message=message_of(status.history, caller, folder),
         exit_code=status.history.exit_code,
         error=status.history.error,
-        last_restart=words_for(caller, folder, status.history.restart_message),
+        last_restart=message_for(caller, folder, status.history.restart_message),
         progress=dict(status.progress) if status.progress else None,
-        doing=str(read_told(folder.pulse(0)).get("doing", "")),
+        doing=str(read_json_or_empty(folder.rank_heartbeat(0)).get("doing", "")),
     )
 
 
@@ -113,15 +122,15 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
     forms=Forms(cli="run results", tool="get_results", known_as=("get_training_results",)),
 )
 def run_results(request: ResultsQuery, caller: Caller) -> Results:
-    """What came of a run: final figures, a sample of the history, where the weights are.
+    """Show the results of a run: final figures, a sample of the history, where the weights are.
 
-    Intervals (low … high) are at 95 %. Of a check: `live` is the share of groups whose rewards
-    differ, by size of the group; only those teach. Of a proof: `smallest_effect` is what it could
-    have shown, `chances` how many trained models were picked from, `differing` the cases that came
-    out differently.
+    Intervals (low … high) are at 95 %. In a check, `live` is the share of groups whose rewards
+    differ, by group size; only those carry a gradient. In a proof, `smallest_effect` is the
+    smallest difference it could have shown, `chances` the number of trained models compared, and
+    `differing` the number of cases with different outcomes.
     """
     folder = find_run(caller.runs, request.run)
-    status = attended_status(folder)
+    status = _status(folder, caller)
     spec = folder.read_spec()
     if not folder.summary.is_file() and not status.state.has_ended:
         raise NotFinished(
@@ -129,21 +138,26 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
             f"`sparring run wait {folder.id}` waits for them"
         )
     summary = read_json(folder.summary) if folder.summary.is_file() else {}
-    if not caller.is_owner and summary.get("split") == Split.HELD_OUT:
+    has_held_out = summary.get("split") == Split.HELD_OUT
+    if not caller.is_owner and (has_held_out or is_held_out(folder)):
         summary = figures_of(summary)
-    history = history_of(folder) if spec.get("kind") == "train" else []
-    there = list_checkpoints(folder.checkpoints)
-    best = best_of(there)
+    history = (
+        read_history_rows(folder)
+        if run_kind(str(spec.get("kind")), folder.spec).has_metrics
+        else []
+    )
+    checkpoints = list_checkpoints(folder.checkpoints)
+    best = best_of(checkpoints)
     return Results(
         run=folder.id,
         kind=str(spec.get("kind")),
         state=status.state,
-        message=words_for(caller, folder, status.history.message, status.history.error),
+        message=message_of(status.history, caller, folder),
         summary=summary,
         final=history[-1] if history else {},
         history=tuple(sampled(history, request.rows, best.step if best else None)),
         best_checkpoint=str(best.path) if best else None,
-        last_checkpoint=str(there[-1].path) if there else None,
+        last_checkpoint=str(checkpoints[-1].path) if checkpoints else None,
     )
 
 
@@ -154,43 +168,43 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
     forms=Forms(cli="run wait", tool="wait_for_run", known_as=("poll", "watch")),
 )
 def wait_for_run(request: WaitFor, caller: Caller) -> News:
-    """Return as soon as there is news of a run: a new state, a warning, a checkpoint, the end."""
+    """Wait for news of a run: a new state, a warning, a checkpoint, the end."""
     folder = find_run(caller.runs, request.run)
     deadline = time.monotonic() + request.timeout
     cursor = request.since
     if cursor is None:
         cursor = folder.events.stat().st_size if folder.events.exists() else 0
-    heard: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     while True:
-        status = attended_status(folder)
+        status = _status(folder, caller)
         lines = read_from(folder.events, cursor)
         cursor = lines.cursor
-        heard += [event for event in lines.values if event.get("event") in _NEWS]
-        is_enough = bool(heard) and request.until == "news"
+        events += [event for event in lines.values if event.get("event") in NEWS]
+        is_enough = bool(events) and request.until == "news"
         if is_enough or time.monotonic() >= deadline or status.state.has_ended:
-            return _news(folder, status_of(folder) if heard else status, heard, cursor, caller)
-        time.sleep(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+            return _news(folder, status_of(folder) if events else status, events, cursor, caller)
+        time.sleep(min(_POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 
 def _news(
     folder: RunFolder,
     status: RunStatus,
-    heard: list[dict[str, Any]],
+    events: list[dict[str, Any]],
     cursor: int,
     caller: Caller,
 ) -> News:
-    history, beat = status.history, status.progress or {}
+    history, heartbeat = status.history, status.progress or {}
     has_ended = history.state.has_ended
     return News(
         run=folder.id,
         state=history.state,
         has_ended=has_ended,
         exit_code=history.exit_code if has_ended else NotFinished.exit_code,
-        step=beat.get("step", beat.get("rollouts")),
-        steps=beat.get("steps", beat.get("total")),
-        reward=(beat.get("metrics") or {}).get("reward"),
-        message=words_for(caller, folder, history.message, history.error),
-        news=tuple(_for(caller, folder, event) for event in heard),
+        step=heartbeat.get("step", heartbeat.get("rollouts")),
+        steps=heartbeat.get("steps", heartbeat.get("total")),
+        reward=(heartbeat.get("metrics") or {}).get("reward"),
+        message=message_of(history, caller, folder),
+        news=visible_events(caller, folder, events),
         cursor=cursor,
     )
 
@@ -202,30 +216,31 @@ def _news(
     forms=Forms(cli="run logs", tool="read_log", known_as=("tail_log",)),
 )
 def run_logs(request: LogQuery, caller: Caller) -> Log:
-    """The last lines that a process of a run has printed."""
+    """Read the last lines of the log of a run's process."""
     folder = find_run(caller.runs, request.run)
-    if not caller.is_owner and folder.read_spec().get("split") == Split.HELD_OUT:
-        raise NotPermitted("what was printed over held-out cases is for the owner")
+    if not caller.is_owner and is_held_out(folder):
+        raise NotPermitted("only the owner may read logs of runs on held-out cases")
     attempt = request.attempt or folder.attempts()
     _refuse_missing_log(folder, attempt)
-    place = folder.log(attempt).parent
-    found = {path.stem: path for path in sorted(place.glob("*.log"))}
-    found |= {path.stem: path for path in (folder.path / "logs").glob("*.log")}
+    logs = {path.stem: path for path in sorted(folder.log(attempt).parent.glob("*.log"))}
+    logs |= {path.stem: path for path in (folder.path / "logs").glob("*.log")}
     if not caller.is_owner:
-        found.pop(CASES, None)  # it may quote held-out ones
-    ranks = [name for name in found if name.startswith(("worker", "rank-"))]
-    name = request.process or (ranks or list(found) or [""])[0]
-    if name not in found:
-        listed = ", ".join(found) or "none yet"
-        raise InvalidInput(f"run {folder.id} has no log {name!r} of attempt {attempt}: {listed}")
-    text = last_lines(found[name], request.lines)
+        logs.pop(CASES, None)  # it may quote held-out cases
+    ranks = [name for name in logs if name.startswith(("worker", "rank-"))]
+    name = request.process or (ranks or list(logs) or [""])[0]
+    if name not in logs:
+        listed = ", ".join(logs) or "none yet"
+        raise InvalidInput(
+            f"run {folder.id} has no log {name!r} in attempt {attempt}; there are: {listed}"
+        )
+    text = last_lines(logs[name], request.lines)
     shown = "\n".join(line.removeprefix("  ") for line in text.splitlines())
     return Log(
         run=folder.id,
         process=name,
         attempt=attempt,
-        path=str(found[name]),
-        there_are=tuple(found),
+        path=str(logs[name]),
+        there_are=tuple(logs),
         text=shown,
     )
 
@@ -236,29 +251,28 @@ def run_logs(request: LogQuery, caller: Caller) -> Log:
     changes_state=False,
     forms=Forms(cli="run reindex"),
 )
-def reindex_runs(_: Nothing, caller: Caller) -> Reindexed:
-    """Build the index of runs anew, from their folders alone."""
+def reindex_runs(_: NoArguments, caller: Caller) -> Reindexed:
+    """Rebuild the index of runs from their folders."""
     if not caller.runs.is_dir():
         return Reindexed(runs=0)
     index = Index(caller.runs)
     count = index.reindex()
-    reconcile(index)
+    if caller.can_supervise:
+        reconcile(index)
     return Reindexed(runs=count)
 
 
+def _status(folder: RunFolder, caller: Caller) -> RunStatus:
+    return supervised_status(folder) if caller.can_supervise else status_of(folder)
+
+
 def _refuse_missing_log(folder: RunFolder, attempt: int) -> None:
-    if str(folder.read_spec().get("target", "")).startswith("(python) "):
+    if is_python_target(str(folder.read_spec().get("target", ""))):
         raise InvalidInput(
-            f"run {folder.id} was started from Python: what it printed is where it was started"
+            f"run {folder.id} was started from Python: its output is where it was started"
         )
-    there = folder.attempts()
-    if not there:
-        raise InvalidInput(f"run {folder.id} has printed nothing yet: it has not begun")
-    if not 1 <= attempt <= there:
-        raise InvalidInput(f"run {folder.id} has no attempt {attempt}; there are {there}")
-
-
-def _for(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, Any]:
-    words = str(event.get("message") or "")
-    error = str(event.get("error") or event.get("kind") or "")
-    return {**event, "message": words_for(caller, folder, words, error)} if words else event
+    attempts = folder.attempts()
+    if not attempts:
+        raise InvalidInput(f"run {folder.id} has no log yet: it has not started")
+    if not 1 <= attempt <= attempts:
+        raise InvalidInput(f"run {folder.id} has no attempt {attempt}; there are {attempts}")

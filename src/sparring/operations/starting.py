@@ -1,4 +1,4 @@
-"""What starting a run of any kind has in common: its folder, its place in the queue."""
+"""Creates a run of any kind and starts or queues it."""
 
 from __future__ import annotations
 
@@ -10,51 +10,54 @@ from pathlib import Path
 from pydantic import Field
 
 from sparring.contracts.errors import LauncherFailed, SparringError
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import Frozen, RunSpec
 from sparring.operations.operation import Caller
-from sparring.operations.run_words import waiting_for
+from sparring.operations.run_lines import waiting_for
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import note_news, tell
+from sparring.run_folder.events import append_event, note_change
 from sparring.run_folder.ids import new_run_id
 from sparring.runs.claims import newest_epoch
 from sparring.runs.history import read_history
+from sparring.runs.launchers import launcher_named
 from sparring.runs.lifecycle import RunState
-from sparring.runs.queue import launch_or_fail, start_waiting
+from sparring.runs.queue import launch_or_fail, reconcile_folder
 
 
 class Started(Frozen):
-    """A run that will come to an end, whatever dies from now on."""
+    """A run that was created; it reaches an end state even if this process dies."""
 
     run: str
     folder: str
     state: RunState = RunState.QUEUED
-    is_new: bool = Field(default=True, description="false for one that runs or is done already")
-    message: str = Field(default="", description="what it waits for, where it waits")
-    proof: str = Field(default="", description="the run that proves it, once it is completed")
+    is_new: bool = Field(default=True, description="false if it was already running or completed")
+    message: str = Field(default="", description="what it is waiting for, if it waits")
+    proof: str = Field(default="", description="the run that proves it after its completion")
 
 
 def start(
     spec: RunSpec, caller: Caller, *, runs_at_once: int | None, name: str | None = None
 ) -> Started:
-    """A new run: in the queue, and started if there is room. One that follows another waits."""
+    """Creates a run and starts it, or queues it if there is no room or it follows another run."""
+    launcher_named(spec.supervision.launcher)  # refuses an unknown one before the run exists
     folder = _create(caller, spec, runs_at_once, name)
     if spec.after:
-        message = f"it waits for {spec.after}"
+        message = f"waiting for {spec.after}"
         return Started(run=folder.id, folder=str(folder.path), message=message)
     try:
         return begin(folder, is_limited=runs_at_once is not None)
     except LauncherFailed:
         raise
-    except SparringError as error:  # no refusal any more: there is a run
-        raise LauncherFailed(f"run {folder.id} was made, and then: {error}") from error
+    except SparringError as error:  # not a refusal: the run exists
+        raise LauncherFailed(f"run {folder.id} was created but not started: {error}") from error
 
 
 def begin(folder: RunFolder, *, is_limited: bool) -> Started:
-    """Where nothing limits how many run at once, no queue need be asked."""
+    """Starts a run through the queue, or directly if nothing limits how many run at once."""
     message = ""
     if is_limited or folder.read_spec().get("after"):
-        start_waiting(folder.path.parent)
-        with contextlib.suppress(SparringError, OSError):  # it may be about other runs
+        reconcile_folder(folder.path.parent)
+        with contextlib.suppress(SparringError, OSError):  # the error may be another run's
             message = waiting_for(folder, read_history(folder).history)
     else:
         launch_or_fail(folder, newest_epoch(folder) + 1)
@@ -62,20 +65,21 @@ def begin(folder: RunFolder, *, is_limited: bool) -> Started:
 
 
 def new_name(spec: RunSpec) -> str:
-    """Trainings and evaluations are called after what is played, other runs after both."""
-    before = {"train": "", "eval": "", "prove": "proof-"}.get(spec.kind, f"{spec.kind}-")
-    named = new_run_id(spec.environment or spec.kind, time.time(), secrets.token_hex(2))
-    return before + named
+    """A new run id: the environment, with the kind before it unless it is a train or eval run."""
+    prefix = run_kind(spec.kind, "the run").id_prefix
+    return prefix + new_run_id(spec.environment or spec.kind, time.time(), secrets.token_hex(2))
 
 
 def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None, name: str | None) -> RunFolder:
-    """A folder for a new run. It is there with all that it takes to be started, or not at all."""
+    """Creates a run's folder atomically: complete, or not at all."""
     name = name or new_name(spec)
-    aside = RunFolder(caller.runs / ".sparring" / "new" / name)
-    aside.create(spec.model_dump(mode="json"))
-    tell(aside, "state", author=caller.name, state=RunState.QUEUED, runs_at_once=runs_at_once)
-    place = caller.runs / name
-    aside.path.rename(place)
-    folder = RunFolder(Path(place))
-    note_news(folder)
+    draft = RunFolder(caller.runs / ".sparring" / "new" / name)
+    draft.create(spec.model_dump(mode="json"))
+    append_event(
+        draft, "state", author=caller.name, state=RunState.QUEUED, runs_at_once=runs_at_once
+    )
+    path = caller.runs / name
+    draft.path.rename(path)
+    folder = RunFolder(Path(path))
+    note_change(folder)
     return folder

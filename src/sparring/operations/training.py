@@ -1,4 +1,4 @@
-"""Starting a training."""
+"""Operation that starts a training run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from pydantic import Field
 
 from sparring.contracts.errors import InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen
-from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.contracts.training import TrainSpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.proving import proof_of, start_proof_after, within
-from sparring.operations.settling import Settled, settle
+from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.operations.starting import Started, start
 from sparring.runs.finding import find_run
 
 
 class StartTrain(Frozen):
+    """What to train."""
+
     environment: str = Field(description="its name; for owners also FILE:NAME")
     settings: dict[str, Any] = Field(default_factory=dict)
-    prove: bool = Field(default=True, description="prove it on held-out cases when it is done")
+    prove: bool = Field(default=True, description="prove it on held-out cases after its completion")
 
 
 @operation(
@@ -32,45 +34,51 @@ class StartTrain(Frozen):
     forms=Forms(cli="train", python="sparring.train", known_as=("fit", "launch_training")),
 )
 def start_train(request: StartTrain, caller: Caller) -> Started:
-    """Train an environment's agent, as a run of its own."""
-    settled = settle(request.environment, "train", request.settings, caller)
-    spec = training_of(settled)
+    """Train an environment's agent, as a new run."""
+    run_settings = resolve_run(request.environment, "train", request.settings, caller)
+    spec = training_of(run_settings)
     if spec.settings.warm_start is not None:
         _refuse_missing(spec.settings.warm_start.source, caller)
-    return begin_training(spec, settled, caller, proves=request.prove)
+    return begin_training(spec, run_settings, caller, proves=request.prove)
 
 
 def _refuse_missing(demonstrations: str, caller: Caller) -> None:
-    """Before there is a run that would fail a minute later."""
+    """Refuses before a run is created that would fail a minute later."""
     if Path(demonstrations).is_file():
         return
     try:
         find_run(caller.runs, Path(demonstrations).name)
     except RunNotFound:
         raise InvalidInput(
-            f"warm_start.source: there is no file, and no run, {demonstrations!r}"
+            f"warm_start.source: there is no file and no run {demonstrations!r}"
         ) from None
 
 
-def training_of(settled: Settled) -> TrainSpec:
-    """What would be started, if the project's budget allows it."""
+def training_of(run_settings: RunSettings) -> TrainSpec:
+    """The spec of a training run; refused if it exceeds the budget."""
     spec = TrainSpec(
-        **settled.shared(),
-        settings=TrainSettings.model_validate(settled.own()),
-        processes=settled.values["processes"],
-        nodes=settled.values["nodes"],
-        rendezvous=settled.values["rendezvous"],
+        **run_settings.shared(),
+        settings=run_settings.train_settings,
+        processes=run_settings.values["processes"],
+        nodes=run_settings.values["nodes"],
+        rendezvous=run_settings.values["rendezvous"],
     )
-    refuse_over_budget(spec, settled.budget, settled.project.file)
+    refuse_over_budget(spec, run_settings.budget, run_settings.project.file)
     return spec
 
 
 def begin_training(
-    spec: TrainSpec, settled: Settled, caller: Caller, *, proves: bool, name: str | None = None
+    spec: TrainSpec,
+    run_settings: RunSettings,
+    caller: Caller,
+    *,
+    proves: bool,
+    name: str | None = None,
 ) -> Started:
-    budget = settled.budget
+    """Starts a training and, if `proves`, queues its proof."""
+    budget = run_settings.budget
     if proves:
-        within(budget, proof_of("", spec))  # before anything is started
+        within(budget, proof_of("", spec))  # refuses before anything is started
     started = start(spec, caller, runs_at_once=budget.runs_at_once, name=name)
     if not proves:
         return started

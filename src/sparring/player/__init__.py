@@ -1,6 +1,7 @@
-"""Playing rollouts: the user's own agent, run by the SDK's own Runner, with our policy as
-its model. Owns deadlines, tool concurrency, endings and token bookkeeping; computes no
-reward and knows no trainer.
+"""Plays rollouts: the SDK's own Runner runs the user's agent with a policy as its model.
+
+Owns deadlines, tool concurrency, endings and token rows. Computes no rewards and does not
+depend on an engine.
 """
 
 from sparring.player.player import Play, Played, Player

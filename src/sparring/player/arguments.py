@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a tool call, in words that a model can act on."""
+"""Describes invalid arguments of a tool call so that a model can correct them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import jsonschema
 
-_PROBLEMS, _LENGTH = 3, 120
+_MAX_PROBLEMS, _MAX_LENGTH = 3, 120
 
 
 def argument_problems(arguments: str, schema: Mapping[str, Any]) -> str:
-    """The first few; empty where the schema has nothing against them."""
+    """Return the first few schema violations, or an empty text if there are none."""
     problems = jsonschema.Draft202012Validator(schema).iter_errors(json.loads(arguments))
     return "; ".join(
         f"{problem.json_path.removeprefix('$.').removeprefix('$') or 'arguments'}: "
-        f"{problem.message[:_LENGTH]}"
-        for problem in islice(problems, _PROBLEMS)
+        f"{problem.message[:_MAX_LENGTH]}"
+        for problem in islice(problems, _MAX_PROBLEMS)
     )

@@ -1,4 +1,4 @@
-"""Between the SDK's items and our messages."""
+"""Converts between the SDK's items and Sparring's messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 
 def turn_of(item: Item) -> int | None:
-    """The turn in which we produced this item; None for anybody else's."""
+    """Return the turn that produced this item; None if it is not from our model."""
     data = item.get("provider_data")
     return data.get(_TAG) if isinstance(data, Mapping) else None
 
 
 def to_items(reply: Reply, calls: Sequence[RequestedCall], turn: int) -> list[ResponseOutputItem]:
-    """A reply as the SDK wants it. The tag comes back with the item in the next turn's input,
-    which is how sampled tokens are found again."""
+    """Return a reply as SDK items tagged with the turn. The SDK returns the tag with the next
+    turn's input, which identifies the sampled tokens."""
     tag: dict[str, Any] = {"provider_data": {_TAG: turn}}
     items: list[ResponseOutputItem] = []
     if reply.content or not calls:
@@ -60,7 +60,7 @@ def to_items(reply: Reply, calls: Sequence[RequestedCall], turn: int) -> list[Re
 
 
 def to_messages(items: Sequence[Item]) -> list[Message]:
-    """Items as messages: what one assistant turn said and called becomes one message."""
+    """Return the items as messages; text and calls of one assistant turn form one message."""
     messages: list[Message] = []
     for item in items:
         kind = item.get("type") or "message"
@@ -77,19 +77,19 @@ def to_messages(items: Sequence[Item]) -> list[Message]:
             role = _ROLES.get(str(item["role"]))
             if role is None:
                 raise Untrainable(
-                    f"a message has the role {item['role']!r}; use {', '.join(_ROLES)}"
+                    f"a message has the unknown role {item['role']!r}; use {', '.join(_ROLES)}"
                 )
             messages.append(Message(role, text_of(item.get("content") or "")))
         elif kind != "reasoning":
             raise Untrainable(
-                f"the conversation holds an item of type {kind!r}, which a text model cannot "
-                "see; give the agent function tools that return text"
+                f"the conversation has an item of type {kind!r}, which a text model cannot "
+                "read; give the agent function tools that return text"
             )
     return messages
 
 
 def text_of(content: Any) -> str:
-    """The text of a message or a tool result, whose parts may come as a list."""
+    """Return the text of a message or tool result, given as text or as a list of parts."""
     if isinstance(content, str):
         return content
     parts = []
@@ -97,6 +97,6 @@ def text_of(content: Any) -> str:
         text = part.get("text") if isinstance(part, Mapping) else None
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise Untrainable(f"a message holds a part of type {kind!r}; only text can be trained")
+            raise Untrainable(f"a message has a part of type {kind!r}; use text parts only")
         parts.append(text)
     return "".join(parts)

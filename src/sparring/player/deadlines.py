@@ -1,7 +1,7 @@
-"""Deadlines of one rollout, which stand still while it waits for a wave.
+"""Deadlines of one rollout, paused while it waits for a lockstep batch.
 
-How long a wave takes depends on the machine and on the other rollouts in it. Counting it
-would let the speed of the machine decide which rollouts are cut off.
+The duration of a batch depends on the machine and on the other rollouts in it. If it counted,
+the speed of the machine would decide which rollouts time out.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager, contextmanager
 
 
 class Deadlines:
-    """The timeouts that are open in one rollout, innermost last."""
+    """The open timeouts of one rollout, innermost last."""
 
     def __init__(self) -> None:
         self._open: list[asyncio.Timeout] = []
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Like `asyncio.timeout`; ask the timeout itself whether it expired."""
+        """Like `asyncio.timeout`, but pausable. Yields the timeout, which knows if it expired."""
         async with asyncio.timeout(seconds) as timeout:
             self._open.append(timeout)
             try:
@@ -29,6 +29,7 @@ class Deadlines:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        """Suspend all open timeouts for the time of the block."""
         clock = asyncio.get_running_loop().time
         started = clock()
         paused = [
@@ -41,6 +42,6 @@ class Deadlines:
         try:
             yield
         finally:
-            for timeout, left in paused:
+            for timeout, remaining in paused:
                 if timeout in self._open and not timeout.expired():
-                    timeout.reschedule(clock() + left)
+                    timeout.reschedule(clock() + remaining)

@@ -1,8 +1,9 @@
-"""The state of one rollout while it is played."""
+"""The state of one rollout while it is being played."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -26,12 +27,12 @@ EPISODE: ContextVar[Episode] = ContextVar("sparring_episode")
 
 
 class EpisodeOver(Exception):
-    """Raised through the SDK when a rollout cannot go on; its ending is already noted."""
+    """Raised through the SDK to stop a rollout whose ending is already recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One call of the model."""
+    """One model call of a rollout."""
 
     number: int
     agent: str
@@ -39,7 +40,7 @@ class Turn:
 
 
 class Episode:
-    """What has happened so far. One per rollout, touched by one event loop only."""
+    """Messages, calls, token use and ending of one rollout. Used by one event loop only."""
 
     def __init__(self, key: RolloutKey, case: Case, limits: Limits) -> None:
         self.key = key
@@ -50,43 +51,55 @@ class Episode:
         self.answer = ""
         self.turns = 0
         self.spent = 0
+        self.pending_tokens = 0  # upper bound for results that the next turn adds to the row
         self.open_calls = 0
         self._prompt_tokens = self._sampled_tokens = 0
         self._messages: list[Message] = []
         self._calls: dict[str, ToolCall] = {}
+        self._refusals: dict[str, str] = {}
         self._ending: Ending | None = None
         self._detail = ""
 
     # ------------------------------------------------------------------ turns
 
     def begin_turn(self) -> Turn:
+        """Count a new turn and return it."""
+        self.pending_tokens = 0
         turn = Turn(self.turns, self.agent, SampleKey(self.key, self.turns))
         self.turns += 1
         return turn
 
     def tokens_left(self) -> int:
+        """Return the rest of the token budget; ends the rollout if there is none."""
         left = self.limits.completion_tokens - self.spent
         if left <= 0:
             by_tools = self.spent - self._sampled_tokens
-            told = f"{self.limits.completion_tokens} tokens are used up, {by_tools} by tool results"
-            self.end(Ending.TOKEN_BUDGET, told)
+            budget = self.limits.completion_tokens
+            detail = f"the budget of {budget} tokens is used up, {by_tools} by tool results"
+            self.end(Ending.TOKEN_BUDGET, detail)
             raise EpisodeOver
         return left
 
     def count_tokens(self, prompt: int, sampled: int) -> None:
+        """Add the tokens of one model call to the rollout's totals."""
         self._prompt_tokens += prompt
         self._sampled_tokens += sampled
 
-    def hear(self, messages: Sequence[Message]) -> None:
-        """Messages that are new to the model."""
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The transcript so far."""
+        return tuple(self._messages)
+
+    def add_messages(self, messages: Sequence[Message]) -> None:
+        """Record messages that the model reads for the first time."""
         for message in messages:
             self._messages.append(replace(message, agent=self.agent))
             if message.call_id in self._calls:
                 call = self._calls[message.call_id]
                 self._calls[message.call_id] = replace(call, result=message.content)
 
-    def say(self, reply: Reply, turn: Turn) -> list[RequestedCall]:
-        """What the model said; returns its calls with ids that are unique in the rollout."""
+    def add_reply(self, reply: Reply, turn: Turn) -> list[RequestedCall]:
+        """Record the model's reply and return its calls with ids unique in the rollout."""
         calls = [
             RequestedCall(f"call_{turn.number}_{number}", call.tool, call.arguments)
             for number, call in enumerate(reply.calls)
@@ -103,22 +116,37 @@ class Episode:
     # ------------------------------------------------------------------ tool calls
 
     def tool_of(self, call_id: str) -> str:
+        """Return the tool that a call names; empty if the call is unknown."""
         call = self._calls.get(call_id)
         return call.tool if call else ""
 
-    def caller_of(self, call_id: str) -> str:
-        call = self._calls.get(call_id)
-        return call.agent if call else ""
+    def refuse_calls(self, calls: Sequence[RequestedCall], reason: str) -> None:
+        """Refuse these calls; the model reads the reason as their result."""
+        for call in calls:
+            self._refusals[call.id] = reason
+            self.note_failure(call.id, CallFailure.REFUSED)
 
-    def arguments_of(self, call_id: str) -> str:
-        call = self._calls.get(call_id)
-        return call.arguments if call else "{}"
+    def refusal_of(self, call_id: str) -> str | None:
+        """Return why a call was refused, or None."""
+        return self._refusals.get(call_id)
+
+    @contextmanager
+    def nested_call(self) -> Iterator[None]:
+        """Mark that a tool or guardrail runs another agent, whose replies are not the rollout's
+        answer."""
+        self.open_calls += 1
+        try:
+            yield
+        finally:
+            self.open_calls -= 1
 
     def note_result(self, call_id: str, result: str) -> None:
+        """Record the result of a call."""
         if call := self._calls.get(call_id):
             self._calls[call_id] = replace(call, result=result)
 
     def note_failure(self, call_id: str, failure: CallFailure) -> None:
+        """Record why a call failed."""
         if call := self._calls.get(call_id):
             self._calls[call_id] = replace(call, failure=failure)
 
@@ -126,19 +154,26 @@ class Episode:
 
     @property
     def is_over(self) -> bool:
+        """Whether an ending has been recorded."""
         return self._ending is not None
 
+    @property
+    def ending(self) -> Ending | None:
+        """The recorded ending, if there is one."""
+        return self._ending
+
     def end(self, ending: Ending, detail: str = "") -> None:
-        """Note why it ended; the first cause stands."""
+        """Record the ending; only the first one counts."""
         if self._ending is None:
             self._ending, self._detail = ending, detail
 
     def finish(self, rows: Sequence[TokenRow], world: object, output: object) -> Rollout:
+        """Return the finished rollout."""
         ending = self._ending or Ending.ANSWERED
         return Rollout(
             key=self.key,
             case=self.case,
-            ending=self._narrowed(ending),
+            ending=self._specific_ending(ending),
             detail=self._detail,
             answer=self.answer,
             messages=tuple(self._messages),
@@ -150,8 +185,8 @@ class Episode:
             output=output,
         )
 
-    def _narrowed(self, ending: Ending) -> Ending:
-        """A turn limit reached by calls that all failed alike is named after that failure."""
+    def _specific_ending(self, ending: Ending) -> Ending:
+        """Replace a turn limit by the one failure that all calls share."""
         failures = {call.failure for call in self._calls.values()}
         if ending is Ending.TURN_LIMIT and failures == {CallFailure.UNKNOWN_TOOL}:
             return Ending.UNKNOWN_TOOL

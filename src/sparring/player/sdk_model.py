@@ -1,57 +1,74 @@
-"""The SDK's view of a rollout: a `Model`, and the run configuration around it."""
+"""The SDK's interface to a rollout: its `Model` and its run configuration."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from agents import (
     AgentOutputSchemaBase,
-    FunctionTool,
     Handoff,
-    Model,
-    ModelBehaviorError,
     ModelResponse,
     ModelSettings,
     ModelTracing,
     RunConfig,
     Tool,
     ToolExecutionConfig,
-    Usage,
 )
-from agents.items import TResponseInputItem, TResponseStreamEvent
-from agents.run_config import CallModelData, ModelInputData, ToolErrorFormatterArgs
+from agents.items import TResponseInputItem
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 
 from sparring.contracts.policies import Finish
-from sparring.contracts.rollouts import CallFailure, Ending
-from sparring.player.arguments import argument_problems
-from sparring.player.conversation import Item, to_items, to_messages
+from sparring.contracts.rollouts import Ending, Message
+from sparring.player.conversation import to_items, to_messages
 from sparring.player.episode import Episode, EpisodeOver, Turn
-from sparring.player.tools import ToolStage
-from sparring.player.voices import Prompt, Spoken, Voice
+from sparring.player.model_adapters import AdapterReply, ModelAdapter
+from sparring.player.nested_runs import ACTIVE_AGENT, RunModel, recording_active_agent
+from sparring.player.prompts import Prompt, prompt_of
+from sparring.player.tool_errors import ToolErrors
+from sparring.player.tools import ToolStage, release_held_slot
+from sparring.player.worlds import add_world_tools
 
 
-class EpisodeModel(Model):
-    """Answers for every agent of one rollout, nested ones and handoffs included."""
+class EpisodeModel(RunModel):
+    """Answers for every agent of one rollout, including nested agents and handoffs."""
 
-    def __init__(self, episode: Episode, voice: Voice, stage: ToolStage) -> None:
+    def __init__(
+        self, episode: Episode, adapter: ModelAdapter, stage: ToolStage, common: RunConfig
+    ) -> None:
         self._episode = episode
-        self._voice = voice
+        self._common = common
+        self._adapter = adapter
         self._stage = stage
-        self._offered: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self._errors = ToolErrors(episode.note_failure)
 
-    def run_config(self, common: RunConfig) -> RunConfig:
-        """`common` with this rollout's own seams.
+    def run_config(self, given: RunConfig | None) -> RunConfig:
+        """Return a copy of the run config with this rollout's model, filter and error formatter.
 
-        A copy: making a RunConfig takes the SDK 2 ms, as long as a turn.
+        Copying is used because constructing a RunConfig takes 2 ms, as long as a turn.
         """
-        config = copy.copy(common)
+        config = copy.copy(given or self._common)
         config.model = self
-        config.call_model_input_filter = self._note_agent
-        config.tool_error_formatter = self._explain_failure
+        config.tracing_disabled = True
+        config.tool_not_found_behavior = self._common.tool_not_found_behavior
+        config.tool_execution = self._common.tool_execution
+        config.call_model_input_filter = recording_active_agent(config.call_model_input_filter)
+        config.tool_error_formatter = self._errors.formatter(config.tool_error_formatter)
         return config
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Release the tool's slot and mark replies of the nested run as not the answer."""
+        release_held_slot()
+        with self._episode.nested_call(), self._adapter.nested():
+            yield
+
+    def refuse_escape(self, message: str) -> NoReturn:
+        """End the rollout with an infrastructure error."""
+        self._episode.end(Ending.INFRASTRUCTURE_ERROR, message)
+        raise EpisodeOver
 
     async def get_response(
         self,
@@ -67,71 +84,46 @@ class EpisodeModel(Model):
         conversation_id: str | None,
         prompt: ResponsePromptParam | None,
     ) -> ModelResponse:
+        """Play one turn and record it in the episode."""
         episode = self._episode
         if episode.is_over:
             raise EpisodeOver
+        active = ACTIVE_AGENT.get()
+        episode.agent = active.agent
         turn = episode.begin_turn()
-        said = prompt_of(system_instructions, input, tools, output_schema, handoffs)
-        self._offered[turn.agent] = {
-            tool["function"]["name"]: tool["function"] for tool in said.tools
-        }
+        add_world_tools(tools, active.context)
+        turn_prompt = prompt_of(system_instructions, input, tools, output_schema, handoffs)
         self._stage.govern(tools)
-        spoken = await self._speak(turn, said)
-        reply = spoken.reply
-        calls = episode.say(reply, turn)
-        if spoken.finish is Finish.LENGTH:
-            episode.end(Ending.TOKEN_BUDGET, "the answer was cut off")
+        answer = await self._respond(turn, turn_prompt, model_settings)
+        reply = answer.reply
+        calls = episode.add_reply(reply, turn)
+        self._errors.remember(calls, turn_prompt.tools)
+        if answer.finish is Finish.LENGTH:
+            episode.end(Ending.TOKEN_BUDGET, _cut_off_detail(model_settings, answer.tokens))
             raise EpisodeOver
         if reply.malformed and not episode.open_calls:
             episode.end(Ending.UNPARSABLE_CALL, reply.malformed)
-        return ModelResponse(
-            output=to_items(reply, calls, turn.number), usage=Usage(requests=1), response_id=None
-        )
+        if model_settings.parallel_tool_calls is False:
+            episode.refuse_calls(calls[1:], "Not done: one call at a time. Call it again.")
+        answer.note_reply(Message("assistant", reply.content, calls=tuple(calls)), turn.number)
+        output = to_items(reply, calls, turn.number)
+        return ModelResponse(output=output, usage=answer.usage, response_id=None)
 
-    async def _speak(self, turn: Turn, said: Prompt) -> Spoken:
-        """One turn of the voice. What breaks here is never the model's doing, and is noted
-        before the SDK can turn it into a tool result for an outer agent."""
+    async def _respond(self, turn: Turn, prompt: Prompt, settings: ModelSettings) -> AdapterReply:
+        """Call the model adapter. Errors here are never the model's fault and are recorded
+        before the SDK can turn them into a tool result of an outer agent."""
         try:
-            self._episode.hear(to_messages(said.items[said.last_own + 1 :]))
-            return await self._voice.speak(turn, said)
+            self._episode.add_messages(to_messages(prompt.items[prompt.last_own_index + 1 :]))
+            return await self._adapter.respond(turn, prompt, settings)
         except EpisodeOver:
             raise
         except Exception as error:
-            self._episode.end(Ending.MACHINERY, f"{type(error).__name__}: {error}")
+            self._episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
             raise EpisodeOver from error
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
-        raise NotImplementedError("Sparring plays without streaming; use Runner.run")
-
-    def _note_agent(self, data: CallModelData[Any]) -> ModelInputData:
-        """The SDK tells its model everything but whose turn it is; this is where it does."""
-        self._episode.agent = data.agent.name
-        return data.model_data
-
-    def _explain_failure(self, failure: ToolErrorFormatterArgs[Any]) -> str | None:
-        """What the model reads when a tool fails: enough to do better next time."""
-        if failure.kind == "tool_not_found":
-            self._episode.note_failure(failure.call_id, CallFailure.UNKNOWN_TOOL)
-            listed = ", ".join(self._tools_around(failure.call_id)) or "none"
-            return f"There is no tool {failure.tool_name!r}. The tools are: {listed}."
-        if failure.kind != "tool_exception" or failure.error is None:
-            return None
-        self._episode.note_failure(failure.call_id, CallFailure.RAISED)
-        reason = f"{type(failure.error).__name__}: {' '.join(str(failure.error).split())}"
-        if isinstance(failure.error, ModelBehaviorError):  # arguments that the SDK refused
-            tool = self._tools_around(failure.call_id).get(failure.tool_name, {})
-            schema = tool.get("parameters", {})
-            arguments = self._episode.arguments_of(failure.call_id)
-            reason = argument_problems(arguments, schema) or reason
-        return f"{failure.tool_name} failed: {reason}"
-
-    def _tools_around(self, call_id: str) -> dict[str, Mapping[str, Any]]:
-        """The tools that the agent who made this call was offered."""
-        return self._offered.get(self._episode.caller_of(call_id), {})
 
 
 def common_run_config() -> RunConfig:
-    """What the run configurations of all rollouts share."""
+    """Return the run configuration that all rollouts share."""
     return RunConfig(
         tracing_disabled=True,
         tool_not_found_behavior="return_error_to_model",
@@ -139,34 +131,7 @@ def common_run_config() -> RunConfig:
     )
 
 
-def prompt_of(
-    system: str | None,
-    input: str | list[TResponseInputItem],
-    tools: list[Tool],
-    output_schema: AgentOutputSchemaBase | None,
-    handoffs: list[Handoff[Any, Any]],
-) -> Prompt:
-    items = [{"role": "user", "content": input}] if isinstance(input, str) else input
-    offered = [
-        _schema(tool.name, tool.description, tool.params_json_schema)
-        for tool in tools
-        if isinstance(tool, FunctionTool)
-    ]
-    offered += [
-        _schema(handoff.tool_name, handoff.tool_description, handoff.input_json_schema)
-        for handoff in handoffs
-    ]
-    plain = output_schema is None or output_schema.is_plain_text()
-    return Prompt(
-        system=system or "",
-        items=cast("list[Item]", items),
-        tools=offered,
-        output_schema=None if plain or output_schema is None else output_schema.json_schema(),
-    )
-
-
-def _schema(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": name, "description": description, "parameters": parameters},
-    }
+def _cut_off_detail(settings: ModelSettings, sampled: int) -> str:
+    if settings.max_tokens is not None and sampled >= settings.max_tokens:
+        return f"a turn was cut off at the agent's max_tokens of {settings.max_tokens}"
+    return "the answer was cut off"

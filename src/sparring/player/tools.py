@@ -1,8 +1,8 @@
-"""Tools under a deadline and a concurrency limit, on threads of ours.
+"""Runs tools with a deadline, a concurrency limit and a token budget, on Sparring's own threads.
 
-The SDK hands its model the very list of tools that it will call afterwards. Governed
-copies are put into that list, so that tools of nested agents, of handoffs and of MCP
-servers are covered alike and the user's own tool objects are never touched.
+The SDK passes the model the list of tools that it later calls. `ToolStage.govern` replaces each
+function tool in that list with a governed copy, which enforces the limits. This covers the tools
+of nested agents, handoffs and MCP servers, and leaves the user's own tool objects unchanged.
 """
 
 from __future__ import annotations
@@ -11,67 +11,109 @@ import asyncio
 import copy
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 
-from agents import FunctionTool, Tool
+from agents import FunctionTool, Tool, default_tool_error_function
 from agents.tool_context import ToolContext
 
 from sparring.contracts.limits import Limits
-from sparring.contracts.rollouts import CallFailure, Ending, clean_text
+from sparring.contracts.policies import Codec
+from sparring.contracts.rollouts import CallFailure, Ending, Message, clean_text
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
-from sparring.player.worlds import is_of_a_world
+from sparring.player.sdk_version import formats_exceptions
+from sparring.player.worlds import is_world_tool
 from sparring.threads import CURRENT_CALL, DaemonThreads, ThreadUse
 
 Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
-_KEPT_COPIES = 4096
-_CHARACTERS_PER_TOKEN = 16
+_MAX_COPIES = 4096
+_CHARACTERS_PER_TOKEN = 4  # an estimate for chat policies, whose tokenizer is unknown
+_SHORT_FACTOR = 8  # a result of at most 1/8 of the budget, in bytes, is not tokenised
+_NO_ROOM_TEXT = "(cut off)"
+
+
+class _HeldSlot:
+    """Holds one of the slots that limit the concurrent calls of a tool."""
+
+    def __init__(self, semaphore: asyncio.Semaphore) -> None:
+        self._semaphore = semaphore
+        self._is_held = False
+
+    async def __aenter__(self) -> None:
+        await self._semaphore.acquire()
+        self._is_held = True
+        self._reset_token = _HELD_SLOT.set(self)
+
+    async def __aexit__(self, *_: object) -> None:
+        _HELD_SLOT.reset(self._reset_token)
+        self.release()
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._semaphore.release()
+
+
+_HELD_SLOT: ContextVar[_HeldSlot | None] = ContextVar("sparring_held_slot", default=None)
+
+
+def release_held_slot() -> None:
+    """Release the slot of the current tool call, which is about to run a nested agent.
+
+    The nested agent waits for a lockstep batch, and the batch waits for all rollouts, including
+    those that wait for the slot. Keeping the slot would deadlock.
+    """
+    if (held := _HELD_SLOT.get()) is not None:
+        held.release()
 
 
 class ToolStage:
-    """Governs the tools of all rollouts of one player."""
+    """Enforces deadlines, concurrency limits and the token budget on the tools of one player."""
 
-    def __init__(self, limits: Limits, threads: DaemonThreads) -> None:
+    def __init__(self, limits: Limits, threads: DaemonThreads, codec: Codec | None = None) -> None:
         self._limits = limits
+        self._codec = codec
         self._threads = threads
-        self._slots: dict[str, asyncio.Semaphore] = {}
+        self._semaphores: dict[str, asyncio.Semaphore] = {}
         self._copies: dict[int, tuple[FunctionTool, FunctionTool]] = {}
 
     def govern(self, tools: list[Tool]) -> None:
-        """Replace the function tools of this list by governed copies."""
-        for number, tool in enumerate(tools):
+        """Replace the function tools in this list with governed copies."""
+        for index, tool in enumerate(tools):
             if isinstance(tool, FunctionTool):
-                tools[number] = self._copy(tool)
+                tools[index] = self._governed_copy(tool)
 
-    def _copy(self, tool: FunctionTool) -> FunctionTool:
-        if is_of_a_world(tool):  # made for one rollout; kept, it would keep its world alive
+    def _governed_copy(self, tool: FunctionTool) -> FunctionTool:
+        if is_world_tool(tool):  # not cached: that would keep the rollout's world alive
             governed = copy.copy(tool)
-            governed.on_invoke_tool = self._governed(tool)
+            governed.on_invoke_tool = self._governed_invoke(tool)
             return governed
-        known = self._copies.get(id(tool))
-        if known is not None and known[0] is tool:
-            return known[1]
+        cached = self._copies.get(id(tool))
+        if cached is not None and cached[0] is tool:
+            return cached[1]
         governed = copy.copy(tool)
-        governed.on_invoke_tool = self._governed(tool)
-        if len(self._copies) >= _KEPT_COPIES:  # MCP servers make new tool objects each turn
+        governed.on_invoke_tool = self._governed_invoke(tool)
+        if len(self._copies) >= _MAX_COPIES:  # MCP servers create new tool objects each turn
             self._copies.clear()
         self._copies[id(tool)] = (tool, governed)
         return governed
 
-    def _governed(self, tool: FunctionTool) -> Invoke:
-        name, invoke = tool.name, tool.on_invoke_tool
-        # An agent as tool waits for the model, and all others may be waiting for the same
-        # wave: were it to hold a slot meanwhile, those without one would hold up the wave.
-        takes_slot = not getattr(tool, "_is_agent_tool", False)
+    def _governed_invoke(self, tool: FunctionTool) -> Invoke:
+        name, invoke = tool.name, _invoke_recording_failures(tool)
+        takes_slot = not getattr(tool, "_is_agent_tool", False)  # see release_held_slot
 
         async def invoke_governed(context: ToolContext[Any], arguments: str) -> Any:
             episode = EPISODE.get()
-            self._refuse_when_too_many_hang(episode)
+            if (refusal := episode.refusal_of(context.tool_call_id)) is not None:
+                return refusal
+            self._end_if_too_many_threads_hang(episode)
             use = ThreadUse(name)
             episode.open_calls += 1
-            token = CURRENT_CALL.set(use)
+            reset_token = CURRENT_CALL.set(use)
             try:
                 async with (
-                    self._slot(name) if takes_slot else nullcontext(),
+                    _HeldSlot(self._semaphore_of(name)) if takes_slot else nullcontext(),
                     episode.deadlines.within(self._limits.tool_seconds) as deadline,
                 ):
                     result = await invoke(context, arguments)
@@ -84,41 +126,102 @@ class ToolStage:
                 raise RuntimeError(f"{name} raised {type(error).__name__}") from error
             finally:
                 self._threads.give_up(use)
-                CURRENT_CALL.reset(token)
+                CURRENT_CALL.reset(reset_token)
                 episode.open_calls -= 1
+            result = _join_text_parts(result)
             if isinstance(result, str):
-                result = _cut(clean_text(result), episode)
+                result = self._fit_budget(clean_text(result), episode)
             episode.note_result(context.tool_call_id, str(result))
             return result
 
-        # The SDK resolves these at every call; as objects they need no compiling.
+        # The SDK resolves the annotations at every call, which is slower for strings.
         invoke_governed.__annotations__ = {"context": ToolContext, "arguments": str}
         return invoke_governed
 
-    def _refuse_when_too_many_hang(self, episode: Episode) -> None:
+    def _end_if_too_many_threads_hang(self, episode: Episode) -> None:
         hung = self._threads.hung()
         if len(hung) < self._limits.hung_threads:
             return
         episode.end(
-            Ending.MACHINERY,
-            f"{len(hung)} threads hang in {', '.join(dict.fromkeys(hung))}; make these tools give "
-            "up by themselves",
+            Ending.INFRASTRUCTURE_ERROR,
+            f"{len(hung)} threads hang in {', '.join(dict.fromkeys(hung))}; give these tools a "
+            "timeout of their own",
         )
         raise EpisodeOver
 
-    def _slot(self, name: str) -> asyncio.Semaphore:
-        if name not in self._slots:
-            most = self._limits.tool_concurrency_by_name.get(name, self._limits.tool_concurrency)
-            self._slots[name] = asyncio.Semaphore(most)
-        return self._slots[name]
+    def _fit_budget(self, result: str, episode: Episode) -> str:
+        """Truncate a result that exceeds its own limit or the remaining token budget, and append
+        a note. A quarter of the remaining budget is reserved for the answer."""
+        left = episode.limits.completion_tokens - episode.spent - episode.pending_tokens
+        limit = left - left // 4 - self._template_tokens
+        if episode.limits.result_tokens is not None:
+            limit = min(limit, episode.limits.result_tokens)
+        if _SHORT_FACTOR * len(result.encode()) <= limit:  # a token has at least one byte
+            episode.pending_tokens += self._template_tokens + len(result.encode())
+            return result
+        shown = self._truncate(result, limit)
+        if shown != result:
+            note = "\n(cut off: {:,} characters, {:,} shown)"
+            limit -= self._count_tokens(note.format(len(result), len(result)))
+            shown = self._truncate(result, limit)
+            note = note.format(len(result), len(shown))
+            shown = f"{shown}{note}" if shown else _NO_ROOM_TEXT
+        episode.pending_tokens += self._template_tokens + self._count_tokens(shown)
+        return shown
+
+    @cached_property
+    def _template_tokens(self) -> int:
+        """Tokens that the chat template adds around a result, up to the model's next turn."""
+        if self._codec is None:
+            return 0
+        return len(self._codec.encode_continuation([Message("tool", "")]).ids)
+
+    def _truncate(self, text: str, limit: int) -> str:
+        if self._codec is None:
+            return text[: _CHARACTERS_PER_TOKEN * max(limit, 0)]
+        return self._codec.beginning(text, max(limit, 0))
+
+    def _count_tokens(self, text: str) -> int:
+        if self._codec is None:
+            return len(text) // _CHARACTERS_PER_TOKEN
+        return self._codec.tokens_in(text)
+
+    def _semaphore_of(self, name: str) -> asyncio.Semaphore:
+        if name not in self._semaphores:
+            limit = self._limits.tool_concurrency_by_name.get(name, self._limits.tool_concurrency)
+            self._semaphores[name] = asyncio.Semaphore(limit)
+        return self._semaphores[name]
 
 
-def _cut(result: str, episode: Episode) -> str:
-    """A result that cannot fit into what is left of the budget is cut, and says so.
+def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
+    """Return the tool's invoke function. If the tool has an error function, which turns exceptions
+    into text, each exception is first recorded in the rollout."""
+    format_error = getattr(tool, "_failure_error_function", None)
+    if getattr(tool, "_use_default_failure_error_function", False) and not formats_exceptions():
+        format_error = default_tool_error_function
+    bind = getattr(tool.on_invoke_tool, "__agents_bind_function_tool__", None)
+    if format_error is None or bind is None:
+        return tool.on_invoke_tool
 
-    Tokenising megabytes that end the rollout anyway would hold up all others.
-    """
-    most = _CHARACTERS_PER_TOKEN * max(episode.limits.completion_tokens - episode.spent, 512)
-    if len(result) <= most:
+    def record_and_format(context: Any, error: Exception) -> Any:
+        EPISODE.get().note_failure(context.tool_call_id, CallFailure.RAISED)
+        return format_error(context, error)
+
+    recording = copy.copy(tool)
+    recording._failure_error_function = record_and_format
+    recording._use_default_failure_error_function = False
+    bound: Invoke = bind(recording)
+    return bound
+
+
+def _join_text_parts(result: Any) -> Any:
+    """Join a result that consists of text parts, as MCP servers return; return others unchanged."""
+    parts = [result] if isinstance(result, dict) else result
+    if not isinstance(parts, list) or not parts:
         return result
-    return f"{result[:most]}\n(cut off: {len(result):,} characters, {most:,} shown)"
+    texts = [
+        part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"
+    ]
+    if len(texts) == len(parts) and all(isinstance(text, str) for text in texts):
+        return "".join(map(str, texts))
+    return result

@@ -1,123 +1,148 @@
-"""What in an agent cannot be played and learned from, found before the first token."""
+"""Finds what prevents an agent from being played or trained, before the first token."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agents import Agent, FunctionTool, Handoff
 
 from sparring.contracts.errors import SettingError, Untrainable
+from sparring.player.external_agent import ExternalAgent, PlayedAgent
+from sparring.player.model_settings import untrainable_settings
 from sparring.player.worlds import declares_tools
 
 
-def refuse_untrainable(agent: Agent[Any]) -> None:
-    """Raise with everything that is in the way, not only the first thing."""
-    found = list(dict.fromkeys(obstacles(agent)))
-    if found:
-        listed = "\n".join(f"  - {obstacle}" for obstacle in found)
-        raise Untrainable(f"the agent {agent.name!r} cannot be trained as it is:\n{listed}")
+def refuse_unplayable(agent: PlayedAgent) -> None:
+    """Raise Untrainable with all obstacles to playing the agent."""
+    _refuse(agent, "played", obstacles(agent))
 
 
-def refuse_several_rows(agent: Agent[Any]) -> None:
-    """Raise where a rollout would be several sequences of tokens, which cannot be learned from
-    yet: their shares in one reward are not decided."""
-    nested = [tool.name for tool in agent.tools if getattr(tool, "_is_agent_tool", False)]
-    handoffs = [
-        target.name if isinstance(target, Agent) else target.agent_name for target in agent.handoffs
-    ]
-    if nested or handoffs:
-        listed = ", ".join([*nested, *handoffs])
-        raise Untrainable(
-            f"the agent {agent.name!r} hands over to others ({listed}), so that one rollout has "
-            "several rows; train these agents by themselves, each on cases of its own"
+def refuse_untrainable(
+    agent: PlayedAgent, temperature: float, train_agents: Sequence[str] = ()
+) -> None:
+    """Raise Untrainable with all obstacles to training the agent."""
+    _refuse(agent, "trained", training_obstacles(agent, temperature, train_agents))
+
+
+def training_obstacles(
+    agent: PlayedAgent, temperature: float, train_agents: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the obstacles to training that the agent itself shows, one line each with its
+    remedy. `trial_round` finds the rest."""
+    yield from obstacles(agent)
+    if isinstance(agent, ExternalAgent):  # its agents are known only by the calls they make
+        return
+    names = list(dict.fromkeys(reached.name for reached in reached_agents(agent)))
+    if unknown := [name for name in train_agents if name not in names]:
+        yield (
+            f"train_agents: there is no agent {', '.join(map(repr, unknown))}; there are "
+            f"{', '.join(map(repr, sorted(names)))}"
         )
+    for reached in reached_agents(agent):
+        for problem in untrainable_settings(reached.model_settings, temperature):
+            yield f"{reached.name}: {problem}"
 
 
-def has_tools(agent: Agent[Any], context: object = None) -> bool:
-    """Whether it is certain that the agent, or the world that it acts in, has any tools."""
+def _refuse(agent: PlayedAgent, action: str, problems: Iterator[str]) -> None:
+    if unique := list(dict.fromkeys(problems)):
+        listed = "\n".join(f"  - {problem}" for problem in unique)
+        raise Untrainable(f"the agent {agent.name!r} cannot be {action} as it is:\n{listed}")
+
+
+def has_tools(agent: PlayedAgent, context: object = None) -> bool:
+    """Return whether the agent or its world class is known to have tools. Tools of an agent
+    outside of the SDK are not known."""
+    if isinstance(agent, ExternalAgent):
+        return False
     if agent.tools or agent.mcp_servers:
         return True
     return inspect.isclass(context) and declares_tools(context)
 
 
-def refuse_without_tools(agent: Agent[Any], context: object = None) -> None:
-    """A model of what tools answer needs tools that answer. What a context factory that is no
-    class will return, nobody knows before it is called."""
-    nobody_knows = context is not None and not inspect.isclass(context)
-    if not nobody_knows and not has_tools(agent, context):
+def refuse_without_tools(agent: PlayedAgent, context: object = None) -> None:
+    """Raise SettingError if world_model_coefficient is used without tools. A context factory
+    that is not a class is accepted: its tools are unknown until it is called."""
+    is_unknown = context is not None and not inspect.isclass(context)
+    is_unknown = is_unknown or isinstance(agent, ExternalAgent)
+    if not is_unknown and not has_tools(agent, context):
         raise SettingError(
             f"world_model_coefficient: the agent {agent.name!r} has no tools, so there are no "
             "tool results to learn to predict; leave it at 0, or give the agent tools"
         )
 
 
-def obstacles(agent: Agent[Any]) -> Iterator[str]:
-    """One line per obstacle, each with the way out, over all agents that can be reached."""
+def obstacles(agent: PlayedAgent) -> Iterator[str]:
+    """Yield the obstacles to playing, over all reachable agents."""
+    for reached in reached_agents(agent):
+        yield from _agent_obstacles(reached)
+        for tool in reached.tools:
+            yield from _tool_obstacles(reached, tool)
+
+
+def reached_agents(agent: PlayedAgent) -> Iterator[Agent[Any]]:
+    """Yield the agent, its handoff targets and its agent tools, recursively, each once; nothing
+    for an agent outside of the SDK."""
     seen: set[int] = set()
-    waiting = [agent]
-    while waiting:
-        current = waiting.pop()
+    pending = [] if isinstance(agent, ExternalAgent) else [agent]
+    while pending:
+        current = pending.pop()
         if id(current) in seen:
             continue
         seen.add(id(current))
-        yield from _of_agent(current)
-        for tool in current.tools:
-            yield from _of_tool(current, tool)
-            nested = getattr(tool, "_agent_instance", None)
-            if isinstance(nested, Agent):
-                waiting.append(nested)
-        for target in current.handoffs:
-            reached = _target(target)
-            if reached is not None:
-                waiting.append(reached)
+        yield current
+        nested = (getattr(tool, "_agent_instance", None) for tool in current.tools)
+        pending += [each for each in nested if isinstance(each, Agent)]
+        targets = (_target(target) for target in current.handoffs)
+        pending += [each for each in targets if each is not None]
 
 
-def _of_agent(agent: Agent[Any]) -> Iterator[str]:
+def _agent_obstacles(agent: Agent[Any]) -> Iterator[str]:
     if agent.prompt is not None:
         yield (
-            f"{agent.name}: a stored prompt lives on the provider's servers; "
+            f"{agent.name}: its prompt is stored on the provider's servers; "
             "write it into `instructions`"
         )
 
 
-def _of_tool(agent: Agent[Any], tool: Any) -> Iterator[str]:
+def _tool_obstacles(agent: Agent[Any], tool: Any) -> Iterator[str]:
     if inspect.isfunction(tool):
         yield f"{agent.name}: {tool.__name__} is a plain function; decorate it with @function_tool"
         return
     if not isinstance(tool, FunctionTool):
         yield (
             f"{agent.name}: {tool.name} is hosted by the provider; "
-            "replace it by a function tool of your own"
+            "replace it with your own function tool"
         )
         return
     if tool.needs_approval is not False:
         yield (
-            f"{agent.name}: {tool.name} asks a person for approval, and nobody is there; "
+            f"{agent.name}: {tool.name} needs a person's approval, which a rollout cannot get; "
             "pass needs_approval=False for training"
         )
     if tool.defer_loading:
         yield f"{agent.name}: {tool.name} is loaded by tool search; pass defer_loading=False"
-    if getattr(tool, "_is_agent_tool", False) and _has_own_run_config(tool):
+    if getattr(tool, "_is_agent_tool", False) and _names_a_model(tool):
         yield (
-            f"{agent.name}: {tool.name} runs an agent with a run config of its own, which would "
-            "answer with another model; leave `run_config` out of as_tool()"
+            f"{agent.name}: {tool.name} runs an agent whose run config names a model, which would "
+            "answer instead; leave `model` out of the run_config of as_tool()"
         )
 
 
-def _has_own_run_config(tool: FunctionTool) -> bool:
-    """`as_tool` keeps its run config in a closure; there is no public way to ask for it."""
+def _names_a_model(tool: FunctionTool) -> bool:
+    """Read the run config from the closure of `as_tool`, which has no public accessor."""
     run = getattr(tool.on_invoke_tool, "_invoke_tool_impl", tool.on_invoke_tool)
     try:
-        return inspect.getclosurevars(run).nonlocals.get("run_config") is not None
+        config = inspect.getclosurevars(run).nonlocals.get("run_config")
     except TypeError:
         return False
+    return config is not None and config.model is not None
 
 
 def _target(target: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | None:
     if isinstance(target, Agent):
         return target
     reference = target._agent_ref
-    reached = reference() if reference is not None else None
-    return reached if isinstance(reached, Agent) else None
+    agent = reference() if reference is not None else None
+    return agent if isinstance(agent, Agent) else None

@@ -1,7 +1,7 @@
-"""Per-rollout worlds: objects whose declared methods are tools for the time of one rollout.
+"""Per-rollout worlds: objects whose methods are tools for one rollout.
 
-Only what is declared becomes a tool. A world is what the context factory returns; measures
-see it, in its final state, as `rollout.world`.
+Only methods declared with `@tool` become tools. The context factory returns the world; measures
+read its final state as `rollout.world`.
 """
 
 from __future__ import annotations
@@ -12,47 +12,52 @@ import json
 import logging
 import traceback
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from agents import FunctionTool
+from agents import FunctionTool, Tool
 from agents.function_schema import FuncSchema, function_schema
 from agents.tool_context import ToolContext
 from pydantic import ValidationError
 
-from sparring.contracts.errors import MachineryFailure
+from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import CallFailure
 from sparring.player.arguments import argument_problems
 from sparring.player.episode import EPISODE, EpisodeOver
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _DECLARED = "_sparring_tool"
-_SECONDS_TO_END = 30.0
+_END_SECONDS = 30.0
 _LOG = logging.getLogger(__name__)
 _SCHEMAS: WeakKeyDictionary[type, tuple[tuple[str, FuncSchema], ...]] = WeakKeyDictionary()
 
 
 def tool(method: Method) -> Method:
-    """Declare a method of a world as a tool; its docstring and types make the schema."""
+    """Declare a method of a world as a tool; its docstring and types define the schema."""
     setattr(method, _DECLARED, True)
     return method
 
 
 def world_tools(world: Any) -> list[FunctionTool]:
-    """The tools of one world, bound to it; of those it offers, where it says which."""
+    """Return the tools bound to one world, limited to its `offered_tools` if it has that."""
     offered = getattr(world, "offered_tools", None)
     return [
-        _bound(name, schema, world)
-        for name, schema in _declared(type(world))
+        _bind(name, schema, world)
+        for name, schema in _declared_schemas(type(world))
         if offered is None or name in offered
     ]
 
 
-async def end_world(world: Any, seconds: float = _SECONDS_TO_END) -> None:
-    """Call the world's `after_rollout` method, where it has one, once its rollout has been judged
-    or will never be. One that raises or hangs is logged: the rollout is over by then, and others
-    go on."""
+def add_world_tools(tools: list[Tool], context: Any) -> None:
+    """Append the world's tools to an agent's own. This applies to every agent of a rollout,
+    including handoff targets and agent tools."""
+    names = {tool.name for tool in tools}
+    tools += [added for added in world_tools(context) if added.name not in names]
+
+
+async def end_world(world: Any, seconds: float = _END_SECONDS) -> None:
+    """Call the world's `after_rollout()`, if defined, once its rollout has been judged or will
+    never be. Errors and timeouts are only logged, so that other rollouts continue."""
     after = getattr(world, "after_rollout", None)
     if after is None or not callable(after):
         return
@@ -65,29 +70,29 @@ async def end_world(world: Any, seconds: float = _SECONDS_TO_END) -> None:
     except TimeoutError:
         _LOG.warning("after_rollout of %s took more than %g s", type(world).__name__, seconds)
     except Exception as error:  # user code
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        _LOG.warning("after_rollout of %s: %s", type(world).__name__, told)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        cause = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        _LOG.warning("after_rollout of %s: %s", type(world).__name__, cause)
 
 
 def declares_tools(kind: type) -> bool:
-    """Whether worlds of this class have any."""
-    return bool(_declared(kind))
+    """Return whether worlds of this class have tools."""
+    return bool(_declared_schemas(kind))
 
 
-def is_of_a_world(made: FunctionTool) -> bool:
-    """Whether a tool belongs to one rollout's world."""
-    return bool(getattr(made, _DECLARED, False))
+def is_world_tool(candidate: FunctionTool) -> bool:
+    """Return whether a tool belongs to one rollout's world."""
+    return bool(getattr(candidate, _DECLARED, False))
 
 
-def _declared(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
-    """Schemas are read from the class once, not for every rollout."""
+def _declared_schemas(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
+    """The tool schemas of a class, read once per class instead of once per rollout."""
     if kind not in _SCHEMAS:
-        _SCHEMAS[kind] = _read(kind)
+        _SCHEMAS[kind] = _read_schemas(kind)
     return _SCHEMAS[kind]
 
 
-def _read(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
+def _read_schemas(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
     return tuple(
         (name, function_schema(_without_self(method), name_override=name))
         for name, method in inspect.getmembers(kind, inspect.isfunction)
@@ -96,7 +101,7 @@ def _read(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
 
 
 def _without_self(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method as a plain function, for the SDK to read: `self` is not the model's to give."""
+    """The method as a plain function without `self`, for the SDK's schema reader."""
     signature = inspect.signature(method)
     rest = list(signature.parameters.values())[1:]
 
@@ -109,39 +114,38 @@ def _without_self(method: Callable[..., Any]) -> Callable[..., Any]:
     return plain
 
 
-def _bound(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
+def _bind(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
     method = getattr(world, name)
 
     async def invoke(context: ToolContext[Any], arguments: str) -> Any:
         try:
-            given = schema.params_pydantic_model(**json.loads(arguments or "{}"))
+            parsed = schema.params_pydantic_model(**json.loads(arguments or "{}"))
         except (ValidationError, ValueError, TypeError) as error:
-            told = argument_problems(arguments or "{}", schema.params_json_schema) or str(error)
-            return _refusal(context, name, told)
-        args, kwargs = schema.to_call_args(given)
+            problem = argument_problems(arguments or "{}", schema.params_json_schema) or str(error)
+            return _refusal(context, name, problem)
+        args, kwargs = schema.to_call_args(parsed)
         try:
             if inspect.iscoroutinefunction(method):
                 return await method(*args, **kwargs)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(None, partial(method, *args, **kwargs))
-        except (EpisodeOver, MachineryFailure):  # never the model's doing
+            return await asyncio.to_thread(method, *args, **kwargs)
+        except (EpisodeOver, InfrastructureError):  # not the model's fault
             raise
-        except Exception as error:  # as for any other tool: the model is told, and goes on
+        except Exception as error:  # as for other tools, the model reads the error and continues
             return _refusal(context, name, f"{type(error).__name__}: {error}")
 
-    made = FunctionTool(
+    bound = FunctionTool(
         name=name,
         description=schema.description or "",
         params_json_schema=schema.params_json_schema,
         on_invoke_tool=invoke,
         strict_json_schema=schema.strict_json_schema,
     )
-    setattr(made, _DECLARED, True)
-    return made
+    setattr(bound, _DECLARED, True)
+    return bound
 
 
 def _refusal(context: ToolContext[Any], name: str, reason: str) -> str:
-    """What the model reads when its call failed; in a rollout, it is noted as well."""
+    """Return the text the model reads for a failed call; records the failure in a rollout."""
     if (episode := EPISODE.get(None)) is not None:
         episode.note_failure(context.tool_call_id, CallFailure.RAISED)
     return f"{name} failed: {' '.join(reason.split())[:500]}"

@@ -1,5 +1,5 @@
-"""Turning token ids into sampled ids and log-probabilities, and messages into token ids.
+"""Policies, which sample from a model, and codecs between messages and token ids.
 
-Nothing is imported here: torch, transformers and the openai client load with the policy
+This module imports nothing: torch, transformers and the openai client load with the policy
 that needs them.
 """

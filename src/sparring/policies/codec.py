@@ -1,12 +1,12 @@
-"""Between messages and token ids, for one tokenizer and one family.
+"""Converts between messages and token ids, for one tokenizer and one family.
 
-The first prompt is rendered by the family's template. Everything behind it is spliced: the
-ids that were sampled stay as they are, and only what comes after them, tool results and
-the next opening, is rendered and tokenised. No text is ever tokenised twice.
+The family's template renders the first prompt. Everything after it is spliced: sampled ids stay
+as they are, and only what follows them (tool results and the next generation prompt) is rendered
+and tokenised. No text is tokenised twice.
 
 Text from users and tools is data. Where it spells a special token of the model, a stand-in
-character takes its place while the template is rendered, and is tokenised as the plain
-text: no tool result, argument or description can end a turn or open one.
+character replaces it while the template renders, and is then tokenised as plain text: no tool
+result, argument or description can end or open a turn.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import hashlib
 import json
 import re
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 from sparring.contracts.errors import UnknownFamily
@@ -26,7 +28,10 @@ from sparring.policies.families import Family
 
 _SLOT = "SPARRINGxSLOTx{}x"
 _SLOTS = re.compile(r"SPARRINGxSLOTx(\d+)x")
-_STAND_IN = 0x10F000  # private use, in the last plane: no text means anything by these
+_FIRST_STAND_IN = 0x10F000  # private use, in the last plane: ordinary text does not use these
+_CHARACTERS_PER_TOKEN = 16
+_begin, _end = itemgetter(0), itemgetter(1)
+_QUESTION = {"role": "user", "content": "-"}
 _PROBE = ' a "quoted"\nprobe '
 _TRANSFORMS: tuple[Callable[[str], str], ...] = (
     lambda text: text,
@@ -36,7 +41,7 @@ _TRANSFORMS: tuple[Callable[[str], str], ...] = (
 
 
 class ChatCodec:
-    """Renders, tokenises and parses. `tokenizer` is a fast tokenizer of transformers."""
+    """Renders, tokenises and parses chats. `tokenizer` is a fast tokenizer of transformers."""
 
     def __init__(self, tokenizer: Any, family: Family) -> None:
         self.tokenizer = tokenizer
@@ -45,75 +50,134 @@ class ChatCodec:
         special = [
             token.content for token in tokenizer.added_tokens_decoder.values() if token.special
         ]
-        self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-        self._stand_ins = {token: chr(_STAND_IN + number) for number, token in enumerate(special)}
-        self._stood_in = re.compile(
+        self._special_pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        self._stand_ins = {
+            token: chr(_FIRST_STAND_IN + number) for number, token in enumerate(special)
+        }
+        self._stand_in_pattern = re.compile(
             f"([{''.join(self._stand_ins.values())}])" if special else "(?!)"
         )
-        self._plain = {self._stand_ins[token]: self._plain_ids(token) for token in special}
+        self._ids_of_stand_in = {
+            self._stand_ins[token]: self._plain_ids(token) for token in special
+        }
         self.end_of_turn = self._id(family.end_of_turn)
         self.stop_ids = frozenset(
-            {self.end_of_turn, *(self._id(stop, optional=True) for stop in family.also_stops)}
+            {
+                self.end_of_turn,
+                *(self._id(stop, optional=True) for stop in family.also_stops),
+                *([self._id(family.end_of_calls)] if family.end_of_calls else []),
+            }
             - {-1}
         )
-        self._bodies = {role: self._body_transform(role) for role in ("tool", "user")}
-        self._prompt = lru_cache(maxsize=512)(self._encode_prompt)
-        self._scaffold = lru_cache(maxsize=64)(self._render_scaffold)
+        roles = ("tool", "user") if family.has_tools else ("user",)
+        self._body_transforms = {role: self._body_transform(role) for role in roles}
+        self._cached_prompt = lru_cache(maxsize=512)(self._encode_prompt)
+        self._cached_scaffold = lru_cache(maxsize=64)(self._render_scaffold)
 
     @property
     def digest(self) -> str:
-        """What the ids depend on besides the text: template and vocabulary."""
+        """The SHA-256 of template and vocabulary, which determine the ids of a text."""
         text = self.family.template + self._backend.to_str()
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def keeps_thinking(self) -> bool:
+        """Whether later turns see the thinking of earlier ones."""
+        return self.family.keeps_thinking
 
     # ------------------------------------------------------------------ encoding
 
     def encode_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     ) -> Encoded:
-        """The whole conversation so far, up to the model's next word."""
-        return self._prompt(tuple(messages), json.dumps(list(tools)))
+        """Encode the whole conversation so far, including the next generation prompt."""
+        if tools and not self.family.has_tools:
+            raise UnknownFamily(
+                f"models of the family {self.family.name} cannot use tools in Sparring; use a "
+                "model that supports tools (see docs/families.md), or an agent without tools"
+            )
+        return self._cached_prompt(tuple(messages), json.dumps(list(tools)))
 
     def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
-        """What follows the model's own end of turn: these messages, and its next opening."""
-        pieces = self._scaffold(tuple(message.role for message in messages))
-        text, places = pieces[0], []
+        """Encode what follows the model's end of turn: these messages and a generation prompt."""
+        pieces = self._cached_scaffold(tuple(message.role for message in messages))
+        text, ranges = pieces[0], []
         for message, piece in zip(messages, pieces[1:], strict=True):
             body = self._body(message)
-            places.append((len(text), len(text) + len(body)))
+            ranges.append((len(text), len(text) + len(body)))
             text += body + piece
         ids, offsets = self._tokenise(text)
-        return Encoded(ids, _body_spans(offsets, places))
+        return Encoded(ids, _body_spans(offsets, ranges))
+
+    def tokens_in(self, text: str) -> int:
+        """Count the tokens of a text."""
+        return len(self._tokenise(self._escape(text))[0])
+
+    def beginning(self, text: str, most: int) -> str:
+        """Return the first `most` tokens of a text, as text; does not tokenise the rest."""
+        if len(text.encode()) <= most:
+            return text
+        head = text[: _CHARACTERS_PER_TOKEN * max(most, 1)]
+        ids, offsets = self._tokenise(self._escape(head))
+        if len(ids) <= most and head == text:
+            return text
+        return head[: offsets[most][0]] if len(ids) > most else head
+
+    def encode_call_opening(self, tool: str | None) -> array[int]:
+        """Encode the beginning of a call, for a model that must make one to continue."""
+        opening = getattr(self.family.tool_calls, "opening", None)
+        if opening is None:
+            raise UnknownFamily(
+                f"the tool calls of {self.family.name} have no `opening`, which tool_choice needs; "
+                "docs/families.md shows how to write one"
+            )
+        return self._tokenise(opening(None if tool is None else self._escape(tool)))[0]
 
     def encode_reply(self, message: Message) -> array[int]:
-        """A turn of the model's, as it would have written it, its end included."""
-        asked = [{"role": "user", "content": "-"}]
-        before = self._render(asked, None)
-        after = self._render([*asked, self._chat_message(message)], None)
-        said, ended, _ = after[len(before) :].partition(self.family.end_of_turn)
-        if not after.startswith(before) or not ended:
+        """Encode a turn as the model would have written it, including its end."""
+        before, after = self._render([_QUESTION], None), self._render_turn(message)
+        last = (self.family.end_of_calls if message.calls else None) or self.family.end_of_turn
+        turn, end, _ = after[len(before) :].partition(last)
+        if not after.startswith(before) or not end:
             raise UnknownFamily(
-                f"the template of {self.family.name} does not render a turn behind its own opening "
-                "of one; a training template must"
+                f"the template of {self.family.name} does not render a turn after its own "
+                "generation prompt; a training template must"
             )
-        return self._tokenise(said + ended)[0]
+        return self._tokenise(turn + end)[0]
+
+    def _render_turn(self, message: Message) -> str:
+        """Render a turn after a question. If the generation prompt opens a thinking block, the turn
+        closes it, even if the template omits the thinking of earlier turns."""
+        chat = self._chat_message(message)
+        before, after = self._render([_QUESTION], None), self._render([_QUESTION, chat], None)
+        if after.startswith(before) or not self.family.thinking:
+            return after
+        opening, closing = self.family.thinking
+        slot = _SLOT.format(0)
+        thought = self._render([_QUESTION, {**chat, "reasoning_content": slot}], None)
+        if slot in thought and not message.thinking:
+            return re.sub(slot + r"\n?", "", thought)
+        head = before.rstrip().removesuffix(opening)
+        thinking = f"{self._escape(message.thinking)}\n" if message.thinking else ""
+        closed = f"{before}{thinking}{closing}\n\n{after[len(head) :]}"
+        return closed if head != before.rstrip() and after.startswith(head) else after
 
     def _encode_prompt(self, messages: tuple[Message, ...], tools: str) -> Encoded:
-        schemas = self._disarmed_within(json.loads(tools))
+        schemas = self._escape_within(json.loads(tools))
         text = self._render([self._chat_message(message) for message in messages], schemas)
         return Encoded(self._tokenise(text)[0])
 
     def _chat_message(self, message: Message) -> dict[str, Any]:
-        """A message as chat templates expect it, with nothing special in its text."""
-        chat: dict[str, Any] = {"role": message.role, "content": self._disarmed(message.content)}
+        """The message as chat templates expect it, with special tokens in its text escaped."""
+        chat: dict[str, Any] = {"role": message.role, "content": self._escape(message.content)}
         if message.thinking:
-            chat["reasoning_content"] = self._disarmed(message.thinking)
+            chat["reasoning_content"] = self._escape(message.thinking)
         if message.calls:
             chat["tool_calls"] = [
                 {
                     "type": "function",
                     "function": {
-                        "name": self._disarmed(call.tool),
+                        "name": self._escape(call.tool),
                         "arguments": self._arguments(call.arguments),
                     },
                 }
@@ -121,48 +185,46 @@ class ChatCodec:
             ]
         return chat
 
-    def _disarmed(self, text: str) -> str:
-        """The text with each special token's spelling replaced by a stand-in character."""
-        return self._special.sub(lambda found: self._stand_ins[found.group()], clean_text(text))
+    def _escape(self, text: str) -> str:
+        """Replace the spelling of each special token by its stand-in character."""
+        return self._special_pattern.sub(
+            lambda found: self._stand_ins[found.group()], clean_text(text)
+        )
 
-    def _arguments(self, written: str) -> Any:
-        """The object that a call's arguments spell, or their text where they spell none. Disarmed
-        once JSON is decoded: an escape may spell a special token as well."""
+    def _arguments(self, text: str) -> Any:
+        """Decode a call's arguments, or return their text where it is not JSON. Escapes special
+        tokens after decoding, because a JSON escape can spell one too."""
         try:
-            return self._disarmed_within(json.loads(written))
+            return self._escape_within(json.loads(text))
         except (ValueError, RecursionError):
-            return self._disarmed(written)
+            return self._escape(text)
 
-    def _disarmed_within(self, value: Any) -> Any:
-        """The same value, with every text in it disarmed, names of fields included."""
+    def _escape_within(self, value: Any) -> Any:
+        """Escape every string in a JSON value, including the names of fields."""
         if isinstance(value, str):
-            return self._disarmed(value)
+            return self._escape(value)
         if isinstance(value, list):
-            return [self._disarmed_within(each) for each in value]
+            return [self._escape_within(item) for item in value]
         if isinstance(value, dict):
-            return {
-                self._disarmed(name): self._disarmed_within(each) for name, each in value.items()
-            }
+            return {self._escape(name): self._escape_within(item) for name, item in value.items()}
         return value
 
     # ------------------------------------------------------------------ decoding
 
     def decode(self, ids: array[int]) -> str:
-        return str(
-            self.tokenizer.decode(
-                ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False
-            )
-        )
+        """Return the text of token ids, including special tokens."""
+        return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
-    def parse(self, ids: array[int]) -> Reply:
-        """What the model said, in words: thinking, content, calls."""
-        kept = len(ids)
-        while kept and ids[kept - 1] in self.stop_ids:
-            kept -= 1
-        text, thinking = self.decode(ids[:kept]), ""
+    def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+        """Parse a sampled turn into thinking, content and calls. `tools` are the schemas that the
+        model was given: some formats write arguments without their types."""
+        length = len(ids)
+        while length and ids[length - 1] in self.stop_ids:
+            length -= 1
+        text, thinking = self.decode(ids[:length]), ""
         if self.family.thinking:
             text, thinking = split_thinking(text, *self.family.thinking)
-        reply = self.family.tool_calls.parse(text)
+        reply = self.family.tool_calls.parse(text, tools)
         return Reply(reply.content, thinking, reply.calls, reply.malformed)
 
     # ------------------------------------------------------------------ rendering
@@ -181,22 +243,19 @@ class ChatCodec:
     def _render_scaffold(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """The template's text around the bodies of messages that follow the model's turn.
 
-        Found by rendering marked slots behind a marked turn, so that it also holds for a
+        It is found by rendering marked slots after a marked turn, so it is also right for a
         template that changes earlier turns when later ones arrive.
         """
         turn = len(roles)
-        messages = [
-            {"role": "user", "content": "-"},
-            {"role": "assistant", "content": _SLOT.format(turn)},
-        ]
+        messages = [_QUESTION, {"role": "assistant", "content": _SLOT.format(turn)}]
         messages += [
             {"role": role, "content": _SLOT.format(number)} for number, role in enumerate(roles)
         ]
         _, found, after = self._render(messages, None).partition(_SLOT.format(turn))
         if not found:
             raise UnknownFamily(
-                f"the template of {self.family.name} does not show what the assistant said; "
-                "a training template must render its content as it is"
+                f"the template of {self.family.name} does not render the assistant's content; "
+                "a training template must render it unchanged"
             )
         pieces = _SLOTS.split(after.removeprefix(self.family.end_of_turn))
         if [int(number) for number in pieces[1::2]] != list(range(len(roles))):
@@ -206,17 +265,17 @@ class ChatCodec:
             )
         scaffold = (
             [_unquoted(piece) for piece in pieces[0::2]]
-            if self._is_quoting(pieces)
+            if self._has_quotes(pieces)
             else pieces[0::2]
         )
         return tuple(scaffold)
 
-    def _is_quoting(self, pieces: list[str]) -> bool:
+    def _has_quotes(self, pieces: list[str]) -> bool:
         return len(pieces) > 1 and pieces[0].endswith('"') and pieces[2].startswith('"')
 
     def _body_transform(self, role: str) -> Callable[[str], str]:
-        """What the template does to a body: nothing, JSON quotes, or trimming its ends."""
-        frame = [{"role": "user", "content": "-"}, {"role": "assistant", "content": "-"}]
+        """Find how the template changes a body: not at all, as a JSON string, or trimmed."""
+        frame = [_QUESTION, {"role": "assistant", "content": "-"}]
         slot = self._render([*frame, {"role": role, "content": _SLOT.format(0)}], None)
         before, _, after = slot.partition(_SLOT.format(0))
         rendered = self._render([*frame, {"role": role, "content": _PROBE}], None)
@@ -232,23 +291,23 @@ class ChatCodec:
         )
 
     def _body(self, message: Message) -> str:
-        transform = self._bodies["tool" if message.role == "tool" else "user"]
-        return transform(self._disarmed(message.content))
+        transform = self._body_transforms["tool" if message.role == "tool" else "user"]
+        return transform(self._escape(message.content))
 
     # ------------------------------------------------------------------ tokenising
 
     def _tokenise(self, text: str) -> tuple[array[int], list[tuple[int, int]]]:
-        """Ids with the characters that each stands for; a stand-in becomes plain text again."""
-        if not self._stood_in.search(text):
+        """Return the ids and the character range of each; stand-ins become plain text again."""
+        if not self._stand_in_pattern.search(text):
             encoding = self._backend.encode(text, add_special_tokens=False)
             return array("i", encoding.ids), encoding.offsets
         ids: array[int] = array("i")
         offsets: list[tuple[int, int]] = []
         start = 0
-        for part in self._stood_in.split(text):
-            if part in self._plain:
-                ids.extend(self._plain[part])
-                offsets += [(start, start + 1)] * len(self._plain[part])
+        for part in self._stand_in_pattern.split(text):
+            if part in self._ids_of_stand_in:
+                ids.extend(self._ids_of_stand_in[part])
+                offsets += [(start, start + 1)] * len(self._ids_of_stand_in[part])
             else:
                 encoding = self._backend.encode(part, add_special_tokens=False)
                 ids.extend(encoding.ids)
@@ -257,7 +316,7 @@ class ChatCodec:
         return ids, offsets
 
     def _plain_ids(self, text: str) -> array[int]:
-        """Ids of a text in which nothing is special."""
+        """Tokenise a text without recognising special tokens."""
         self._backend.encode_special_tokens = True
         try:
             return array("i", self._backend.encode(text, add_special_tokens=False).ids)
@@ -265,19 +324,19 @@ class ChatCodec:
             self._backend.encode_special_tokens = False
 
     def _id(self, token: str, *, optional: bool = False) -> int:
-        found = self._backend.token_to_id(token)
-        if found is None:
+        token_id = self._backend.token_to_id(token)
+        if token_id is None:
             if optional:
                 return -1
             raise UnknownFamily(
-                f"this tokenizer has no {token}, which ends a turn in the family "
+                f"this tokenizer has no token {token}, which ends a turn in the family "
                 f"{self.family.name}; pass the right `family=`"
             )
-        return int(found)
+        return int(token_id)
 
 
 def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
-    """The text without its thinking, and the thinking."""
+    """Return the text without its thinking, and the thinking."""
     before, closed, after = text.partition(closing)
     if closed:
         return after.strip(), before.replace(opening, "", 1).strip()
@@ -286,18 +345,15 @@ def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
 
 
 def _body_spans(
-    offsets: list[tuple[int, int]], places: list[tuple[int, int]]
+    offsets: list[tuple[int, int]], ranges: list[tuple[int, int]]
 ) -> tuple[BodySpan, ...]:
-    """Tokens that lie wholly inside each place; one that straddles the edge is scaffolding."""
+    """The tokens that lie wholly inside each range; a token across its edge is scaffolding."""
     spans = []
-    token = 0
-    for number, (start, stop) in enumerate(places):
-        while token < len(offsets) and offsets[token][0] < start:
-            token += 1
-        first = token
-        while token < len(offsets) and offsets[token][1] <= stop:
-            token += 1
-        spans.append(BodySpan(number, first, token))
+    last = 0
+    for number, (start, stop) in enumerate(ranges):
+        first = bisect_left(offsets, start, last, key=_begin)
+        last = bisect_right(offsets, stop, first, key=_end)
+        spans.append(BodySpan(number, first, last))
     return tuple(spans)
 
 

@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible chat servers: OpenRouter, vLLM, llama.cpp, Ollama."""
+"""A policy for models behind OpenAI-compatible chat servers, such as OpenRouter or Ollama."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparring.contracts.errors import InvalidInput, MachineryFailure
+from sparring.contracts.errors import InfrastructureError, InvalidInput
 from sparring.contracts.policies import ChatReply, ChatRequest, Finish, ParsedCall, Reply, SampleKey
 from sparring.contracts.rollouts import Message, clean_text
 from sparring.contracts.specs import EndpointSpec
@@ -15,11 +15,11 @@ from sparring.policies.codec import split_thinking
 
 
 class EndpointPolicy:
-    """One or several weighted endpoints.
+    """Samples from one or several weighted endpoints.
 
-    Which endpoint a turn goes to follows from its seed. A request is retried by the client
-    (429, 5xx, broken connections, with the server's own pause); an endpoint that still
-    fails is passed over for the next one, and the last failure is a machinery failure.
+    A turn's seed determines its endpoint. The client retries a request (429, 5xx, broken
+    connections; it honours the server's Retry-After). If the endpoint still fails, the next one
+    is tried; if all fail, the last failure is raised as an InfrastructureError.
     """
 
     def __init__(
@@ -31,42 +31,43 @@ class EndpointPolicy:
     ) -> None:
         if not endpoints:
             raise InvalidInput(
-                "an endpoint policy needs at least one endpoint: give --endpoint URL"
+                "an endpoint policy needs at least one endpoint: pass --endpoint URL"
             )
-        self.name = ", ".join(dict.fromkeys(each.model for each in endpoints))
+        self.name = ", ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
         self._endpoints = tuple(endpoints)
         self._clients = [
-            EndpointClient(each, retries=retries, seconds=seconds) for each in endpoints
+            EndpointClient(endpoint, retries=retries, seconds=seconds) for endpoint in endpoints
         ]
 
     async def reply(self, request: ChatRequest) -> ChatReply:
+        """Return the reply of the first endpoint that answers."""
         from openai import APIError
 
         failure: Exception | None = None
         for number in self._order(request.key):
             try:
-                return await self._ask(number, request)
+                return await self._request(number, request)
             except APIError as error:
                 failure = error
-        where = ", ".join(each.base_url for each in self._endpoints)
-        raise MachineryFailure(
-            f"no reply from {where}: {type(failure).__name__}: {failure}. "
+        addresses = ", ".join(endpoint.base_url for endpoint in self._endpoints)
+        raise InfrastructureError(
+            f"no reply from {addresses}: {type(failure).__name__}: {failure}. "
             "Check the address, the model's name and the key, or lower --in-flight"
         ) from failure
 
     def _order(self, key: SampleKey) -> list[int]:
-        """The endpoint that the seed picks, then the others."""
-        total = sum(each.weight for each in self._endpoints)
-        place = key.seed() / 2**63 * total
+        """The endpoint that the seed picks, followed by the others."""
+        total = sum(endpoint.weight for endpoint in self._endpoints)
+        point = key.seed() / 2**63 * total
         picked = 0
-        for number, each in enumerate(self._endpoints):
-            if place < each.weight:
+        for number, endpoint in enumerate(self._endpoints):
+            if point < endpoint.weight:
                 picked = number
                 break
-            place -= each.weight
+            point -= endpoint.weight
         return [picked, *(number for number in range(len(self._endpoints)) if number != picked)]
 
-    async def _ask(self, number: int, request: ChatRequest) -> ChatReply:
+    async def _request(self, number: int, request: ChatRequest) -> ChatReply:
         options: dict[str, Any] = {}
         if request.tools:
             options["tools"] = [dict(tool) for tool in request.tools]
@@ -75,20 +76,17 @@ class EndpointPolicy:
                 "type": "json_schema",
                 "json_schema": {"name": "output", "schema": dict(request.output_schema)},
             }
-        completion: Any = (
-            await self._clients[number]
-            .get()
-            .chat.completions.create(
-                model=self._endpoints[number].model,
-                messages=[_chat_message(message) for message in request.messages],  # type: ignore[misc]
-                temperature=request.sampling.temperature,
-                max_tokens=request.sampling.max_tokens,
-                seed=request.key.seed() % 2**31,
-                **options,
-            )
+        options |= _settings(request)
+        completion = await self._clients[number].chat(
+            model=self._endpoints[number].model,
+            messages=[chat_message(message) for message in request.messages],
+            temperature=request.sampling.temperature,
+            max_tokens=request.sampling.max_tokens,
+            seed=request.key.seed() % 2**31,
+            **options,
         )
         if not completion.choices:
-            raise MachineryFailure(
+            raise InfrastructureError(
                 f"{self._endpoints[number].base_url} sent a reply without choices"
             )
         choice, usage = completion.choices[0], completion.usage
@@ -100,7 +98,28 @@ class EndpointPolicy:
         )
 
 
-def _chat_message(message: Message) -> Mapping[str, Any]:
+def _settings(request: ChatRequest) -> dict[str, Any]:
+    """The options that the agent's model settings change; the server's defaults cover the rest."""
+    sampling, options = request.sampling, dict[str, Any]()
+    if sampling.top_p != 1.0:
+        options["top_p"] = sampling.top_p
+    if sampling.frequency_penalty:
+        options["frequency_penalty"] = sampling.frequency_penalty
+    if sampling.presence_penalty:
+        options["presence_penalty"] = sampling.presence_penalty
+    if not request.tools:
+        return options
+    if request.tool_choice in ("auto", "none", "required"):
+        options["tool_choice"] = request.tool_choice
+    elif request.tool_choice:
+        options["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice}}
+    if request.parallel_tool_calls is not None:
+        options["parallel_tool_calls"] = request.parallel_tool_calls
+    return options
+
+
+def chat_message(message: Message) -> Mapping[str, Any]:
+    """Return a message in the form that servers receive; call arguments are JSON text."""
     chat: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         chat["tool_calls"] = [
@@ -128,7 +147,7 @@ def _reply(message: Any) -> Reply:
             if not isinstance(value, dict):
                 raise ValueError("not an object")
         except (ValueError, RecursionError) as error:
-            said = clean_text(f"{text}\n{name}({arguments})")
-            return Reply(said, thinking, malformed=f"the arguments of {name}: {error}")
+            full_text = clean_text(f"{text}\n{name}({arguments})")
+            return Reply(full_text, thinking, malformed=f"the arguments of {name}: {error}")
         calls.append(ParsedCall(name, clean_text(json.dumps(value, ensure_ascii=False))))
     return Reply(text, thinking, tuple(calls))

@@ -1,112 +1,262 @@
-"""Model families: their training template, tool-call format, and end of turn.
+"""Model families: their training template, tool-call format and end of turn.
 
-A family has one training template, which is prefix-preserving. A run records its digest
-(`ChatCodec.digest`) and refuses to go on with another.
+A family has one training template, which is prefix-preserving and prints tool schemas in one form
+(`models/templates`). Some templates are ours; others come with TRL, which has them for many
+models, and are changed to print schemas in that form. A run records the digest of its template
+(`ChatCodec.digest`) and refuses to resume with another. `recognition.py` finds a model's family.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
-from sparring.contracts.errors import UnknownFamily
-from sparring.policies.tool_calls import BareJson, TaggedJson, ToolCallFormat
+from sparring.contracts.errors import InvalidInput, MissingPackage, UnknownFamily
+from sparring.installed import load_plugin, plugin_names
+from sparring.models.templates import own_template, trl_template, with_schemas
+from sparring.policies.python_calls import PythonCalls
+from sparring.policies.text_calls import FunctionTags, KeyValueTags
+from sparring.policies.tool_calls import BareJson, NoCalls, TaggedJson, ToolCallFormat
+
+GROUP = "sparring.families"
+_SWITCH = "{{%- set enable_thinking = {} -%}}"
+_KEPT = "{#- the thinking of earlier turns is kept -#}"
+_THINK = ("<think>", "</think>")
+_TOOL = {"tool | tojson": "tool_json(tool)"}
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How one family of models is spoken to.
+    """The chat format of one family of models.
 
-    `template` is Jinja text as transformers uses it. `end_of_turn` is the token with which
-    the model closes its turn; `also_stops` lists further tokens that end generation.
+    `template` is Jinja text as transformers uses it. `end_of_turn` is the token with which the
+    model ends its turn, and `end_of_calls` the one after tool calls, where it differs;
+    `also_stops` lists further tokens that end generation. `thinking` are the tags around the
+    model's reasoning; `can_switch_thinking` says whether the template has `enable_thinking`.
+    Chat clients do not send thinking back, so a turn after it starts a new row, unless
+    `keeps_thinking`.
     """
 
     name: str
     template: str
     end_of_turn: str
-    tool_calls: ToolCallFormat
+    tool_calls: ToolCallFormat | NoCalls
     thinking: tuple[str, str] | None = None
     also_stops: tuple[str, ...] = ()
+    end_of_calls: str | None = None
+    can_switch_thinking: bool = False
+    keeps_thinking: bool = False
+
+    def adapted(self, thinking: str = "auto", history_thinking: str = "drop") -> Family:
+        """Return the family with thinking switched on or off, and with the thinking of earlier
+        turns kept or dropped. Both choices are stored in the template, and so in every trained
+        model."""
+        template = self.template.removeprefix(_KEPT)
+        for state in ("true", "false"):
+            template = template.removeprefix(_SWITCH.format(state))
+        if thinking != "auto":
+            if not self.can_switch_thinking:
+                raise InvalidInput(
+                    f"thinking of {self.name} cannot be switched {thinking}: its template has no "
+                    "such switch; use thinking=auto"
+                )
+            template = _SWITCH.format("true" if thinking == "on" else "false") + template
+        keeps = history_thinking == "keep" and self.thinking is not None
+        return replace(self, template=_KEPT * keeps + template, keeps_thinking=keeps)
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether agents of this family can have tools."""
+        return not isinstance(self.tool_calls, NoCalls)
 
 
-@cache
-def ready_families() -> dict[str, Family]:
-    """The families that Sparring knows by itself."""
-    return {
-        family.name: family
-        for family in (
-            Family(
-                "qwen3",
-                _template("qwen3"),
-                "<|im_end|>",
-                TaggedJson(),
-                thinking=("<think>", "</think>"),
-                also_stops=("<|endoftext|>",),
-            ),
-            Family(
-                "qwen2.5",
-                _template("qwen2_5"),
-                "<|im_end|>",
-                TaggedJson(),
-                also_stops=("<|endoftext|>",),
-            ),
-            Family(
-                "llama3",
-                _template("llama3"),
-                "<|eot_id|>",
-                BareJson(),
-                also_stops=("<|eom_id|>", "<|end_of_text|>"),
-            ),
-            Family(
-                "smollm2",
-                _template("smollm2"),
-                "<|im_end|>",
-                TaggedJson(),
-                also_stops=("<|endoftext|>",),
-            ),
-        )
-    }
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One built-in family: its training template, and the templates by which it is recognised.
+
+    `template` is a file in `models/templates`, or `trl:NAME`; `changes` are replacements in TRL's
+    text. `models` names the templates that its models come with: `NAME` in TRL, or `NAME.jinja` in
+    llama.cpp or Sparring. Tiers 1 and 2 support tools; tier 3 does not.
+    """
+
+    tier: int
+    template: str
+    models: tuple[str, ...]
+    end_of_turn: str = "<|im_end|>"
+    calls: ToolCallFormat | NoCalls = TaggedJson()  # noqa: RUF009 - frozen
+    thinking: tuple[str, str] | None = None
+    also_stops: tuple[str, ...] = ("<|endoftext|>",)
+    end_of_calls: str | None = None
+    can_switch_thinking: bool = False
+    changes: tuple[tuple[str, str], ...] = ()
 
 
-# How models write calls that no ready family reads: Qwen3.5 and Coder, Mistral, Kimi, gpt-oss.
-_FOREIGN_CALLS = ("<function=", "[TOOL_CALLS]", "<|tool_call_begin|>", "<|channel|>")
-
-
-def family_named(name: str) -> Family:
-    known = ready_families()
-    if name not in known:
-        raise UnknownFamily(f"there is no family {name!r}; ready are {', '.join(sorted(known))}")
-    return known[name]
-
-
-def recognise(model_type: str, tokenizer: Any) -> Family:
-    """The family of a model, by its architecture and the special tokens it knows. Models of one
-    architecture may write calls in different ways: where the model's own chat template shows
-    another way than ours, there is no family for it."""
-    known = ready_families()
-    own_template = str(getattr(tokenizer, "chat_template", None) or "")
-    if foreign := [mark for mark in _FOREIGN_CALLS if mark in own_template]:
-        raise UnknownFamily(
-            f"this model of type {model_type!r} writes tool calls with {foreign[0]}, as its own "
-            "chat template says, and no ready family reads those; pass a Family of your own: "
-            "docs/families.md shows how"
-        )
-    vocabulary = set(tokenizer.get_vocab())
-    if model_type.startswith("qwen3"):
-        return known["qwen3"]
-    if model_type.startswith("qwen2"):
-        return known["qwen2.5"]
-    if model_type == "llama" and "<|start_header_id|>" in vocabulary:
-        return known["llama3"]
-    if model_type == "llama" and "<|im_start|>" in vocabulary:
-        return known["smollm2"]
-    raise UnknownFamily(
-        f"nobody has declared how models of type {model_type!r} write tool calls. Pass `family=` "
-        f"(one of {', '.join(sorted(known))}, or a Family of your own: docs/families.md shows how)"
+def _qwen_xml(name: str, *models: str, switch: bool = True) -> Entry:
+    return Entry(
+        1,
+        f"trl:{name}_training",
+        models or (name,),
+        calls=FunctionTags(),
+        thinking=_THINK,
+        can_switch_thinking=switch,
+        changes=tuple(_TOOL.items()),
     )
 
 
-def _template(name: str) -> str:
-    return (files("sparring.policies") / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
+# Nemotron's templates print every further key of a schema: title, default, what a client adds.
+_NEMOTRON_SCHEMAS = (
+    (
+        "for json_key in json_dict if json_key not in handled_keys",
+        "for json_key in ['enum', 'items', 'anyOf'] if json_key not in handled_keys and "
+        "(json_dict[json_key] is mapping or json_key != 'items' and json_dict[json_key])",
+    ),
+    ("json_dict[json_key] | tojson | safe", "key_json(json_dict, json_key, {}, 4, '')"),
+)
+# LFM2.5's own template does not escape quotes and line breaks in arguments.
+_PLAIN_TEXT = r"""{{- "'" + arg_value + "'" -}}"""
+_QUOTED_TEXT = (
+    r"""{{- "'" + (arg_value | replace("\\", "\\\\") | replace("'", "\\'") """
+    r"""| replace("\n", "\\n") | replace("\r", "\\r")) + "'" -}}"""
+)
+
+
+def _nemotron(name: str) -> Entry:
+    return Entry(
+        1,
+        f"trl:{name}_training",
+        (name,),
+        calls=FunctionTags(),
+        thinking=_THINK,
+        also_stops=("</s>", "<|endoftext|>"),
+        can_switch_thinking=True,
+        changes=_NEMOTRON_SCHEMAS,
+    )
+
+
+def _plain(name: str, end: str, *models: str, stops: tuple[str, ...] = ()) -> Entry:
+    return Entry(3, f"trl:{name}", models, end, NoCalls(), also_stops=stops)
+
+
+TABLE: Mapping[str, Entry] = {
+    "qwen2.5": Entry(1, "qwen2_5", ("qwen2_5",)),
+    "qwen3": Entry(
+        1, "qwen3", ("qwen3", "Qwen-Qwen3-0.6B.jinja"), thinking=_THINK, can_switch_thinking=True
+    ),
+    "qwen3-2507": Entry(
+        1,
+        "trl:qwen3_instruct_2507_training",
+        ("qwen3_instruct_2507",),
+        changes=tuple(_TOOL.items()),
+    ),
+    "qwen3-vl": Entry(1, "trl:qwen3_vl_training", ("qwen3_vl",), changes=tuple(_TOOL.items())),
+    "qwen3.5": _qwen_xml("qwen3_5_think"),
+    "qwen3.5-small": _qwen_xml("qwen3_5_nothink"),
+    "qwen3.6": _qwen_xml("qwen3_6"),
+    "qwen3.8": _qwen_xml("qwen3_8"),
+    "qwen3-coder": Entry(2, "qwen3_coder", ("Qwen3-Coder.jinja",), calls=FunctionTags()),
+    "nemotron-3-nano": _nemotron("nemotron_3_nano"),
+    "nemotron-3-super": _nemotron("nemotron_3_super"),
+    "nemotron-3-ultra": _nemotron("nemotron_3_ultra"),
+    "nemotron-3.5-lightning": _nemotron("nemotron_3_5_lightning"),
+    "glm-4-moe": Entry(
+        1,
+        "trl:glm4moe_training",
+        ("glm4moe", "GLM-4.6.jinja"),
+        "<|user|>",
+        KeyValueTags(),
+        thinking=_THINK,
+        end_of_calls="<|observation|>",
+        can_switch_thinking=True,
+        changes=(("tool | tojson(ensure_ascii=False)", "tool_json(tool)"),),
+    ),
+    "lfm2": Entry(
+        1,
+        "trl:lfm2_v2_training",
+        ("lfm2", "lfm2_v2"),
+        calls=PythonCalls(),
+        changes=tuple(_TOOL.items()),
+    ),
+    "lfm2.5": Entry(
+        2,
+        "trl:lfm2_2_5_v2",
+        ("lfm2_2_5", "lfm2_2_5_v2"),
+        calls=PythonCalls(),
+        thinking=_THINK,
+        changes=(*_TOOL.items(), (_PLAIN_TEXT, _QUOTED_TEXT)),
+    ),
+    "llama3": Entry(
+        2,
+        "llama3",
+        ("llama3_1", "llama3_2"),
+        "<|eot_id|>",
+        BareJson(),
+        also_stops=("<|eom_id|>", "<|end_of_text|>"),
+    ),
+    "smollm2": Entry(2, "smollm2", ("SmolLM2-Instruct.jinja",)),
+    "llama3-plain": _plain("llama3_training", "<|eot_id|>", "llama3", stops=("<|end_of_text|>",)),
+    "gemma": _plain("gemma_training", "<end_of_turn>", "gemma", stops=("<eos>",)),
+    "gemma3": _plain("gemma3_training", "<end_of_turn>", "gemma3", stops=("<eos>",)),
+    "cohere": _plain("cohere_training", "<|END_OF_TURN_TOKEN|>", "cohere"),
+    "cohere2": Entry(
+        3,
+        "trl:cohere2_training",
+        ("cohere2",),
+        "<|END_OF_TURN_TOKEN|>",
+        NoCalls("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+        also_stops=(),
+    ),
+    "deepseek-v3": Entry(
+        3,
+        "trl:deepseekv3_training",
+        ("deepseekv3",),
+        "<｜end▁of▁sentence｜>",
+        NoCalls(),
+        thinking=_THINK,
+        also_stops=(),
+    ),
+    "phi3": _plain("phi3_training", "<|end|>", "phi3", stops=("<|endoftext|>",)),
+    "phi3.5": _plain("phi3_5_training", "<|end|>", "phi3_5", stops=("<|endoftext|>",)),
+}
+
+
+def family_named(name: str) -> Family:
+    """Return a built-in family, or one that an installed package provides."""
+    if name in TABLE:
+        return _built_in(name)
+    if isinstance(plugin := load_plugin(GROUP, name), Family):
+        return plugin
+    known = ", ".join(sorted([*TABLE, *plugin_names(GROUP)]))
+    raise UnknownFamily(f"unknown family {name!r}; use one of {known}")
+
+
+@cache
+def _built_in(name: str) -> Family:
+    entry = TABLE[name]
+    return Family(
+        name,
+        _training_template(name, entry),
+        entry.end_of_turn,
+        entry.calls,
+        entry.thinking,
+        entry.also_stops,
+        entry.end_of_calls,
+        entry.can_switch_thinking,
+    )
+
+
+def _training_template(name: str, entry: Entry) -> str:
+    source, _, trl_name = entry.template.partition(":")
+    if source != "trl":
+        return own_template(entry.template)
+    text = trl_template(trl_name)
+    if text is None:
+        raise MissingPackage(
+            f"the training template of {name} comes with TRL, which is not installed: "
+            "pip install 'sparring[train]'"
+        )
+    for old, new in entry.changes:
+        if old not in text:
+            raise MissingPackage(f"TRL's template {trl_name} has no {old!r}; install trl 1.16")
+        text = text.replace(old, new)
+    return with_schemas(text)

@@ -1,13 +1,14 @@
-"""Sampling with in-process weights: one batch, shared prompts computed once.
+"""Samples one batch of requests with in-process weights; shared prompts are computed once.
 
-By temperature only. The log-probability kept is that of the temperature-scaled softmax,
-which is what the trainer computes again.
+Training samples by temperature only: the returned log-probability is that of the
+temperature-scaled softmax, which the trainer recomputes. Penalties and `top_p` are for
+evaluation and for serving a trained model.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.policies.grouped_attention import grouped_attention
 from sparring.policies.growing_cache import growing_cache
 from sparring.policies.prefixes import common_prefix, has_sliding_window
+from sparring.policies.turn_cache import StoredTurn, TurnCache, can_store
 
 
 @dataclass(slots=True)
@@ -37,11 +39,22 @@ def generate(
     requests: Sequence[SampleRequest],
     stop_ids: frozenset[int],
     on_tokens: Callable[[int], None] = lambda _: None,
+    turns: TurnCache | None = None,
 ) -> list[Sample]:
-    """One sample per request, in order; `on_tokens` hears how many tokens each step drew."""
-    rows = [_row(request) for request in requests]
+    """Return one sample per request, in order; calls `on_tokens` with each step's token count.
+
+    With `turns`, requests that continue a stored turn compute only what is new, in a batch of
+    their own, and every turn that ends is stored.
+    """
+    rows = [_new_row(request) for request in requests]
+    found = [turns.take(row.request) if turns else None for row in rows]
+    continued = [(row, *turn) for row, turn in zip(rows, found, strict=True) if turn]
+    new = [row for row, turn in zip(rows, found, strict=True) if not turn]
     with _without_dropout(model), grouped_attention(model):
-        _decode(_Decoder(model, rows), stop_ids, on_tokens)
+        if new:
+            _decode(_Decoder(model, new, turns), stop_ids, on_tokens)
+        if continued:
+            _decode(_ContinuingDecoder(model, continued, turns), stop_ids, on_tokens)
     return [Sample(row.ids, row.logprobs, row.finish or Finish.LENGTH) for row in rows]
 
 
@@ -57,13 +70,14 @@ def _decode(decoder: _Decoder, stop_ids: frozenset[int], on_tokens: Callable[[in
             elif len(row.ids) >= row.request.sampling.max_tokens:
                 row.finish = Finish.LENGTH
         if all(row.finish for row in decoder.rows):
+            decoder.store(range(len(decoder.rows)))
             return
         decoder.advance()
 
 
 @contextmanager
 def _without_dropout(model: Any) -> Iterator[None]:
-    """A model that was just trained is in training mode: it would forget at random."""
+    """Switch to evaluation mode: a model that is being trained has dropout enabled."""
     was_training = model.training
     if was_training:
         model.eval()
@@ -74,97 +88,145 @@ def _without_dropout(model: Any) -> Iterator[None]:
             model.train()
 
 
-def _row(request: SampleRequest) -> _Row:
+def _new_row(request: SampleRequest) -> _Row:
     generator = torch.Generator().manual_seed(request.key.seed())
     uniforms = torch.rand(request.sampling.max_tokens, generator=generator, dtype=torch.float64)
     return _Row(request, uniforms, array("i"), array("f"))
 
 
 class _Decoder:
-    """The batch: key/value cache, attention mask and last logits of the rows in it.
+    """The batch: key/value cache, attention mask and last logits of its rows.
 
-    Finished rows stay until they are half of the batch: taking a row out copies the cache,
-    and halving keeps the sum of all copies below two batches.
+    Finished rows are removed once they are half of the batch. Each removal copies the cache of the
+    other rows. Since the batch at least halves, all removals copy fewer rows than it began with.
     """
 
-    def __init__(self, model: Any, rows: list[_Row]) -> None:
+    def __init__(self, model: Any, rows: list[_Row], turns: TurnCache | None = None) -> None:
+        self._begin(model, rows, turns)
+        prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
+        prompt_index = {prompt: index for index, prompt in enumerate(prompts)}
+        self._prefill([_tokens_of(prompt) for prompt in prompts])
+        self._select_rows([prompt_index[row.request.prompt.tobytes()] for row in rows])
+
+    def _begin(self, model: Any, rows: list[_Row], turns: TurnCache | None) -> None:
         self._model = model
         self._device = model.device
+        self._turns = turns
         self.rows = rows
         self._mask: torch.Tensor
         self._logits: torch.Tensor
-        self._next: torch.Tensor
+        self._next_tokens: torch.Tensor
         self._cache = growing_cache(model.config)
-        prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
-        place = {prompt: number for number, prompt in enumerate(prompts)}
-        self._prefill([_tokens(prompt) for prompt in prompts])
-        self._select([place[row.request.prompt.tobytes()] for row in rows])
 
     def draw(self) -> list[tuple[_Row, int, float]]:
-        """The next token of every live row, by inverse transform of its own random number."""
+        """Draw the next token of each unfinished row; return rows, tokens and log-probabilities.
+
+        A token is the inverse transform of a random number that the row's own seed determines.
+        """
+        device = self._sampling_device
         temperatures = torch.tensor(
-            [max(row.request.sampling.temperature, 1e-6) for row in self.rows], dtype=torch.float32
+            [max(row.request.sampling.temperature, 1e-6) for row in self.rows],
+            dtype=torch.float32,
+            device=device,
         )
-        scores = self._penalised(self._logits.float().cpu()) / temperatures[:, None]
+        scores = self._penalise(self._logits.float().to(device)) / temperatures[:, None]
+        scores = self._apply_top_p(scores)
         logprobs = torch.log_softmax(scores, dim=-1)
         cumulative = logprobs.double().exp().cumsum(dim=-1)
-        drawn = torch.stack(
+        uniforms = torch.stack(
             [row.uniforms[min(len(row.ids), len(row.uniforms) - 1)] for row in self.rows]
-        )
-        places = (drawn * cumulative[:, -1]).unsqueeze(1)
-        tokens = torch.searchsorted(cumulative, places, right=True).squeeze(1)
+        ).to(device)
+        thresholds = (uniforms * cumulative[:, -1]).unsqueeze(1)
+        tokens = torch.searchsorted(cumulative, thresholds, right=True).squeeze(1)
         tokens = tokens.clamp_(max=cumulative.shape[1] - 1)
-        self._next = tokens
+        self._next_tokens = tokens
         chosen = logprobs.gather(1, tokens[:, None]).squeeze(1)
-        drawn_tokens, drawn_logprobs = tokens.tolist(), chosen.tolist()
+        token_list, logprob_list = tokens.tolist(), chosen.tolist()
         return [
-            (row, drawn_tokens[number], drawn_logprobs[number])
-            for number, row in enumerate(self.rows)
+            (row, token_list[index], logprob_list[index])
+            for index, row in enumerate(self.rows)
             if row.finish is None
         ]
 
-    def _penalised(self, scores: torch.Tensor) -> torch.Tensor:
-        """Tokens that were there already, made less likely where a request asks for it."""
-        for number, row in enumerate(self.rows):
-            penalty = row.request.sampling.repetition_penalty
-            if penalty != 1.0:
-                seen = torch.tensor(sorted({*row.request.prompt, *row.ids}))
-                found = scores[number, seen]
-                scores[number, seen] = torch.where(found > 0, found / penalty, found * penalty)
+    @property
+    def _sampling_device(self) -> torch.device:
+        """The device that samples: the model's, so that only tokens are transferred and not the
+        scores of the whole vocabulary. MPS has no double precision; the CPU samples for it."""
+        return torch.device("cpu") if self._device.type == "mps" else self._device
+
+    def _penalise(self, scores: torch.Tensor) -> torch.Tensor:
+        """Apply the requests' repetition, frequency and presence penalties, in place."""
+        for index, row in enumerate(self.rows):
+            sampling = row.request.sampling
+            if (penalty := sampling.repetition_penalty) != 1.0:
+                seen = torch.tensor(sorted({*row.request.prompt, *row.ids}), device=scores.device)
+                seen_scores = scores[index, seen]
+                scores[index, seen] = torch.where(
+                    seen_scores > 0, seen_scores / penalty, seen_scores * penalty
+                )
+            if row.ids and (sampling.frequency_penalty or sampling.presence_penalty):
+                sampled = torch.tensor(row.ids, device=scores.device)
+                counts = torch.bincount(sampled, minlength=scores.shape[1])
+                scores[index] -= sampling.frequency_penalty * counts
+                scores[index] -= sampling.presence_penalty * (counts > 0)
+        return scores
+
+    def _apply_top_p(self, scores: torch.Tensor) -> torch.Tensor:
+        """Keep the fewest most likely tokens whose probabilities sum to `top_p`, and set the scores
+        of the others to minus infinity, in place."""
+        for index, row in enumerate(self.rows):
+            if (top_p := row.request.sampling.top_p) < 1.0:
+                probabilities, order = scores[index].softmax(-1).sort(descending=True)
+                is_excluded = probabilities.cumsum(-1) - probabilities >= top_p
+                is_excluded[0] = False
+                scores[index, order[is_excluded]] = float("-inf")
         return scores
 
     def advance(self) -> None:
-        """Forward the tokens just drawn."""
-        live = [number for number, row in enumerate(self.rows) if row.finish is None]
-        if len(live) * 2 <= len(self.rows):
-            self._next = self._next[live]
-            self._select(live)
-            self.rows = [self.rows[number] for number in live]
+        """Remove finished rows if they are half of the batch; run the model on the new tokens."""
+        unfinished = [index for index, row in enumerate(self.rows) if row.finish is None]
+        if len(unfinished) * 2 <= len(self.rows):
+            self.store(index for index, row in enumerate(self.rows) if row.finish)
+            self._next_tokens = self._next_tokens[unfinished]
+            self._select_rows(unfinished)
+            self.rows = [self.rows[index] for index in unfinished]
         ones = torch.ones(len(self.rows), 1, dtype=torch.long, device=self._device)
         positions = self._mask.sum(dim=1, keepdim=True)
         self._mask = torch.cat([self._mask, ones], dim=1)
-        self._forward(self._next[:, None].to(self._device), positions)
+        self._forward(self._next_tokens[:, None].to(self._device), positions)
 
     def _prefill(self, prompts: list[list[int]]) -> None:
-        """All different prompts at once, what they have in common only once."""
-        alone = len(prompts) == 1 or has_sliding_window(self._model.config)
-        shared = 0 if alone else common_prefix(prompts)
+        """Run the model on the common prefix of the distinct prompts once, then on all the rest."""
+        is_unshared = len(prompts) == 1 or has_sliding_window(self._model.config)
+        shared = 0 if is_unshared else common_prefix(prompts)
         if shared:
-            head = torch.tensor([prompts[0][:shared]], device=self._device)
-            self._mask = torch.ones_like(head)
-            self._forward(head, torch.arange(shared, device=self._device)[None])
+            prefix = torch.tensor([prompts[0][:shared]], device=self._device)
+            self._mask = torch.ones_like(prefix)
+            self._forward(prefix, torch.arange(shared, device=self._device)[None])
             self._cache.batch_repeat_interleave(len(prompts))
-        rest = [prompt[shared:] for prompt in prompts]
-        width = max(map(len, rest))
-        ids = torch.zeros(len(rest), width, dtype=torch.long)
-        mask = torch.zeros(len(rest), width, dtype=torch.long)
-        for number, tokens in enumerate(rest):
-            ids[number, width - len(tokens) :] = torch.tensor(tokens)
-            mask[number, width - len(tokens) :] = 1
-        positions = (mask.cumsum(dim=1) - 1).clamp(min=0) + shared
-        head_mask = torch.ones(len(rest), shared, dtype=torch.long)
-        self._mask = torch.cat([head_mask, mask], dim=1).to(self._device)
+        suffixes = [prompt[shared:] for prompt in prompts]
+        self._append(suffixes, torch.ones(len(suffixes), shared, dtype=torch.long))
+
+    def _append(self, suffixes: list[list[int]], before: torch.Tensor) -> None:
+        """Run the model on the rest of each prompt, of any length. `before` is the mask of what
+        the cache holds."""
+        width = max(map(len, suffixes))
+        ids = torch.zeros(len(suffixes), width, dtype=torch.long)
+        mask = torch.zeros(len(suffixes), width, dtype=torch.long)
+        for index, tokens in enumerate(suffixes):
+            ids[index, width - len(tokens) :] = torch.tensor(tokens)
+            mask[index, width - len(tokens) :] = 1
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0) + before.sum(dim=1, keepdim=True)
+        self._mask = torch.cat([before, mask], dim=1).to(self._device)
         self._forward(ids.to(self._device), positions.to(self._device))
+
+    def store(self, indices: Iterable[int]) -> None:
+        """Store the turns of these rows, which a later turn may continue."""
+        if self._turns is None or not can_store(self._cache):
+            return
+        for index in indices:
+            row = self.rows[index]
+            self._turns.store(row.request, row.ids, self._cache, index, self._mask)
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor) -> None:
         output = self._model(
@@ -177,16 +239,51 @@ class _Decoder:
         )
         self._logits = output.logits[:, -1]
 
-    def _select(self, rows: list[int]) -> None:
-        if rows == list(range(self._mask.shape[0])):
+    def _select_rows(self, indices: list[int]) -> None:
+        if indices == list(range(self._mask.shape[0])):
             return
-        index = torch.tensor(rows, device=self._device)
-        self._cache.batch_select_indices(index)
-        self._mask = self._mask[index]
-        self._logits = self._logits[index]
+        selected = torch.tensor(indices, device=self._device)
+        self._cache.batch_select_indices(selected)
+        self._mask = self._mask[selected]
+        self._logits = self._logits[selected]
 
 
-def _tokens(prompt: bytes) -> list[int]:
+class _ContinuingDecoder(_Decoder):
+    """A batch whose rows begin with the cache of their previous turns."""
+
+    def __init__(
+        self,
+        model: Any,
+        continued: Sequence[tuple[_Row, StoredTurn, int]],
+        turns: TurnCache | None,
+    ) -> None:
+        self._begin(model, [row for row, _, _ in continued], turns)
+        longest = max(length for _, _, length in continued)
+        before = torch.zeros(len(continued), longest, dtype=torch.long)
+        for index, (_, _, length) in enumerate(continued):
+            before[index, longest - length :] = 1
+        for layer in range(len(self._cache.layers)):
+            keys, values = (
+                _right_aligned([(part[layer], length) for part, length in parts], longest)
+                for parts in (
+                    [(turn.keys, length) for _, turn, length in continued],
+                    [(turn.values, length) for _, turn, length in continued],
+                )
+            )
+            self._cache.update(keys, values, layer)
+        self._append([row.request.prompt[length:].tolist() for row, _, length in continued], before)
+
+
+def _right_aligned(parts: list[tuple[torch.Tensor, int]], longest: int) -> torch.Tensor:
+    """Return one batch of the first tokens of each part, padded on the left."""
+    first, _ = parts[0]
+    batch = first.new_zeros(len(parts), first.shape[0], longest, first.shape[2])
+    for index, (part, length) in enumerate(parts):
+        batch[index, :, longest - length :] = part[:, :length]
+    return batch
+
+
+def _tokens_of(prompt: bytes) -> list[int]:
     ids: array[int] = array("i")
     ids.frombytes(prompt)
     return ids.tolist()

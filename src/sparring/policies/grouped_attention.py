@@ -1,9 +1,9 @@
 """Attention that reads each key and value once.
 
-Where several query heads share one key/value head, transformers copies keys and values for each of
-them before it calls PyTorch, unless there is no mask. In a batch of agents, whose prompts differ
-in length, there is always one, and on a CPU the copies take most of the time of a sampled token.
-Here the query heads that share a key/value head are laid out as further query positions of it.
+Where several query heads share a key/value head and there is a mask, transformers copies keys and
+values for each query head before it calls PyTorch. A batch of agents has prompts of different
+lengths, so it always has a mask, and on a CPU the copies take most of the time of a sampled
+token. Here the query heads of a key/value head become further query positions instead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 _NAME = "sparring_grouped"
-_SPECIAL = ("position_bias", "cache", "softcap")  # left to transformers
+_SPECIAL = ("position_bias", "cache", "softcap")  # handled by transformers
 
 
 @contextmanager
 def grouped_attention(model: Any) -> Iterator[None]:
-    """Within this, a model on a CPU that uses PyTorch's attention reads keys and values once."""
+    """Inside the context, a CPU model with PyTorch's attention reads keys and values once."""
     config = model.config.get_text_config()
     if model.device.type != "cpu" or config._attn_implementation != "sdpa":
         yield
@@ -43,20 +43,20 @@ def _attend(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    **others: Any,
+    **options: Any,
 ) -> tuple[torch.Tensor, None]:
     rows, heads, length, size = query.shape
     groups = heads // key.shape[1]
     has_mask = attention_mask is not None and attention_mask.shape[1] == 1
-    is_special = any(others.get(name) is not None for name in _SPECIAL)
+    is_special = any(options.get(name) is not None for name in _SPECIAL)
     if groups == 1 or is_special or (length > 1 and not has_mask):
         plain: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout, scaling, **others
+            module, query, key, value, attention_mask, dropout, scaling, **options
         )
         return plain
     if attention_mask is not None and length > 1:
         attention_mask = attention_mask.repeat(1, 1, groups, 1)
-    found = torch.nn.functional.scaled_dot_product_attention(
+    attended = torch.nn.functional.scaled_dot_product_attention(
         query.reshape(rows, key.shape[1], groups * length, size),
         key,
         value,
@@ -64,7 +64,7 @@ def _attend(
         dropout_p=dropout,
         scale=scaling,
     )
-    return found.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
+    return attended.reshape(rows, heads, length, -1).transpose(1, 2).contiguous(), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)

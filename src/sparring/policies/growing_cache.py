@@ -1,7 +1,7 @@
 """A key/value cache with room to grow.
 
-The cache of transformers is copied whole for every token that is added. Over a long prompt that
-costs more than the model itself; with room behind the last token, only the new one is written.
+transformers copies its whole cache for every added token. Over a long prompt that costs more than
+the model itself. With room after the last token, only the new token is written.
 """
 
 from __future__ import annotations
@@ -12,46 +12,47 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-_LEAST_ROOM = 64  # tokens
+_MIN_ROOM = 64  # tokens
 
 
 class GrowingLayer(DynamicLayer):
-    """Keys and values are views of buffers that are longer than they are. For inference only:
-    what is written in place has no gradient."""
+    """A layer whose keys and values are views of longer buffers. For inference only: in-place
+    writes have no gradient."""
 
     keys: torch.Tensor
     values: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self._grown: dict[str, _Buffer] = {}
+        self._buffers: dict[str, _Buffer] = {}
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the new keys and values; return all of them."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        self.keys = self._added("keys", self.keys, key_states)
-        self.values = self._added("values", self.values, value_states)
+        self.keys = self._append("keys", self.keys, key_states)
+        self.values = self._append("values", self.values, value_states)
         return self.keys, self.values
 
-    def _added(self, name: str, held: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        """`held` is the view that was given out last, or else what rows were selected to."""
-        buffer = self._grown.get(name)
-        if buffer is None or buffer.view is not held or not buffer.has_room_for(new):
-            buffer = self._grown[name] = _Buffer(held, new)
+    def _append(self, name: str, current: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        """A `current` that is not the last returned view comes from a row selection: copy it."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.view is not current or not buffer.has_room_for(new):
+            buffer = self._buffers[name] = _Buffer(current, new)
         return buffer.add(new)
 
 
 class _Buffer:
-    def __init__(self, held: torch.Tensor, new: torch.Tensor) -> None:
-        self._length = held.shape[-2] if held.numel() else 0
-        whole = self._length + new.shape[-2]
-        room = max(_LEAST_ROOM, whole // 8)
-        self._tensor = new.new_empty(*new.shape[:-2], whole + room, new.shape[-1])
+    def __init__(self, current: torch.Tensor, new: torch.Tensor) -> None:
+        self._length = current.shape[-2] if current.numel() else 0
+        total = self._length + new.shape[-2]
+        room = max(_MIN_ROOM, total // 8)
+        self._tensor = new.new_empty(*new.shape[:-2], total + room, new.shape[-1])
         if self._length:
-            self._tensor[..., : self._length, :] = held
-        self.view = held
+            self._tensor[..., : self._length, :] = current
+        self.view = current
 
     def has_room_for(self, new: torch.Tensor) -> bool:
         return bool(self._length + new.shape[-2] <= self._tensor.shape[-2])
@@ -65,7 +66,7 @@ class _Buffer:
 
 
 def growing_cache(config: Any) -> DynamicCache:
-    """The cache of a model, with room wherever its layers keep all tokens."""
+    """Create a model's cache, with room to grow in the layers that keep all tokens."""
     cache = DynamicCache(config=config)
     cache.layers = [
         GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers

@@ -1,34 +1,45 @@
-"""A policy from its description."""
+"""Loads policies and codecs from their descriptions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PolicySpec
-from sparring.policies.families import Family, family_named, recognise
-from sparring.policies.pretrained import load_tokenizer, model_type_of
+from sparring.policies.families import Family, family_named
+from sparring.policies.pretrained import load_tokenizer
+from sparring.policies.recognition import recognise
 
 if TYPE_CHECKING:
     from sparring.policies.codec import ChatCodec
 
 
 def load_codec(model: str, declared: Family | None = None) -> ChatCodec:
-    """How a model is spoken to, without its weights."""
+    """Load a model's tokenizer and chat format, without its weights."""
     from sparring.policies.codec import ChatCodec
 
     tokenizer = load_tokenizer(model)
-    return ChatCodec(tokenizer, declared or recognise(model_type_of(model), tokenizer))
+    return ChatCodec(tokenizer, declared or recognise(tokenizer))
+
+
+def family_of(spec: PolicySpec, tokenizer: Any, declared: Family | None) -> Family:
+    """Return the family that the spec names, else the one that the environment declares, else the
+    one recognised from the tokenizer. The spec's thinking settings are applied to it."""
+    family = family_named(spec.family) if spec.family else declared
+    family = family or recognise(tokenizer)
+    if (spec.thinking, spec.history_thinking) == ("auto", "drop"):
+        return family
+    return family.adapted(spec.thinking, spec.history_thinking)
 
 
 def load_policy(
     spec: PolicySpec, agent_model: object = None, declared: Family | None = None
 ) -> Policy:
-    """Weights in this process, a vLLM server, or chat endpoints.
+    """Load in-process weights, or connect to a vLLM server or chat endpoints.
 
-    Without a model in the spec, the agent's own is taken, where it is written as a name. A
-    family named in the spec goes before one that the environment declared.
+    Without a model in the spec, the agent's own is used if it is a name. A family named in the
+    spec overrides the one that the environment declares.
     """
     if spec.kind == "endpoint":
         from sparring.policies.endpoint_policy import EndpointPolicy
@@ -37,15 +48,16 @@ def load_policy(
     model = spec.model or (agent_model if isinstance(agent_model, str) else None)
     if model is None:
         raise InvalidInput(
-            "no model to play with: pass --model, or model= in Python (a hub name, a folder, tiny "
+            "no model given: pass --model, or model= in Python (a hub name, a folder, tiny "
             "or smollm2), or give the agent one, as in Agent(model='Qwen/Qwen3-0.6B')"
         )
-    family = family_named(spec.family) if spec.family else declared
     try:
+        tokenizer = load_tokenizer(model)
+        family = family_of(spec, tokenizer, declared)
         if spec.kind == "vllm":
             from sparring.policies.vllm_policy import VllmPolicy
 
-            return VllmPolicy.load(spec.endpoints[0], model, family=family)
+            return VllmPolicy(spec.endpoints[0], tokenizer, family)
         from sparring.policies.transformers_policy import TransformersPolicy
 
         return TransformersPolicy.load(model, family=family, dtype=spec.dtype, device=spec.device)
@@ -53,6 +65,6 @@ def load_policy(
         if error.name not in ("torch", "transformers", "accelerate"):
             raise
         raise MissingPackage(
-            f"playing {model} in this process needs {error.name}: pip install 'sparring[local]', "
-            "or play a model behind a server with --endpoint URL"
+            f"running {model} in this process needs {error.name}: pip install 'sparring[local]', "
+            "or use a model behind a server with --endpoint URL"
         ) from error

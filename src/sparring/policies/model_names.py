@@ -1,4 +1,4 @@
-"""The several ways people write a model's name, brought to one."""
+"""Resolves the ways in which people write a model's name."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*")
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """One Hugging Face model: a folder on this machine, or a repository of the hub."""
+    """A Hugging Face model: a folder on this machine, or a repository of the hub."""
 
     text: str
     is_development: bool = False
 
 
 def resolve_model_name(name: str) -> ModelName:
-    """`Qwen/Qwen3-0.6B`, a folder, `hf.co/…-GGUF:Q8_0`, `litellm/ollama_chat/hf.co/…`.
+    """Resolve `Qwen/Qwen3-0.6B`, a folder, `hf.co/…-GGUF:Q8_0` or `litellm/ollama_chat/hf.co/…`.
 
-    A folder holds a model, an adapter, or a training run, which means its best checkpoint.
-
-    A GGUF repository means the model that it was made from: weights are trained from the
-    original, and exported to GGUF again afterwards.
+    A folder holds a model, an adapter, or a training run, which stands for its best checkpoint.
+    A GGUF repository stands for the model that it was converted from: training starts from the
+    original weights, and the result is exported to GGUF again.
     """
     if name in DEVELOPMENT_MODELS:
         return ModelName(name, is_development=True)
@@ -46,38 +45,40 @@ def resolve_model_name(name: str) -> ModelName:
         return ModelName(str(folder.resolve()))
     if folder.is_dir() and _REPOSITORY.fullmatch(name) is None:
         raise UnknownModel(
-            f"the folder {folder.resolve()} holds no model: it has no config.json. Models are "
-            "written by save_pretrained, or named as in Qwen/Qwen3-0.6B"
+            f"the folder {folder.resolve()} holds no model: it has no config.json. Pass a folder "
+            "written by save_pretrained, or a name such as Qwen/Qwen3-0.6B"
         )
-    bare = name
-    while prefix := next((each for each in _PREFIXES if bare.startswith(each)), None):
-        bare = bare.removeprefix(prefix)
-    bare = bare.partition(":")[0]
-    bare = re.sub(r"[-_]GGUF$", "", bare, flags=re.IGNORECASE)
-    if not _REPOSITORY.fullmatch(bare):
+    repository = name
+    while prefix := next(
+        (candidate for candidate in _PREFIXES if repository.startswith(candidate)), None
+    ):
+        repository = repository.removeprefix(prefix)
+    repository = repository.partition(":")[0]
+    repository = re.sub(r"[-_]GGUF$", "", repository, flags=re.IGNORECASE)
+    if not _REPOSITORY.fullmatch(repository):
         raise UnknownModel(
             f"{name!r} is neither a folder nor a model of the hub. Write it as Qwen/Qwen3-0.6B, "
             "as a folder, as hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0, or as one of the development "
             f"models ({', '.join(DEVELOPMENT_MODELS)}); for a model behind a server, "
             "evaluate it with --endpoint URL"
         )
-    return ModelName(bare)
+    return ModelName(repository)
 
 
 def _checkpoint_of(folder: Path) -> Path:
-    """The best checkpoint of a training run, where the folder is one; else its last."""
+    """The best checkpoint, else the last, if the folder is a training run; else the folder."""
     if not (folder / "spec.json").is_file():
         return folder
-    there = list_checkpoints(RunFolder(folder).checkpoints)
-    if not there:
+    checkpoints = list_checkpoints(RunFolder(folder).checkpoints)
+    if not checkpoints:
         raise UnknownModel(
-            f"the run {folder} has no checkpoint yet; wait for one, or go on with it"
+            f"the run {folder} has no checkpoint yet; wait for one, or resume the run"
         )
-    return (best_of(there) or there[-1]).path
+    return (best_of(checkpoints) or checkpoints[-1]).path
 
 
 def locate(name: str) -> str:
-    """What transformers loads for a name; a development model is built on first use."""
+    """Return what transformers loads for a name; builds a development model on first use."""
     resolved = resolve_model_name(name)
     if not resolved.is_development:
         return resolved.text

@@ -1,4 +1,4 @@
-"""What prompts have in common, and whether a model lets it be computed once."""
+"""Finds common prefixes of prompts, and whether a model can compute them once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ WORTH_SHARING = 16  # tokens; below that the extra forward pass costs more than 
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]] | Sequence[list[int]]) -> int:
-    """How many first tokens all prompts share, leaving each at least one of its own; 0 where
-    they are too few to be worth it."""
+    """Return the length of the prefix that all prompts share, leaving each at least one token; 0
+    if it is too short to be worth sharing."""
     limit = min(map(len, prompts)) - 1
-    low, high = min(prompts), max(prompts)  # what the extremes share, all share
+    low, high = min(prompts), max(prompts)  # a prefix of both extremes is a prefix of all
     length = 0
     while length < limit and low[length] == high[length]:
         length += 1
@@ -20,7 +20,8 @@ def common_prefix(prompts: Sequence[tuple[int, ...]] | Sequence[list[int]]) -> i
 
 
 def has_sliding_window(config: Any) -> bool:
-    """A window counts cache slots, so padding behind a shared prefix would push tokens out."""
+    """Whether a model has sliding-window layers. A window counts cache slots, so padding after a
+    shared prefix would push tokens out."""
     layers = getattr(config, "layer_types", None) or ()
     if layers:
         return any("sliding" in str(layer) for layer in layers)

@@ -1,5 +1,5 @@
-"""Weights, tokenizers and configurations from a hub or a folder. Code that a model brings along is
-never run."""
+"""Loads weights, tokenizers and configurations from a hub or a folder. Never runs code that comes
+with a model."""
 
 from __future__ import annotations
 
@@ -13,43 +13,52 @@ from sparring.policies.model_names import locate
 
 
 def load_tokenizer(name: str) -> Any:
+    """Load the tokenizer of a model."""
     from transformers import AutoTokenizer
 
-    with _refused_by_name(name):
+    with _translated_errors(name):
         return AutoTokenizer.from_pretrained(locate(name), trust_remote_code=False)
 
 
-def model_type_of(name: str) -> str:
-    """The architecture that a model's configuration names."""
+def positions_of(config: Any) -> int | None:
+    """Return how many tokens fit into one sequence, according to a configuration."""
+    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    positions = getattr(text_config, "max_position_embeddings", None)
+    return int(positions) if positions else None
+
+
+def load_positions(name: str) -> int | None:
+    """Return how many tokens fit into one sequence of a model."""
     from transformers import AutoConfig
 
-    with _refused_by_name(name):
-        return str(AutoConfig.from_pretrained(locate(name), trust_remote_code=False).model_type)
+    with _translated_errors(name):
+        return positions_of(AutoConfig.from_pretrained(locate(name), trust_remote_code=False))
 
 
 def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:
-    """A causal language model. An adapter in the folder comes with it: as one of PEFT's models
-    where it is to be trained."""
+    """Load a causal language model, including an adapter in its folder. With `to_train`, a model
+    with an adapter is a PEFT model."""
     from transformers import AutoModelForCausalLM
 
-    place = locate(name)
-    with _refused_by_name(name):
-        if to_train and (Path(place) / "adapter_config.json").is_file():
+    path = locate(name)
+    with _translated_errors(name):
+        if to_train and (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM as AutoModelForCausalLM
-        return AutoModelForCausalLM.from_pretrained(place, trust_remote_code=False, **options)
+        return AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False, **options)
 
 
 @contextmanager
-def _refused_by_name(name: str) -> Iterator[None]:
+def _translated_errors(name: str) -> Iterator[None]:
+    """Turn loading errors into UnknownModel, with the model's name."""
     try:
         yield
     except (OSError, ValueError) as error:
         if "trust_remote_code" in str(error):
             raise UnknownModel(
-                f"the model {name!r} brings code of its own, which Sparring does not run; use a "
-                "model that transformers knows"
+                f"the model {name!r} requires its own code, which Sparring does not run; use a "
+                "model that transformers supports"
             ) from error
         raise UnknownModel(
             f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]} "
-            "Check its name, or download it and give its folder"
+            "Check its name, or download it and pass its folder"
         ) from error

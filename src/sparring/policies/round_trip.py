@@ -1,10 +1,11 @@
-"""Whether a chat format survives going to tokens and back, and how it differs from the model's."""
+"""Checks that a chat format survives encoding and parsing, and compares it with the model's own."""
 
 from __future__ import annotations
 
 import json
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.errors import SparringError
@@ -17,37 +18,52 @@ _TOOL = {
     "function": {
         "name": "look_up",
         "description": "Looks something up.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "day": {"type": "integer"}},
+        },
     },
 }
 
 
-def round_trip_problems(codec: ChatCodec) -> Iterator[str]:
-    """A reply that is written and read back, a call and its result behind it."""
+@dataclass(frozen=True, slots=True)
+class RoundTripProblem:
+    """A loss in encoding or parsing. If `concerns_tools`, agents without tools can ignore it."""
+
+    message: str
+    concerns_tools: bool = False
+
+
+def round_trip_problems(codec: ChatCodec) -> Iterator[RoundTripProblem]:
+    """Yield what is lost when an answer, a tool call and its result are encoded and parsed."""
     try:
-        said = codec.parse(codec.encode_reply(Message("assistant", "It is 7 degrees.")))
-        if said.content.strip() != "It is 7 degrees.":
-            yield f"an answer comes back as {said.content!r}"
-        asked = Message("user", "How warm is it?")
-        prompt = codec.encode_prompt([asked], [_TOOL]).ids
+        answer = codec.parse(codec.encode_reply(Message("assistant", "It is 7 degrees.")))
+        if answer.content.strip() != "It is 7 degrees.":
+            yield RoundTripProblem(f"an answer comes back as {answer.content!r}")
+        question = Message("user", "How warm is it?")
+        tools = [_TOOL] if codec.family.has_tools else []
+        prompt = codec.encode_prompt([question], tools).ids
         if not prompt:
-            yield "a question becomes no tokens at all"
+            yield RoundTripProblem("a prompt encodes to no tokens")
+        if not tools:
+            return
         reply = codec.encode_reply(Message("assistant", "", calls=(_CALL,)))
-        calls = codec.parse(reply).calls
-        read = [(call.tool, json.loads(call.arguments)) for call in calls]
-        if read != [(_CALL.tool, json.loads(_CALL.arguments))]:
-            yield f"a tool call comes back as {read}"
+        calls = codec.parse(reply, tools).calls
+        parsed = [(call.tool, json.loads(call.arguments)) for call in calls]
+        if parsed != [(_CALL.tool, json.loads(_CALL.arguments))]:
+            yield RoundTripProblem(f"a tool call comes back as {parsed}", concerns_tools=True)
         result = Message("tool", "7 degrees", call_id="call-1")
-        behind = codec.encode_continuation([result])
-        whole = codec.decode(array("i", [*prompt, *reply, *behind.ids]))
+        continuation = codec.encode_continuation([result])
+        whole = codec.decode(array("i", [*prompt, *reply, *continuation.ids]))
         if "7 degrees" not in whole:
-            yield "the result of a tool is not in what the model sees"
+            message = "a tool result is missing from what the model sees"
+            yield RoundTripProblem(message, concerns_tools=True)
     except (SparringError, ValueError, KeyError, TypeError) as error:
-        yield f"{type(error).__name__}: {error}"
+        yield RoundTripProblem(f"{type(error).__name__}: {error}")
 
 
 def difference_from(own_template: str | None, codec: ChatCodec) -> str:
-    """Where the training template renders otherwise than the model's own; empty where not."""
+    """Describe where the training template differs from the model's own; empty if nowhere."""
     if not own_template:
         return ""
     messages: list[dict[str, Any]] = [
@@ -57,15 +73,15 @@ def difference_from(own_template: str | None, codec: ChatCodec) -> str:
         {"role": "user", "content": "And tomorrow?"},
     ]
 
-    def rendered(template: str) -> str:
-        told = codec.tokenizer.apply_chat_template(
+    def render(template: str) -> str:
+        text = codec.tokenizer.apply_chat_template(
             messages, chat_template=template, tokenize=False, add_generation_prompt=True
         )
-        return str(told)
+        return str(text)
 
     try:
-        theirs, ours = rendered(own_template), rendered(codec.family.template)
-    except Exception as error:  # a template is a program of somebody else's
+        theirs, ours = render(own_template), render(codec.family.template)
+    except Exception as error:  # a template is third-party code
         return f"the model's own template cannot be rendered: {type(error).__name__}: {error}"
     if theirs == ours:
         return ""
@@ -73,4 +89,7 @@ def difference_from(own_template: str | None, codec: ChatCodec) -> str:
         (n for n, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b),
         min(len(theirs), len(ours)),
     )
-    return f"its own has {theirs[place : place + 60]!r} where training has {ours[place:][:60]!r}"
+    return (
+        f"the model's own template has {theirs[place : place + 60]!r} where the training template "
+        f"has {ours[place:][:60]!r}"
+    )

@@ -1,7 +1,6 @@
-"""A policy that says what a script tells it, through real tokens.
+"""A policy whose replies come from a function, encoded as real tokens.
 
-For demonstrations, and for tests of environments, tools and measures: everything but the model
-is the real thing.
+For demonstrations, and for tests of environments, tools and measures: only the model is replaced.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ Script = Callable[[SampleRequest], str | Message]
 
 
 class ScriptedPolicy:
-    """Calls `script` with each request and samples the tokens of what it returns: a text as it
-    is, or a message as the family writes it."""
+    """Calls `script` with each request and returns its reply as a sample: a text unchanged, or a
+    message as the family writes it."""
 
-    plays_in_waves = False
+    samples_in_lockstep = False
 
     def __init__(self, script: Script, codec: ChatCodec, name: str = "scripted") -> None:
         self.name = name
@@ -29,20 +28,21 @@ class ScriptedPolicy:
         self._backend = codec.tokenizer.backend_tokenizer
 
     def join(self) -> None:
-        """Nothing waits for anything."""
+        """Does nothing: requests are not batched."""
 
     def leave(self) -> None:
-        """Nothing waits for anything."""
+        """Does nothing: requests are not batched."""
 
     async def sample(self, request: SampleRequest) -> Sample:
-        said = self._script(request)
-        ids = self._written(said) if isinstance(said, str) else self.codec.encode_reply(said)
+        """Return the script's reply, cut at the token limit."""
+        reply = self._script(request)
+        ids = self._encode(reply) if isinstance(reply, str) else self.codec.encode_reply(reply)
         finish = Finish.STOP
         if len(ids) > request.sampling.max_tokens:
             ids, finish = ids[: request.sampling.max_tokens], Finish.LENGTH
         return Sample(ids, array("f", bytes(4 * len(ids))), finish)
 
-    def _written(self, text: str) -> array[int]:
+    def _encode(self, text: str) -> array[int]:
         ids = array("i", self._backend.encode(text, add_special_tokens=False).ids)
         ids.append(self.codec.end_of_turn)
         return ids

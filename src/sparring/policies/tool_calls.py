@@ -1,26 +1,32 @@
-"""How model families write tool calls, and reading them back from hostile text.
+"""Tool-call formats of model families, and their parsers for hostile text.
 
-What a model writes can be anything: broken JSON, numbers of a million digits, nesting that
-overflows the parser. Whatever it is, parsing ends in a reply, with what was wrong named.
+A model can write anything: broken JSON, numbers of a million digits, nesting that overflows the
+parser. Parsing never raises; it returns a reply whose `malformed` names the problem.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 
-_MAX_CALLS = 32
-_MAX_DEPTH = 64  # validators and templates recurse; far less is ever meant
+MAX_CALLS = 32
+_MAX_DEPTH = 64  # validators and templates recurse; real arguments are far less deep
 
 
 class ToolCallFormat(Protocol):
-    """Splits a reply's text (thinking removed) into content and calls."""
+    """How a family writes tool calls."""
 
-    def parse(self, text: str) -> Reply: ...
+    def parse(self, text: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
+        """Split a reply's text, without its thinking, into content and calls. `tools` are the
+        schemas that the model was given, for formats that do not write types."""
+
+    def opening(self, tool: str | None) -> str:
+        """Return the beginning of a call: up to the arguments of `tool`, or up to a tool's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,8 @@ class TaggedJson:
     close: str = "</tool_call>"
     arguments_key: str = "arguments"
 
-    def parse(self, text: str) -> Reply:
+    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+        """Return the text before the first tag, and the calls."""
         first = text.find(self.open)
         if first < 0:
             return Reply(content=text.strip())
@@ -42,13 +49,17 @@ class TaggedJson:
             body, closed, rest = rest[start + len(self.open) :].partition(self.close)
             if not closed:
                 return Reply(content=text, malformed=f"a tool call is not closed by {self.close}")
-            if len(calls) == _MAX_CALLS:
-                return Reply(content=text, malformed=f"more than {_MAX_CALLS} tool calls at once")
+            if len(calls) == MAX_CALLS:
+                return Reply(content=text, malformed=f"more than {MAX_CALLS} tool calls at once")
             call = read_call(body, self.arguments_key)
             if isinstance(call, str):
                 return Reply(content=text, malformed=call)
             calls.append(call)
         return Reply(content=content, calls=tuple(calls))
+
+    def opening(self, tool: str | None) -> str:
+        """Return the opening tag and the beginning of the object."""
+        return f"{self.open}\n{_object_opening(tool, self.arguments_key)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,8 @@ class BareJson:
     arguments_key: str = "parameters"
     marker: str = "<|python_tag|>"
 
-    def parse(self, text: str) -> Reply:
+    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+        """Return the call, or the text if it is not an object with a name."""
         body = text.strip().removeprefix(self.marker).strip()
         if not (body.startswith("{") and '"name"' in body):
             return Reply(content=text.strip())
@@ -67,11 +79,35 @@ class BareJson:
             return Reply(content=text, malformed=call)
         return Reply(content="", calls=(call,))
 
+    def opening(self, tool: str | None) -> str:
+        """Return the beginning of the object."""
+        return _object_opening(tool, self.arguments_key)
+
+
+@dataclass(frozen=True, slots=True)
+class NoCalls:
+    """No tool calls: every reply is an answer, between two tags where the family has some.
+    Sparring refuses tools with such a family."""
+
+    before: str = ""
+    after: str = ""
+
+    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+        """Return the text as the answer."""
+        return Reply(text.strip().removeprefix(self.before).removesuffix(self.after).strip())
+
+
+def arguments_problem(tool: str, arguments: dict[str, Any]) -> str:
+    """Return what is wrong with a call's arguments; empty if nothing is."""
+    if _is_deeper_than(arguments, _MAX_DEPTH):
+        return f"the arguments of {tool} are nested deeper than {_MAX_DEPTH} levels"
+    return ""
+
 
 def read_call(body: str, arguments_key: str) -> ParsedCall | str:
-    """The call in a JSON text, or what is wrong with it."""
+    """Return the call in a JSON text, or a description of what is wrong with it."""
     try:
-        value = json.loads(body, strict=False, parse_constant=_refuse_constant)
+        value = json.loads(body, strict=False, parse_constant=_reject_constant)
         if not isinstance(value, dict):
             return f"a tool call must be a JSON object, not {type(value).__name__}"
         name = value.get("name")
@@ -79,15 +115,15 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
             return "a tool call has no name"
         arguments = value.get(arguments_key, {})
         if isinstance(arguments, str):
-            arguments = json.loads(arguments, strict=False, parse_constant=_refuse_constant)
+            arguments = json.loads(arguments, strict=False, parse_constant=_reject_constant)
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
             return (
                 f"the {arguments_key} of {name} must be an object, not {type(arguments).__name__}"
             )
-        if _is_deeper_than(arguments, _MAX_DEPTH):
-            return f"the {arguments_key} of {name} are nested deeper than {_MAX_DEPTH} levels"
+        if problem := arguments_problem(name, arguments):
+            return problem
         return ParsedCall(clean_text(name), clean_text(json.dumps(arguments, ensure_ascii=False)))
     except RecursionError:
         return "a tool call is nested too deeply"
@@ -95,20 +131,26 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
         return f"a tool call is not JSON: {error}"
 
 
-def _is_deeper_than(value: Any, most: int) -> bool:
-    """Level by level rather than by recursion, which is what deep values break."""
+def _object_opening(tool: str | None, arguments_key: str) -> str:
+    if tool is None:
+        return '{"name": "'
+    return f'{{"name": {json.dumps(tool, ensure_ascii=False)}, "{arguments_key}": '
+
+
+def _is_deeper_than(value: Any, depth: int) -> bool:
+    """Goes level by level, because deep values would overflow a recursion."""
     level = [value]
-    for _ in range(most):
+    for _ in range(depth):
         level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
+            item
+            for container in level
+            if isinstance(container, dict | list)
+            for item in (container.values() if isinstance(container, dict) else container)
         ]
         if not level:
             return False
     return True
 
 
-def _refuse_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")

@@ -1,25 +1,28 @@
-"""A policy with its weights in this process."""
+"""A policy whose weights are in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from sparring.contracts.policies import Sample, SampleRequest
 from sparring.policies.codec import ChatCodec
-from sparring.policies.families import Family, recognise
+from sparring.policies.families import Family
 from sparring.policies.generation import generate
+from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.pretrained import load_tokenizer, load_weights
-from sparring.policies.waves import Waves
+from sparring.policies.recognition import recognise
+from sparring.policies.turn_cache import TurnCache
 
 
 class TransformersPolicy:
-    """Samples with a model of transformers: all waiting requests in one batch, in waves."""
+    """Samples with a transformers model, in lockstep batches."""
 
-    plays_in_waves = True
+    samples_in_lockstep = True
 
     def __init__(
         self,
@@ -30,16 +33,22 @@ class TransformersPolicy:
         family: Family | None = None,
         batch_size: int = 128,
         autocast: torch.dtype | None = None,
+        turn_cache: float = 2.0,
     ) -> None:
+        """`turn_cache` is the memory in GiB for the key/value caches that rollouts keep between
+        their turns."""
         self.name = name
         self.model = model.eval()
         self.tokenizer = tokenizer
-        chosen = family or recognise(model.config.model_type, tokenizer)
+        chosen = family or recognise(tokenizer)
         self.codec = ChatCodec(tokenizer, chosen)
         self._batch_size = batch_size
         self._autocast = autocast
-        self._waves = Waves(self._generate)
+        self._batches = LockstepBatches(self._generate)
+        self._turns = TurnCache(int(turn_cache * 2**30))
+        self._turns_version: int | None = None
         self.tokens_drawn = 0
+        self.version: int | None = None  # set by the trainer that updates the weights
 
     @classmethod
     def load(
@@ -50,36 +59,51 @@ class TransformersPolicy:
         dtype: str | None = None,
         device: str | None = None,
     ) -> TransformersPolicy:
-        """Weights by name (see `resolve_model_name`) or from a folder."""
+        """Load weights by name (see `resolve_model_name`) or from a folder."""
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        kind = getattr(torch, dtype or ("bfloat16" if device.startswith("cuda") else "float32"))
+        torch_dtype = getattr(
+            torch, dtype or ("bfloat16" if device.startswith("cuda") else "float32")
+        )
         tokenizer = load_tokenizer(name)
-        model = load_weights(name, dtype=kind)
+        model = load_weights(name, dtype=torch_dtype)
         return cls(model.to(device), tokenizer, name=name, family=family)
 
     def join(self) -> None:
-        self._waves.join()
+        """Add a rollout to the lockstep batches."""
+        self._batches.join()
 
     def leave(self) -> None:
-        self._waves.leave()
+        """Remove a rollout from the lockstep batches."""
+        self._batches.leave()
+        if not self._batches.active:
+            self._turns.clear()
 
     async def sample(self, request: SampleRequest) -> Sample:
-        return await self._waves.sample(request)
+        """Wait for the next lockstep batch, and return this request's sample."""
+        return await self._batches.sample(request)
 
     def _count_tokens(self, drawn: int) -> None:
-        """Progress inside of a wave, which may take minutes."""
+        """Count progress inside a lockstep batch, which may take minutes."""
         self.tokens_drawn += drawn
 
     def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         samples: list[Sample] = []
+        if self._turns_version != self.version:  # other weights give other keys and values
+            self._turns.clear()
+            self._turns_version = self.version
         with self._precision():
             for start in range(0, len(requests), self._batch_size):
                 batch = requests[start : start + self._batch_size]
-                samples += generate(self.model, batch, self.codec.stop_ids, self._count_tokens)
-        return samples
+                samples += generate(
+                    self.model, batch, self.codec.stop_ids, self._count_tokens, self._turns
+                )
+        self._turns.keep_only({request.key.rollout for request in requests})
+        if self.version is None:
+            return samples
+        return [replace(sample, version=self.version) for sample in samples]
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """As the trainer computes, where weights in float32 are used in bfloat16."""
+        """Match the trainer's precision, which may use float32 weights in bfloat16."""
         if self._autocast is None:
             return nullcontext()
         return torch.autocast(self.model.device.type, dtype=self._autocast)

@@ -1,6 +1,6 @@
-"""A project: its environments, found by reading source, and what each says of itself.
+"""Finds a project, its environments and their descriptions.
 
-Belongs to the control plane: user code is read here, and run only in a process of its own.
+Part of the control plane: it reads user code as source and runs it only in a separate process.
 """
 
 from sparring.projects.project import Project, find_project

@@ -1,7 +1,7 @@
-"""Finding environments by reading source: all classes that come from `sparring.Environment`.
+"""Finds environments by reading source: all classes derived from `sparring.Environment`.
 
-Facts of each file are kept in a cache by its time and size, so that looking again costs a walk
-over the folders. A file that does not parse is reported, and hides nothing else.
+The facts of each file are cached by its time and size, so that a second search costs a walk over
+the folders. A file that does not parse is reported and does not affect the others.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _OURS = frozenset(
 _ATROPOS = frozenset({"atroposlib.envs.base.BaseEnv", "atroposlib.envs.BaseEnv"})
 _NOT_SOURCE = frozenset({"node_modules", "site-packages", "__pycache__", "runs", "build", "dist"})
 
-_NAMES = re.compile(r"[\w.\-]{1,64}")  # it is written on command lines, and read by agents
-PORTING = "docs/porting_from_atropos.md"
+_VALID_NAME = re.compile(r"[\w.\-]{1,64}")  # names appear on command lines and in agents' prompts
+PORTING = "docs/coming_from_atropos.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Class:
 
 
 def find_environments(root: Path, folders: Iterable[Path], cache: Path | None = None) -> Catalogue:
-    """Everything in these folders, and what installed packages bring."""
+    """Returns the environments in these folders and in installed packages, and the problems."""
     facts = _all_facts(folders, cache)
     sources = _Sources(root, facts)
     problems = [
@@ -48,21 +48,21 @@ def find_environments(root: Path, folders: Iterable[Path], cache: Path | None = 
         if each.problem
     ]
     found = [*sources.environments(), *installed_environments()]
-    problems += [_misnamed(each) for each in found if not _NAMES.fullmatch(each.name)]
-    found = [each for each in found if _NAMES.fullmatch(each.name)]
+    problems += [_invalid_name(each) for each in found if not _VALID_NAME.fullmatch(each.name)]
+    found = [each for each in found if _VALID_NAME.fullmatch(each.name)]
     found.sort(key=lambda each: (each.name, each.file, each.line))
     problems += _duplicates(found)
     return Catalogue(environments=tuple(found), problems=tuple(problems))
 
 
-def _misnamed(each: FoundEnvironment) -> SourceProblem:
-    message = f"name {each.name[:80]!r}: use letters, digits, _, - and ., as in my_agent"
+def _invalid_name(each: FoundEnvironment) -> SourceProblem:
+    message = f"name {each.name[:80]!r} is invalid: use letters, digits, _, - and ., as in my_agent"
     return SourceProblem(file=each.file, line=each.line, message=message)
 
 
 def source_files(folder: Path) -> Iterator[Path]:
-    """Python files below a folder; not those of virtual environments, runs and caches."""
-    for place, folders, files in os.walk(folder):
+    """Yields the Python files below a folder, without virtual environments, runs and caches."""
+    for parent, folders, files in os.walk(folder):
         if "pyvenv.cfg" in files:
             folders.clear()
             continue
@@ -71,73 +71,74 @@ def source_files(folder: Path) -> Iterator[Path]:
         )
         for name in sorted(files):
             if name.endswith(".py"):
-                yield Path(place, name)
+                yield Path(parent, name)
 
 
 # ------------------------------------------------------------------ reading
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Facts of a file, as they were when it had that time and size."""
+class _CachedFacts:
+    """The facts of a file, and the stamp it had when they were read."""
 
     stamp: str
     facts: FileFacts
 
 
 def _all_facts(folders: Iterable[Path], cache: Path | None) -> dict[Path, FileFacts]:
-    known = _read_cache(cache)
-    now: dict[str, _Known] = {}
+    cached = _read_cache(cache)
+    current: dict[str, _CachedFacts] = {}
     for folder in folders:
         for path in source_files(folder):
             stamp = _stamp(path)
-            before = known.get(str(path))
-            is_same = before is not None and before.stamp == stamp
-            now[str(path)] = before if is_same and before else _Known(stamp, read_facts(path))
-    if cache is not None and now != known:
-        _write_cache(cache, now)
-    return {Path(path): each.facts for path, each in now.items()}
+            entry = cached.get(str(path))
+            if entry is None or entry.stamp != stamp:
+                entry = _CachedFacts(stamp, read_facts(path))
+            current[str(path)] = entry
+    if cache is not None and current != cached:
+        _write_cache(cache, current)
+    return {Path(path): entry.facts for path, entry in current.items()}
 
 
 def _stamp(path: Path) -> str:
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError:
         return "gone"
-    return f"{told.st_size}-{told.st_mtime_ns}-{told.st_ctime_ns}-{told.st_ino}"
+    return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_ino}"
 
 
-def _read_cache(cache: Path | None) -> dict[str, _Known]:
+def _read_cache(cache: Path | None) -> dict[str, _CachedFacts]:
     if cache is None or not cache.is_file():
         return {}
     try:
-        told = read_json(cache)
-        if told.get("format") != _FORMAT:
+        content = read_json(cache)
+        if content.get("format") != _FORMAT:
             return {}
         return {
-            path: _Known(entry["stamp"], FileFacts.model_validate(entry["facts"]))
-            for path, entry in told["files"].items()
+            path: _CachedFacts(entry["stamp"], FileFacts.model_validate(entry["facts"]))
+            for path, entry in content["files"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # only a cache
+        return {}  # a broken cache is rebuilt
 
 
-def _write_cache(cache: Path, known: Mapping[str, _Known]) -> None:
+def _write_cache(cache: Path, entries: Mapping[str, _CachedFacts]) -> None:
     files = {
-        path: {"stamp": each.stamp, "facts": each.facts.model_dump(exclude_defaults=True)}
-        for path, each in known.items()
+        path: {"stamp": entry.stamp, "facts": entry.facts.model_dump(exclude_defaults=True)}
+        for path, entry in entries.items()
     }
     try:
         write_json(cache, {"format": _FORMAT, "files": files}, durable=False)
     except OSError:
-        return  # a project that cannot be written to is read again each time
+        return  # in a read-only project every search reads all files
 
 
 # ------------------------------------------------------------------ linking
 
 
 class _Sources:
-    """All classes of a project, and who derives from whom over files."""
+    """All classes of a project, linked to their bases across files."""
 
     def __init__(self, root: Path, facts: Mapping[Path, FileFacts]) -> None:
         self._root = root
@@ -150,6 +151,7 @@ class _Sources:
         }
 
     def environments(self) -> list[FoundEnvironment]:
+        """Returns the classes that derive from an environment, without plain base classes."""
         children: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
         kinds: dict[tuple[Path, str], str] = {}
         for key, each in self._classes.items():
@@ -158,31 +160,31 @@ class _Sources:
                     kinds.setdefault(key, kind)
                 elif (parent := self._parent(each.file, base)) is not None:
                     children.setdefault(parent, []).append(key)
-        waiting = list(kinds)
-        while waiting:  # from the base classes down, however far
-            above = waiting.pop()
-            for key in children.get(above, ()):
+        pending = list(kinds)
+        while pending:
+            parent_key = pending.pop()
+            for key in children.get(parent_key, ()):
                 if key not in kinds:
-                    kinds[key] = kinds[above]
-                    waiting.append(key)
+                    kinds[key] = kinds[parent_key]
+                    pending.append(key)
         return [
-            self._described(self._classes[key], needs_port=kind == "atropos")
+            self._as_found(self._classes[key], needs_port=kind == "atropos")
             for key, kind in kinds.items()
             if not self._is_hidden(self._classes[key], has_children=key in children)
         ]
 
     def _is_hidden(self, each: _Class, *, has_children: bool) -> bool:
-        """What others derive from, and says neither its name nor what it is, is a base."""
+        """Private classes, and base classes that have neither a name nor a description."""
         if each.file.name.startswith("_") or each.facts.name.startswith("_"):
             return True
         return has_children and not each.facts.given_name and not each.facts.description
 
     def needed_by(self, file: Path) -> set[Path]:
-        """A file, and the files of the project that it imports, and those they import."""
+        """Returns a file and the project files that it imports, directly or not."""
         needed: set[Path] = set()
-        waiting = [file]
-        while waiting:
-            current = waiting.pop()
+        pending = [file]
+        while pending:
+            current = pending.pop()
             if current in needed or current not in self._facts:
                 continue
             needed.add(current)
@@ -190,10 +192,10 @@ class _Sources:
             for dotted in facts.modules:
                 for candidate in (dotted, f"{dotted}.x"):
                     if found := self._module_of(current, candidate):
-                        waiting.append(found[0])
+                        pending.append(found[0])
         return needed
 
-    def _described(self, each: _Class, *, needs_port: bool) -> FoundEnvironment:
+    def _as_found(self, each: _Class, *, needs_port: bool) -> FoundEnvironment:
         description = each.facts.description
         if needs_port:
             description = f"(needs a port: see {PORTING}) {description}".strip()
@@ -219,16 +221,16 @@ class _Sources:
             if dotted == "BaseEnv" and any(f"{each}.BaseEnv" in _ATROPOS for each in stars):
                 return "atropos"
             return ""
-        # A module of the project may hand the base class on.
-        if depth < 10 and (place := self._module_of(file, dotted)) is not None:
-            module, name = place
-            handed_on = self._facts[module].imports.get(name)
-            if handed_on is not None:
-                return self._kind_of_name(module, handed_on, depth + 1)
+        # A module of the project may re-export the base class.
+        if depth < 10 and (origin := self._module_of(file, dotted)) is not None:
+            module, name = origin
+            reexported = self._facts[module].imports.get(name)
+            if reexported is not None:
+                return self._kind_of_name(module, reexported, depth + 1)
         return ""
 
     def _parent(self, file: Path, dotted: str, depth: int = 0) -> tuple[Path, str] | None:
-        """The class of this project that a base names, through imports that hand it on."""
+        """The class of this project that a base names, through re-exports."""
         if "." not in dotted:
             if (file, dotted) in self._classes:
                 return (file, dotted)
@@ -237,17 +239,17 @@ class _Sources:
                 if found in self._classes:
                     return found
             return None
-        place = self._module_of(file, dotted)
-        if place is None or place in self._classes:
-            return place
-        module, name = place
-        handed_on = self._facts[module].imports.get(name)
-        if handed_on is None or depth > 10:
+        origin = self._module_of(file, dotted)
+        if origin is None or origin in self._classes:
+            return origin
+        module, name = origin
+        reexported = self._facts[module].imports.get(name)
+        if reexported is None or depth > 10:
             return None
-        return self._parent(module, handed_on, depth + 1)
+        return self._parent(module, reexported, depth + 1)
 
     def _module_of(self, file: Path, dotted: str) -> tuple[Path, str] | None:
-        """The file of this project that `package.module.Class` lies in, and the rest."""
+        """The project file of `package.module` in `package.module.Class`, and the last name."""
         module, _, name = dotted.rpartition(".")
         key = (file.parent, module)
         if key not in self._modules:
@@ -259,31 +261,31 @@ class _Sources:
         level = len(module) - len(module.lstrip("."))
         parts = [part for part in module.lstrip(".").split(".") if part]
         if level:
-            up = file.parent
+            package = file.parent
             for _ in range(level - 1):
-                up = up.parent
-            starts = [up]
+                package = package.parent
+            starts = [package]
         else:
             starts = [file.parent, self._root, *file.parent.parents]
         for start in starts:
-            place = start.joinpath(*parts)
-            for candidate in (place.with_suffix(".py") if parts else None, place / "__init__.py"):
+            path = start.joinpath(*parts)
+            for candidate in (path.with_suffix(".py") if parts else None, path / "__init__.py"):
                 if candidate is not None and candidate in self._facts:
                     return candidate
         return None
 
     def _inherited_config(self, each: _Class) -> str:
         seen: set[tuple[Path, str]] = set()
-        waiting = [each]
-        while waiting:
-            current = waiting.pop(0)
+        pending = [each]
+        while pending:
+            current = pending.pop(0)
             if current.facts.config_class:
                 return current.facts.config_class
             for base in current.facts.bases:
                 parent = self._parent(current.file, base)
                 if parent is not None and parent not in seen:
                     seen.add(parent)
-                    waiting.append(self._classes[parent])
+                    pending.append(self._classes[parent])
         return ""
 
 
@@ -295,7 +297,7 @@ def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:
         SourceProblem(
             file=each.file,
             line=each.line,
-            message=f"{each.class_name} is called {name!r}, as "
+            message=f"{each.class_name} is called {name!r}, like "
             + " and ".join(f"{o.class_name} ({o.file}:{o.line})" for o in same if o is not each)
             + "; give it a `name` of its own",
         )
@@ -308,5 +310,5 @@ def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:
 def files_needed_by(
     file: Path, root: Path, folders: Iterable[Path], cache: Path | None = None
 ) -> list[Path]:
-    """What an environment is made of: its file and the files of the project behind it."""
+    """Returns an environment's file and the project files that it imports, directly or not."""
     return sorted(_Sources(root, _all_facts(folders, cache)).needed_by(file))

@@ -1,4 +1,4 @@
-"""Environments of installed packages, by their entry points, without importing a package."""
+"""Finds environments of installed packages by their entry points, without importing a package."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ GROUP = "sparring.environments"
 
 
 def installed_environments() -> Iterator[FoundEnvironment]:
+    """Yields the environments that installed packages declare."""
     for entry in entry_points_of(GROUP):
         if (found := _found(entry)) is not None:
             yield found
@@ -39,16 +40,16 @@ def _found(entry: EntryPoint) -> FoundEnvironment | None:
 
 
 def _file_of(module: str) -> Path | None:
-    """`importlib.util.find_spec` would import the packages above the module."""
+    """The file of a module. `importlib.util.find_spec` would import its parent packages."""
     top, *rest = module.split(".")
     spec = PathFinder.find_spec(top)
     if spec is None:
         return None
-    places = [Path(each) for each in spec.submodule_search_locations or ()]
+    folders = [Path(each) for each in spec.submodule_search_locations or ()]
     if not rest:
         return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
-    for place in places:
-        path = place.joinpath(*rest)
+    for folder in folders:
+        path = folder.joinpath(*rest)
         for candidate in (path.with_suffix(".py"), path / "__init__.py"):
             if candidate.is_file():
                 return candidate

@@ -1,4 +1,4 @@
-"""A project: a folder with a `sparring.toml`, or the folder one stands in."""
+"""A project: a folder with a project file, or the current folder if there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparring.contracts.environments import (
     FoundEnvironment,
 )
 from sparring.contracts.errors import EnvironmentNotFound, InvalidInput
-from sparring.projects.describing import describe
+from sparring.projects.descriptions import describe
 from sparring.projects.discovery import PORTING, files_needed_by, find_environments
 from sparring.settings.document import Document, parse
 from sparring.settings.fields import nearest
@@ -22,35 +22,37 @@ FILES = ("sparring.toml", "sparring.yaml", "sparring.yml")
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Where a project is, and what its file says."""
+    """A project's folder and the contents of its project file."""
 
     root: Path
     file: ProjectFile
 
     @property
     def runs(self) -> Path:
+        """The folder that holds the runs."""
         return self.root / self.file.project.runs
 
     @property
     def state(self) -> Path:
-        """What can be made again: caches, and later the index of runs."""
+        """The `.sparring` folder: caches and other state of the project."""
         return self.root / ".sparring"
 
     def folders(self) -> list[Path]:
+        """Returns the folders to search for environments; raises if one does not exist."""
         folders = [self.root / each for each in self.file.project.look_in]
         for folder in folders:
             if not folder.is_dir():
                 place = self.file.document.place_of("project.look_in")
-                raise InvalidInput(f"{place}: look_in names {folder}, which is not a folder")
+                raise InvalidInput(f"{place}: look_in lists {folder}, which is not a folder")
         return folders
 
     def catalogue(self) -> Catalogue:
-        """All environments, by reading source."""
+        """Returns all environments of the project and of installed packages."""
         return find_environments(self.root, self.folders(), self._source_cache)
 
     def find(self, target: str, *, by_name_only: bool = False) -> FoundEnvironment:
-        """An environment by its name, by `NAME:CLASS` where two share one, or by `FILE:CLASS`,
-        but for those who may not pick the file that is run."""
+        """Returns an environment by its name, by `NAME:CLASS` if two share a name, or by
+        `FILE:CLASS`; `by_name_only` is for callers who may not choose the file that runs."""
         catalogue = self.catalogue()
         first, _, second = target.rpartition(":")
         name, class_name = (first, second) if first else (second, "")
@@ -62,7 +64,7 @@ class Project:
         if len(found) == 1:
             return _playable(found[0])
         if found:
-            listed = " or ".join(self._from_here(each) for each in found)
+            listed = " or ".join(self._relative_target(each) for each in found)
             raise EnvironmentNotFound(
                 f"{len(found)} environments are called {name!r}; write {listed}"
             )
@@ -71,18 +73,18 @@ class Project:
         raise EnvironmentNotFound(self._not_found(target, catalogue))
 
     def describe(
-        self, found: FoundEnvironment, *, may_write: bool = False
+        self, found: FoundEnvironment, *, is_owner: bool = False
     ) -> EnvironmentDescription:
-        """What an environment says of itself. One that writes at import is let do so only if
-        whoever asks may run it anyway."""
+        """Returns an environment's description. Only for its owner may the environment read
+        variables and write files at import."""
         cache = self.state / "cache" / "descriptions"
-        return describe(found, self.sources_of(found), cache, may_write=may_write)
+        return describe(found, self.sources_of(found), cache, is_owner=is_owner)
 
     def sources_of(self, found: FoundEnvironment) -> list[Path]:
-        """The files of source behind an environment: its own, and what that imports from here."""
+        """Returns an environment's own file and the project files that it imports."""
         file = Path(found.file)
         files = files_needed_by(file, self.root, self.folders(), self._source_cache)
-        if not files:  # it lies elsewhere
+        if not files:  # the environment is outside the project
             files = files_needed_by(file, file.parent, [file.parent])
         return list(files) or [file]
 
@@ -90,28 +92,28 @@ class Project:
     def _source_cache(self) -> Path:
         return self.state / "cache" / "environments.json"
 
-    def _from_here(self, found: FoundEnvironment) -> str:
+    def _relative_target(self, found: FoundEnvironment) -> str:
         file = Path(found.file)
         place = file.relative_to(self.root) if file.is_relative_to(self.root) else file
         return f"{place}:{found.class_name}"
 
     def _in_file(self, path: Path, name: str) -> FoundEnvironment:
-        """By file: it need not lie in the folders of the project."""
+        """Finds an environment by its file, which may be outside the project."""
         if not _is_file(path):
             raise InvalidInput(
                 f"there is no file {path} here ({Path.cwd()}); write FILE:NAME, as in "
                 "my_agent.py:MyAgent, or the name of an environment: `sparring env list`"
             )
         resolved = path.resolve()
-        beside = find_environments(resolved.parent, [resolved.parent]).environments
-        found = [each for each in beside if each.file == str(resolved)]
+        in_folder = find_environments(resolved.parent, [resolved.parent]).environments
+        found = [each for each in in_folder if each.file == str(resolved)]
         chosen = [each for each in found if name in ("", each.class_name, each.name)]
         if len(chosen) == 1:
             return _playable(chosen[0])
         if chosen:
             listed = ", ".join(each.class_name for each in chosen)
             raise EnvironmentNotFound(f"{path} has several environments: {listed}; write FILE:NAME")
-        # An instance, or a class that its source does not show: whoever loads it will see.
+        # An instance, or a class that the source does not show: loading the file decides.
         return FoundEnvironment(
             name=name or resolved.stem, class_name=name, file=str(resolved), line=1
         )
@@ -125,15 +127,15 @@ class Project:
         listed = ", ".join(dict.fromkeys(names[:10])) or "none: `sparring init NAME` writes one"
         hint = nearest(target, names) or f"there are {listed}."
         count = len(catalogue.problems)
-        broken = f" {count} problem{'s' * (count > 1)}: `sparring env list`."
+        problems = f" {count} problem{'s' * (count > 1)}: `sparring env list`."
         return (
             f"there is no environment {target[:80]!r} in {self.root}; {hint}"
-            f"{broken if catalogue.problems else ''}"
+            f"{problems if catalogue.problems else ''}"
         )
 
 
 def find_project(start: Path) -> Project:
-    """The project that a folder lies in: the nearest one above with a project file."""
+    """Returns the project that contains a folder: the nearest folder with a project file."""
     here = start.resolve()
     path = project_file_above(here)
     if path is None:
@@ -142,14 +144,14 @@ def find_project(start: Path) -> Project:
 
 
 def project_file_above(here: Path) -> Path | None:
-    """The project file of a folder, or of the nearest one above."""
+    """Returns the project file of a folder or of its nearest parent that has one."""
     for folder in (here, *here.parents):
-        there = [folder / name for name in FILES if (folder / name).is_file()]
-        if len(there) > 1:
-            listed = " and ".join(path.name for path in there)
+        existing = [folder / name for name in FILES if (folder / name).is_file()]
+        if len(existing) > 1:
+            listed = " and ".join(path.name for path in existing)
             raise InvalidInput(f"{folder} has {listed}; keep one of them")
-        if there:
-            return there[0]
+        if existing:
+            return existing[0]
     return None
 
 
@@ -163,7 +165,7 @@ def _parsed(path: Path) -> Document:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # not a valid file name
         return False
 
 
@@ -171,6 +173,6 @@ def _playable(found: FoundEnvironment) -> FoundEnvironment:
     if found.needs_port:
         raise InvalidInput(
             f"{found.class_name} ({found.file}:{found.line}) is written for Atropos; {PORTING} "
-            "shows how to bring it over"
+            "shows how to port it"
         )
     return found

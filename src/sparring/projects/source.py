@@ -1,6 +1,6 @@
-"""What one Python file declares, by its syntax tree: classes, what they derive from, imports.
+"""Reads what a Python file declares from its syntax tree: classes, their bases, imports.
 
-Nothing of the file is run. What cannot be read is a problem with a line, not an exception.
+The file is not run. A file that cannot be read yields a problem with a line, not an exception.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pydantic import Field
 
 from sparring.contracts.specs import Frozen
 
-_LARGEST = 2_000_000
+_MAX_BYTES = 2_000_000
 
 
 class ClassFacts(Frozen):
-    """One class. `bases` are dotted names as imports resolve them; a name without a dot is
-    one of this file."""
+    """One class. `bases` are dotted names, resolved through the imports; a name without a dot is
+    defined in this file."""
 
     name: str
     line: int
@@ -31,24 +31,26 @@ class ClassFacts(Frozen):
 
 
 class FileFacts(Frozen):
-    """One file. `imports` maps names of this file to dotted names elsewhere."""
+    """One file. `imports` maps local names to the dotted names they import."""
 
     classes: tuple[ClassFacts, ...] = ()
     imports: dict[str, str] = Field(default_factory=dict)
     star_imports: tuple[str, ...] = ()
-    modules: tuple[str, ...] = Field(default=(), description="all that it imports, anywhere in it")
+    modules: tuple[str, ...] = Field(
+        default=(), description="all modules it imports, also inside functions"
+    )
     problem: str = ""
     problem_line: int = 0
 
 
 def read_facts(path: Path) -> FileFacts:
-    """The facts of a file, whatever is in it."""
+    """Returns the facts of a file; never raises."""
     try:
-        told = path.stat()
-        if not stat.S_ISREG(told.st_mode):
-            return FileFacts(problem="is not a plain file")
-        if told.st_size > _LARGEST:
-            return FileFacts(problem=f"is larger than {_LARGEST:,} bytes")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return FileFacts(problem="is not a regular file")
+        if status.st_size > _MAX_BYTES:
+            return FileFacts(problem=f"is larger than {_MAX_BYTES:,} bytes")
         return _facts(ast.parse(path.read_bytes(), filename=str(path)))
     except SyntaxError as error:
         return FileFacts(problem=f"does not parse: {error.msg}", problem_line=error.lineno or 0)
@@ -65,7 +67,7 @@ def _facts(tree: ast.Module) -> FileFacts:
             classes.append(node)
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                # `import a.b` binds `a`; `import a.b as c` binds `c` to all of it.
+                # `import a.b` binds `a`; `import a.b as c` binds `c` to `a.b`.
                 bound = alias.asname or alias.name.partition(".")[0]
                 imports[bound] = alias.name if alias.asname else bound
         elif isinstance(node, ast.ImportFrom):
@@ -77,7 +79,7 @@ def _facts(tree: ast.Module) -> FileFacts:
                     joint = "" if module.endswith(".") else "."
                     imports[alias.asname or alias.name] = f"{module}{joint}{alias.name}"
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute):
-            # `Base = sparring.Environment`
+            # An alias of a base class: `Base = sparring.Environment`.
             for target in node.targets:
                 if isinstance(target, ast.Name) and (dotted := _dotted(node.value)):
                     imports.setdefault(target.id, _resolved(dotted, imports))
@@ -90,41 +92,41 @@ def _facts(tree: ast.Module) -> FileFacts:
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """Also inside of functions: what a file needs, whenever it needs it."""
-    found: set[str] = set()
+    """All imported names, also those imported inside functions."""
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             joint = "" if module.endswith(".") else "."
-            found |= {f"{module}{joint}{alias.name}".replace("*", "x") for alias in node.names}
-    return found
+            names |= {f"{module}{joint}{alias.name}".replace("*", "x") for alias in node.names}
+    return names
 
 
 def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Statements of the module, also those under `if` and `try`."""
-    found: list[ast.stmt] = []
+    """The statements of the module, also those under `if`, `try` and `with`."""
+    statements: list[ast.stmt] = []
     for node in body:
-        found.append(node)
-        for part in ("body", "orelse", "handlers", "finalbody"):
+        statements.append(node)
+        for block in ("body", "orelse", "handlers", "finalbody"):
             if isinstance(node, ast.If | ast.Try | ast.With):
-                for inner in getattr(node, part, []):
+                for inner in getattr(node, block, []):
                     nested = inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
-                    found += _top_level(nested)
-    return found
+                    statements += _top_level(nested)
+    return statements
 
 
 def _class_facts(node: ast.ClassDef, imports: dict[str, str]) -> ClassFacts:
     bases = [
         _dotted(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases
     ]
-    document = ast.get_docstring(node) or ""
+    docstring = ast.get_docstring(node) or ""
     return ClassFacts(
         name=node.name,
         line=node.lineno,
         bases=tuple(_resolved(base, imports) for base in bases if base),
-        description=inspect.cleandoc(document).partition("\n\n")[0].replace("\n", " "),
+        description=inspect.cleandoc(docstring).partition("\n\n")[0].replace("\n", " "),
         given_name=_given_name(node),
         config_class=_config_class(node),
     )
@@ -144,7 +146,7 @@ def _given_name(node: ast.ClassDef) -> str:
 
 
 def _config_class(node: ast.ClassDef) -> str:
-    """A nested `Config`, or what `Config` or Atropos's `env_config_cls` is set to."""
+    """The nested `Config`, or the value of `Config` or Atropos's `env_config_cls`, as a name."""
     for statement in node.body:
         if isinstance(statement, ast.ClassDef) and statement.name == "Config":
             return f"{node.name}.Config"

@@ -1,1 +1,1 @@
-"""Statistics and reports: what a set of rollouts shows, with intervals. Changes no run."""
+"""Statistics and verdicts: what a set of rollouts shows, with intervals. Pure functions."""

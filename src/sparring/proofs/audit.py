@@ -1,5 +1,7 @@
-"""Auditing measures: what they said of rollouts, of players that know nothing, and when asked
-again. Pure: whoever judged hands in what was seen."""
+"""Audit of measures: finds faults in how measures judge rollouts, null players and repeats.
+
+The functions are pure. The caller runs the measures and passes in what they returned.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from statistics import median
 from sparring.contracts.verdicts import Judgement
 from sparring.proofs.null_players import PLAYERS, NullPlayer
 
-_OFTEN = 0.1  # of the cases: below, a null player may have been lucky
-_SEEN_ENOUGH = 8
-_PLAYED_ENOUGH = 16
+_LUCK_SHARE = 0.1  # of the cases: up to here a null player may pass by luck
+_MIN_SCORED = 8
+_MIN_ROLLOUTS = 16
 _SATURATED = 0.98
 _SLOW_SECONDS = 1.0
-_UNSURE = 0.2
-_RARELY = 0.05  # of the rollouts: a judge that stumbles now and then
-_WAVERING = 0.02
-_MUCH = 0.5  # of the reward
+_CANNOT_TELL_SHARE = 0.2
+_GRAVE_SHARE = 0.05  # of the rollouts: below, a fault is an occasional failure and not grave
+_SCORE_TOLERANCE = 0.02
+_GRAVE_REWARD = 0.5  # of the full reward
 _BY_NAME: Mapping[str, NullPlayer] = {each.name: each for each in PLAYERS}
 
 
@@ -40,8 +42,8 @@ class Fault(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
-# What makes a reward wrong, or teaches the wrong thing; the others cost something, or say that
-# there is nothing to learn.
+# Faults that make a reward wrong or teach the wrong thing. The others only waste time or weight,
+# or show that there is nothing to learn.
 GRAVE = frozenset(
     {
         Fault.PASSED_BY_NOTHING,
@@ -55,26 +57,27 @@ GRAVE = frozenset(
 
 
 ADVICE: Mapping[Fault, str] = {
-    Fault.PASSED_BY_NOTHING: "ask for what only a right answer has: training will find this way; "
-    "if it only sees to the form, say so with @measure(side_condition=True)",
-    Fault.CONSTANT: "let it tell answers apart, or leave it out",
-    Fault.FLAKY: "make it say the same of the same rollout: a coin cannot be learned from",
-    Fault.ORDER_DEPENDENT: "judge each rollout by itself, without what is kept between them",
-    Fault.BREAKS: "let it fail a rollout, or say cannot_tell, instead of raising",
-    Fault.CANNOT_TELL: "a rollout that cannot be judged teaches nothing",
-    Fault.SATURATED: "give it weight 0: it is shown, and its weight goes to the others",
+    Fault.PASSED_BY_NOTHING: "require something that only a correct answer has, because training "
+    "will exploit this; if the measure only checks the form, declare it with "
+    "@measure(side_condition=True)",
+    Fault.CONSTANT: "make it distinguish between answers, or remove it",
+    Fault.FLAKY: "make it return the same verdict for the same rollout; noise cannot be learned",
+    Fault.ORDER_DEPENDENT: "judge each rollout on its own, without state shared between rollouts",
+    Fault.BREAKS: "return failed or cannot_tell instead of raising",
+    Fault.CANNOT_TELL: "decide more of the rollouts; nothing is learned from one without a verdict",
+    Fault.SATURATED: "give it weight 0: it is still shown, and its weight goes to the others",
     Fault.DUPLICATE: "give one of them weight 0",
     Fault.SLOW: "rollouts wait for it; make it faster, or judge fewer of them",
-    Fault.NEVER_PASSED: "see whether anything can pass it",
+    Fault.NEVER_PASSED: "check whether any answer can pass it",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One measure's word on one rollout, and on the same one again.
+class Observation:
+    """One measure's judgement of one rollout, with the scores of repeated judgements.
 
     `player` is a null player's name, or empty for a rollout that a model played. `at_once` is
-    the score when judged again directly, `later` when judged in another order.
+    the score of an immediate repeat, `later` the score in a different order.
     """
 
     judgement: Judgement
@@ -90,12 +93,13 @@ class Sight:
 
     @property
     def score(self) -> float | None:
+        """The score of the first judgement; None if the measure could not tell."""
         return self.judgement.verdict.score
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a measure, with the rollout that shows it."""
+    """A fault of a measure, with a rollout that shows it."""
 
     measure: str
     fault: Fault
@@ -104,192 +108,203 @@ class Finding:
     is_grave: bool = field(default=True)
 
 
-def audit(sights: Sequence[Sight]) -> list[Finding]:
-    """Everything that there is to find; the grave first."""
-    by_measure: dict[str, list[Sight]] = defaultdict(list)
-    for sight in sights:
+def audit(observations: Sequence[Observation]) -> list[Finding]:
+    """Returns all findings, grave ones first."""
+    by_measure: dict[str, list[Observation]] = defaultdict(list)
+    for sight in observations:
         by_measure[sight.judgement.measure].append(sight)
-    rewards = _rewards(sights)
-    found: list[Finding] = []
-    for name, seen in by_measure.items():
-        found += _of_one(name, seen, rewards)
-    if not any(each.fault is Fault.PASSED_BY_NOTHING for each in found):
-        found += _whole_rewards(sights, {each.measure for each in found})
-    found += _duplicates(by_measure, {each.measure for each in found if each.is_grave})
-    return sorted(found, key=lambda each: not each.is_grave)
+    rewards = _rewards(observations)
+    findings: list[Finding] = []
+    for name, measure_sights in by_measure.items():
+        findings += _audit_measure(name, measure_sights, rewards)
+    if not any(each.fault is Fault.PASSED_BY_NOTHING for each in findings):
+        findings += _full_reward_passes(observations, {each.measure for each in findings})
+    findings += _duplicates(by_measure, {each.measure for each in findings if each.is_grave})
+    return sorted(findings, key=lambda each: not each.is_grave)
 
 
-def _of_one(name: str, seen: Sequence[Sight], rewards: Mapping[str, float]) -> Iterator[Finding]:
-    yield from _breaks(name, seen)
-    yield from _unstable(name, seen)
-    constant = list(_constant(name, seen))
-    yield from constant or _null_passes(name, seen, rewards)
-    yield from _saturated(name, seen)
-    yield from _unsure(name, seen)
-    slow = [each for each in seen if not each.judgement.cause]
-    if slow and (usual := median(each.seconds for each in slow)) > _SLOW_SECONDS:
-        told = f"takes {usual:.1f} s for a rollout"
-        yield _finding(name, Fault.SLOW, told, max(slow, key=lambda each: each.seconds))
+def _audit_measure(
+    name: str, observations: Sequence[Observation], rewards: Mapping[str, float]
+) -> Iterator[Finding]:
+    yield from _breaks(name, observations)
+    yield from _unstable(name, observations)
+    constant = list(_constant(name, observations))
+    yield from constant or _null_passes(name, observations, rewards)
+    yield from _saturated(name, observations)
+    yield from _cannot_tell(name, observations)
+    timed = [each for each in observations if not each.judgement.cause]
+    if timed and (typical := median(each.seconds for each in timed)) > _SLOW_SECONDS:
+        message = f"takes {typical:.1f} s per rollout"
+        yield _finding(name, Fault.SLOW, message, max(timed, key=lambda each: each.seconds))
 
 
-def _breaks(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
-    broken = [each for each in seen if each.judgement.cause]
+def _breaks(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+    broken = [each for each in observations if each.judgement.cause]
     if not broken:
         return
     first = broken[0]
-    of = f"{_says(first)}, " if first.player else ""
-    told = f"breaks on {of}{len(broken)} of {len(seen)} rollouts: {first.judgement.cause}"
-    yield _finding(name, Fault.BREAKS, told, first, is_grave=len(broken) / len(seen) >= _RARELY)
+    answer = f"{_answer_name(first)}, " if first.player else ""
+    message = (
+        f"breaks on {answer}{len(broken)} of {len(observations)} rollouts: {first.judgement.cause}"
+    )
+    is_grave = len(broken) / len(observations) >= _GRAVE_SHARE
+    yield _finding(name, Fault.BREAKS, message, first, is_grave=is_grave)
 
 
-def _unstable(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
-    again = [each for each in seen if each.was_repeated and not each.judgement.cause]
-    if flaky := [each for each in again if _differ(each.at_once, each.score)]:
-        told = f"says something else when asked again: {len(flaky)} of {len(again)} rollouts"
-        told += f", as {_told_twice(flaky[0])}"
-        is_grave = len(flaky) / len(again) >= _RARELY
-        yield _finding(name, Fault.FLAKY, told, flaky[0], is_grave=is_grave)
+def _unstable(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+    repeated = [each for each in observations if each.was_repeated and not each.judgement.cause]
+    if flaky := [each for each in repeated if _differ(each.at_once, each.score)]:
+        first = flaky[0]
+        message = f"gives a different score when it runs again: {len(flaky)} of {len(repeated)} "
+        message += f"rollouts, for example {_score(first.score)}, then {_score(first.at_once)}"
+        is_grave = len(flaky) / len(repeated) >= _GRAVE_SHARE
+        yield _finding(name, Fault.FLAKY, message, first, is_grave=is_grave)
         return
-    if moved := [each for each in again if each.was_reordered and _differ(each.later, each.score)]:
-        told = f"depends on what it judged before: {len(moved)} rollouts"
+    reordered = [each for each in repeated if each.was_reordered]
+    if moved := [each for each in reordered if _differ(each.later, each.score)]:
         first = moved[0]
-        told += f", as {_score(first.score)}, and {_score(first.later)} in another order"
-        yield _finding(name, Fault.ORDER_DEPENDENT, told, first)
+        message = f"depends on what it judged before: {len(moved)} rollouts, for example "
+        message += f"{_score(first.score)}, then {_score(first.later)} in another order"
+        yield _finding(name, Fault.ORDER_DEPENDENT, message, first)
 
 
-def _constant(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
-    scored = [each for each in seen if each.score is not None]
-    if len(scored) < _SEEN_ENOUGH or len({each.score for each in scored}) > 1:
+def _constant(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+    scored = [each for each in observations if each.score is not None]
+    if len(scored) < _MIN_SCORED or len({each.score for each in scored}) > 1:
         return
     first, score = scored[0], scored[0].score or 0.0
     if first.judgement.is_correct and first.is_side_condition:
         return
     if first.judgement.is_correct or score > 0:
-        told = f"gives {score:g} to everything, an empty answer and any other alike"
-        yield _finding(name, Fault.CONSTANT, told, first)
-    elif sum(not each.player for each in scored) >= _SEEN_ENOUGH:
+        message = f"gives {score:g} to every answer, even an empty one"
+        yield _finding(name, Fault.CONSTANT, message, first)
+    elif sum(not each.player for each in scored) >= _MIN_SCORED:
         played = sum(not each.player for each in scored)
-        known = any(each.player and _BY_NAME[each.player].knows for each in scored)
-        told = f"passed none of {played} rollouts of the model"
-        told += ", and not the expected answer without tools" if known else ""
-        yield _finding(name, Fault.NEVER_PASSED, told, first)
+        has_expected = any(each.player and _BY_NAME[each.player].knows for each in scored)
+        message = f"passed none of the model's {played} rollouts"
+        message += ", and not the expected answer without tools" if has_expected else ""
+        yield _finding(name, Fault.NEVER_PASSED, message, first)
 
 
 def _null_passes(
-    name: str, seen: Sequence[Sight], rewards: Mapping[str, float]
+    name: str, observations: Sequence[Observation], rewards: Mapping[str, float]
 ) -> Iterator[Finding]:
-    """One finding for the null player that passes most often. It is grave where much of the whole
-    reward can be had so."""
-    if any(each.is_side_condition for each in seen):
+    """Reports the null player that passes most often; grave if it earns much of the reward."""
+    if any(each.is_side_condition for each in observations):
         return
-    worst: tuple[float, list[Sight], int] = (0.0, [], 0)
+    worst: tuple[float, list[Observation], int] = (0.0, [], 0)
     for player in PLAYERS:
         if player.knows:
             continue
-        tried = [each for each in seen if each.player == player.name and each.score is not None]
-        through = [each for each in tried if each.judgement.is_correct]
-        if _is_often(len(through), len(tried)) and len(through) / len(tried) > worst[0]:
-            worst = (len(through) / len(tried), through, len(tried))
+        scored = [
+            each for each in observations if each.player == player.name and each.score is not None
+        ]
+        passing = [each for each in scored if each.judgement.is_correct]
+        if _is_often(len(passing), len(scored)) and len(passing) / len(scored) > worst[0]:
+            worst = (len(passing) / len(scored), passing, len(scored))
     if worst[1]:
         first = worst[1][0]
-        told = f"passes {_says(first)}: {len(worst[1])} of {worst[2]} cases"
+        message = f"passes {_answer_name(first)}: {len(worst[1])} of {worst[2]} cases"
         share = max(rewards.get(each.rollout, 0.0) for each in worst[1])
-        if share < _MUCH:
-            told += f", for {share:.0%} of the reward at most"
-        yield _finding(name, Fault.PASSED_BY_NOTHING, told, first, is_grave=share >= _MUCH)
+        if share < _GRAVE_REWARD:
+            message += f", for at most {share:.0%} of the reward"
+        is_grave = share >= _GRAVE_REWARD
+        yield _finding(name, Fault.PASSED_BY_NOTHING, message, first, is_grave=is_grave)
 
 
-def _whole_rewards(sights: Sequence[Sight], known: set[str]) -> Iterator[Finding]:
-    """All that is rewarded may be side conditions, so that saying nothing gets it all."""
-    by_rollout: dict[str, list[Sight]] = defaultdict(list)
-    for sight in sights:
+def _full_reward_passes(
+    observations: Sequence[Observation], reported: set[str]
+) -> Iterator[Finding]:
+    """Finds a null player that passes all rewarded measures, as when all are side conditions."""
+    by_rollout: dict[str, list[Observation]] = defaultdict(list)
+    for sight in observations:
         is_null = sight.player and not _BY_NAME[sight.player].knows
         if is_null and sight.judgement.weight > 0:
             by_rollout[sight.rollout].append(sight)
-    through: dict[str, list[Sight]] = defaultdict(list)
-    tried: dict[str, int] = defaultdict(int)
-    for seen in by_rollout.values():
-        tried[seen[0].player] += 1
-        if all(each.judgement.is_correct for each in seen):
-            through[seen[0].player].append(seen[0])
-    for player, passing in through.items():
-        first = passing[0]
-        if _is_often(len(passing), tried[player]) and first.judgement.measure not in known:
-            told = f"all that is rewarded is met by {_says(first)}: "
-            told += f"{len(passing)} of {tried[player]} cases; reward what is said, too"
-            yield _finding(first.judgement.measure, Fault.PASSED_BY_NOTHING, told, first)
+    passing: dict[str, list[Observation]] = defaultdict(list)
+    totals: dict[str, int] = defaultdict(int)
+    for rollout_sights in by_rollout.values():
+        first = rollout_sights[0]
+        totals[first.player] += 1
+        if all(each.judgement.is_correct for each in rollout_sights):
+            passing[first.player].append(first)
+    for player, passes in passing.items():
+        first = passes[0]
+        if _is_often(len(passes), totals[player]) and first.judgement.measure not in reported:
+            message = f"passes {_answer_name(first)}, and so does every other rewarded measure: "
+            message += f"{len(passes)} of {totals[player]} cases; also reward the answer's content"
+            yield _finding(first.judgement.measure, Fault.PASSED_BY_NOTHING, message, first)
             return
 
 
-def _saturated(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
-    played = [each for each in seen if not each.player and each.score is not None]
-    if len(played) < _PLAYED_ENOUGH or played[0].judgement.weight <= 0:
+def _saturated(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+    played = [each for each in observations if not each.player and each.score is not None]
+    if len(played) < _MIN_ROLLOUTS or played[0].judgement.weight <= 0:
         return
-    through = sum(bool(each.judgement.is_correct) for each in played)
-    if through / len(played) >= _SATURATED:
-        told = f"passes {through} of {len(played)} rollouts already: nothing is learned from it"
-        yield _finding(name, Fault.SATURATED, told, played[0])
+    passed = sum(bool(each.judgement.is_correct) for each in played)
+    if passed / len(played) >= _SATURATED:
+        message = f"already passes {passed} of {len(played)} rollouts: nothing is learned from it"
+        yield _finding(name, Fault.SATURATED, message, played[0])
 
 
-def _unsure(name: str, seen: Sequence[Sight]) -> Iterator[Finding]:
-    judged = [each for each in seen if not each.judgement.cause]
-    silent = [each for each in judged if each.score is None]
-    if judged and len(silent) / len(judged) > _UNSURE:
-        told = f"cannot tell of {len(silent)} of {len(judged)} rollouts: "
-        told += silent[0].judgement.verdict.reason
-        yield _finding(name, Fault.CANNOT_TELL, told, silent[0])
+def _cannot_tell(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+    judged = [each for each in observations if not each.judgement.cause]
+    unscored = [each for each in judged if each.score is None]
+    if judged and len(unscored) / len(judged) > _CANNOT_TELL_SHARE:
+        message = f"cannot judge {len(unscored)} of {len(judged)} rollouts: "
+        message += unscored[0].judgement.verdict.reason
+        yield _finding(name, Fault.CANNOT_TELL, message, unscored[0])
 
 
-def _duplicates(by_measure: Mapping[str, Sequence[Sight]], known: set[str]) -> Iterator[Finding]:
-    """Two measures that say the same of everything count one thing twice."""
+def _duplicates(
+    by_measure: Mapping[str, Sequence[Observation]], excluded: set[str]
+) -> Iterator[Finding]:
+    """Finds pairs of measures with equal scores on every shared rollout."""
     scores = {
-        name: {each.rollout: each.score for each in seen if each.score is not None}
-        for name, seen in by_measure.items()
-        if name not in known and seen[0].judgement.weight > 0
+        name: {each.rollout: each.score for each in observations if each.score is not None}
+        for name, observations in by_measure.items()
+        if name not in excluded and observations[0].judgement.weight > 0
     }
     for one, other in combinations(scores, 2):
         shared = [rollout for rollout in scores[one] if rollout in scores[other]]
         values = {scores[one][rollout] for rollout in shared}
-        same = all(scores[one][rollout] == scores[other][rollout] for rollout in shared)
-        if len(shared) >= _PLAYED_ENOUGH and len(values) > 1 and same:
+        is_same = all(scores[one][rollout] == scores[other][rollout] for rollout in shared)
+        if len(shared) >= _MIN_ROLLOUTS and len(values) > 1 and is_same:
             first = by_measure[one][0]
-            told = f"says the same as {other} of all {len(shared)} rollouts: it counts twice"
-            yield _finding(one, Fault.DUPLICATE, told, first)
+            message = f"gives the same scores as {other} on all {len(shared)} rollouts: the same "
+            message += "thing counts twice"
+            yield _finding(one, Fault.DUPLICATE, message, first)
 
 
 def _is_often(part: int, whole: int) -> bool:
-    return part >= min(2, whole) and whole > 0 and part / whole > _OFTEN
+    return part >= min(2, whole) and whole > 0 and part / whole > _LUCK_SHARE
 
 
-def _rewards(sights: Sequence[Sight]) -> dict[str, float]:
-    """The reward of each rollout; what could not be judged counts as nothing."""
-    got: dict[str, float] = defaultdict(float)
-    whole: dict[str, float] = defaultdict(float)
-    for sight in sights:
-        got[sight.rollout] += sight.judgement.weight * (sight.score or 0.0)
-        whole[sight.rollout] += sight.judgement.weight
-    return {rollout: got[rollout] / weight for rollout, weight in whole.items() if weight}
+def _rewards(observations: Sequence[Observation]) -> dict[str, float]:
+    """The reward of each rollout; a measure that could not tell counts as 0."""
+    earned: dict[str, float] = defaultdict(float)
+    weights: dict[str, float] = defaultdict(float)
+    for sight in observations:
+        earned[sight.rollout] += sight.judgement.weight * (sight.score or 0.0)
+        weights[sight.rollout] += sight.judgement.weight
+    return {rollout: earned[rollout] / weight for rollout, weight in weights.items() if weight}
 
 
 def _differ(one: float | None, other: float | None) -> bool:
-    """A judge that gives shares may waver a little."""
+    """Whether two scores differ by more than a judge that returns fractions may vary."""
     if one is None or other is None:
         return one is not other
-    return abs(one - other) > _WAVERING
+    return abs(one - other) > _SCORE_TOLERANCE
 
 
 def _finding(
-    name: str, fault: Fault, message: str, shown_by: Sight, *, is_grave: bool = True
+    name: str, fault: Fault, message: str, example: Observation, *, is_grave: bool = True
 ) -> Finding:
-    return Finding(name, fault, message, shown_by.rollout, fault in GRAVE and is_grave)
+    return Finding(name, fault, message, example.rollout, fault in GRAVE and is_grave)
 
 
-def _says(sight: Sight) -> str:
+def _answer_name(sight: Observation) -> str:
     return _BY_NAME[sight.player].says
-
-
-def _told_twice(sight: Sight) -> str:
-    return f"{_score(sight.score)} and {_score(sight.at_once)}"
 
 
 def _score(score: float | None) -> str:

@@ -1,6 +1,7 @@
-"""The verdict of a check, in words: whether it is worth training, why, and what to do next.
+"""The verdict of a check: whether the task can be learned, why, and what to do next.
 
-The headline is that of the weakest measure that carries reward (proofs/measure_verdicts.py).
+It combines the problems of the rollouts, the findings of the audit, the verdicts of the rewarded
+measures (proofs/measure_verdicts.py) and the share of live groups.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from sparring.proofs.learnability import LiveShare, is_passed
 from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
 
 _HALF = 0.5
-_OFTEN = 0.2
-_ENOUGH_LIVE = 0.2
-_RARELY_CALLED = 0.05
-OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)  # the measures' own verdicts say so
-_SHORT = 120
+_OFTEN = 0.2  # a problem is reported if it occurs in a larger share of the rollouts
+_ENOUGH_LIVE = 0.2  # the share of live groups from which training can learn
+_RARELY_CALLED = 0.05  # below this share of rollouts with a tool call, calls are too rare to learn
+_UNPARSABLE = (Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL)
+# Faults of the model, not of a measure. The verdict of each measure already reports them.
+OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)
+_REASON_LENGTH = 120
 
 
 class CheckVerdict(StrEnum):
+    """Whether training can improve the model on an environment, or why not."""
+
     LEARNABLE = "learnable"
     NOT_AS_IT_IS = "not as it is"
     TOO_EASY = "too easy"
@@ -34,8 +39,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was seen, with what to do about it, and a rollout that shows it. What is
-    grave stands in the way of learning."""
+    """An observation, with advice and an example rollout. A grave one prevents learning."""
 
     what: str
     message: str
@@ -46,7 +50,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class PlayedModel:
-    """How one model did: the one to be trained, or one behind an endpoint."""
+    """Results of one model: the one to be trained, or one behind an endpoint."""
 
     name: str
     log: str
@@ -63,14 +67,18 @@ class PlayedModel:
 
     @property
     def solves(self) -> bool:
+        """Whether at least half of its rollouts are correct."""
         return self.accuracy is not None and self.accuracy >= _HALF
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a check has found out. `live` has the planned group size first, `measures` the weakest
-    measure. `planned` is how many rollouts the model to be trained was to play. `demonstrations`
-    are those that training would begin with, and `shown` says how many of them pass."""
+    """What a check measured.
+
+    `live` starts with the planned group size, `measures` with the weakest measure. `planned` is
+    the number of rollouts that were planned for the model to be trained. `demonstrations` names
+    the source of a warm start, and `shown` states how many of its demonstrations pass.
+    """
 
     environment: str = "ENV"
     run: str = "RUN"
@@ -94,131 +102,140 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
+    """The verdict of a check, with its reason and all notes."""
+
     verdict: CheckVerdict
     why: str
     notes: tuple[Note, ...]
 
 
 def judge(facts: Facts) -> Checked:
-    """What stands in the way comes first; then whether rewards differ; then how often."""
-    notes = [*_in_the_way(facts), *_audited(facts), *_cut_short(facts)]
-    besides = [*_of_tools(facts), *_of_others(facts)]
+    """Returns the verdict. A grave note decides it; without one, the rewards do."""
+    notes = [*_obstacles(facts), *_audit_notes(facts), *_cut_short(facts)]
+    extra = [*_tool_notes(facts), *_other_model_notes(facts)]
     grave = [note for note in notes if note.is_grave]
     constant = [note for note in grave if note.what == Fault.CONSTANT]
     if grave and len(constant) < len(grave):
         first = next(note for note in grave if note.what != Fault.CONSTANT)
-        return Checked(CheckVerdict.BROKEN, first.message, (*notes, *besides))
+        return Checked(CheckVerdict.BROKEN, first.message, (*notes, *extra))
     if constant:
-        return Checked(CheckVerdict.CONSTANT, constant[0].message, (*notes, *besides))
-    verdict, why, told = _by_rewards(facts)
-    return Checked(verdict, why, (*told, *notes, *besides))
+        return Checked(CheckVerdict.CONSTANT, constant[0].message, (*notes, *extra))
+    verdict, why, reward_notes = _judge_rewards(facts)
+    return Checked(verdict, why, (*reward_notes, *notes, *extra))
 
 
-# ---------------------------------------------------------------------- what stands in the way
+# ---------------------------------------------------------------------- obstacles
 
 
-def _in_the_way(facts: Facts) -> Iterator[Note]:
+def _obstacles(facts: Facts) -> Iterator[Note]:
     for obstacle in facts.obstacles:
         yield Note("cannot be trained", obstacle, is_grave=True)
     for failure in facts.failures:
         yield Note("failed", failure, is_grave=True)
     if not facts.rollouts:
         if not facts.obstacles and not facts.failures:
-            yield Note("nothing played", "no rollout came to an end in time", is_grave=True)
+            yield Note("nothing played", "no rollout finished in time", is_grave=True)
         return
-    yield from _of_endings(facts)
-    yield from _of_unscored(facts)
+    yield from _unreadable_calls(facts)
+    yield from _truncated(facts)
+    yield from _failing_tools(facts)
+    yield from _unscored(facts)
 
 
-def _of_endings(facts: Facts) -> Iterator[Note]:
+def _unreadable_calls(facts: Facts) -> Iterator[Note]:
     count = len(facts.rollouts)
     unparsable = [each for each in facts.rollouts if each.ending in _UNPARSABLE]
     if len(unparsable) / count > _OFTEN:
         yield Note(
             "calls cannot be read",
-            f"{len(unparsable)} of {count} rollouts end in a tool call that cannot be read or "
-            f"names no tool: {unparsable[0].detail}",
-            "show one worked call in the instructions or as first turns of a case, or learn from "
-            "demonstrations first (warm_start); if the model writes calls in a format of its own, "
-            "declare it (docs/families.md)",
-            _named(facts, unparsable[0]),
+            f"{len(unparsable)} of {count} rollouts end in a tool call that cannot be parsed or "
+            f"names an unknown tool: {unparsable[0].detail}",
+            "show a worked call in the instructions or in the first turns of each case, or train "
+            "on demonstrations first (warm_start); if the model has its own call format, declare "
+            "it (docs/families.md)",
+            _rollout_path(facts, unparsable[0]),
             is_grave=len(unparsable) / count >= _HALF,
         )
+
+
+def _truncated(facts: Facts) -> Iterator[Note]:
+    count = len(facts.rollouts)
     cut = [each for each in facts.rollouts if each.is_truncated]
     if len(cut) / count > _OFTEN:
         yield Note(
             "truncated",
             f"{len(cut)} of {count} rollouts are cut off by max_completion_length="
             f"{facts.completion_length} before they answer",
-            _against_truncation(facts),
-            _named(facts, cut[0]),
+            _truncation_advice(facts),
+            _rollout_path(facts, cut[0]),
             is_grave=len(cut) / count >= _HALF and facts.masks_truncated and not facts.shown,
         )
+
+
+def _failing_tools(facts: Facts) -> Iterator[Note]:
     calls = [call for each in facts.rollouts for call in each.tool_calls]
     failed = [call for call in calls if call.failure is not None]
     if calls and len(failed) / len(calls) > _OFTEN:
-        shown = next(each for each in facts.rollouts if any(c.failure for c in each.tool_calls))
+        example = next(each for each in facts.rollouts if any(c.failure for c in each.tool_calls))
         yield Note(
             "tools fail",
-            f"{len(failed)} of {len(calls)} tool calls fail, as {failed[0].tool}: "
+            f"{len(failed)} of {len(calls)} tool calls fail, for example {failed[0].tool}: "
             f"{failed[0].result[:200]}",
-            "see whether the tool, or the model, is at fault",
-            _named(facts, shown),
+            "check whether the tool itself or the model's arguments cause the failures",
+            _rollout_path(facts, example),
             is_grave=len(failed) == len(calls) and len(calls) >= 8,
         )
 
 
-def _against_truncation(facts: Facts) -> str:
-    """More tokens help a model that has something to say; one that never calls its tool only
-    talks on."""
+def _truncation_advice(facts: Facts) -> str:
+    """Advises a larger budget, and worked calls first if the model hardly ever calls a tool: more
+    tokens alone would not help it."""
     if facts.shown:
-        return "the demonstrations, which it learns from first, fit"
+        return "nothing to do: the demonstrations of the warm start fit into the budget"
     more = f"raise max_completion_length to {4 * facts.completion_length}"
-    if facts.has_tools and _called(facts) < _RARELY_CALLED:
-        return f"no tool is called, and it talks on. {_way_in(facts)}; or {more}"
-    return f"{more}, or ask for short answers"
+    if facts.has_tools and _call_rate(facts) < _RARELY_CALLED:
+        cause = "tools are hardly ever called, and the model writes until it is cut off"
+        return f"{cause}. {_advice(facts)}; or {more}"
+    return f"{more}, or ask for short answers in the instructions"
 
 
-_UNPARSABLE = (Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL)
-
-
-def _of_unscored(facts: Facts) -> Iterator[Note]:
-    silent = [each for each in facts.rollouts if each.reward is None]
-    if not silent:
+def _unscored(facts: Facts) -> Iterator[Note]:
+    unscored = [each for each in facts.rollouts if each.reward is None]
+    if not unscored:
         return
-    causes = Counter(_cause(each) for each in silent)
+    causes = Counter(_why_unscored(each) for each in unscored)
     cause, _ = causes.most_common(1)[0]
-    shown = next(each for each in silent if _cause(each) == cause)
-    share = len(silent) / len(facts.rollouts)
+    example = next(each for each in unscored if _why_unscored(each) == cause)
+    share = len(unscored) / len(facts.rollouts)
     if share > _OFTEN / 2:
         yield Note(
             "unscored",
-            f"{len(silent)} of {len(facts.rollouts)} rollouts could not be scored: {cause}",
-            "nothing is learned from them; mend what breaks",
-            _named(facts, shown),
+            f"{len(unscored)} of {len(facts.rollouts)} rollouts could not be scored: {cause}",
+            "training does not learn from them; fix the cause",
+            _rollout_path(facts, example),
             is_grave=share >= _HALF,
         )
 
 
-def _cause(rollout: Rollout) -> str:
+def _why_unscored(rollout: Rollout) -> str:
     reasons = [each.verdict.reason for each in rollout.judgements if each.verdict.score is None]
     return reasons[0] if reasons else f"{rollout.ending.value}: {rollout.detail}"
 
 
-def _audited(facts: Facts) -> Iterator[Note]:
-    """Grave where the fault is in what is rewarded. A reward that is partly constant still
-    teaches, so that a constant is grave only where all of it is."""
+def _audit_notes(facts: Facts) -> Iterator[Note]:
+    """A grave finding counts as grave only if its measure is rewarded. A constant measure is grave
+    only if all rewarded measures are constant: otherwise the reward still varies."""
     constant = {each.measure for each in facts.findings if each.fault is Fault.CONSTANT}
     for each in facts.findings:
-        counts = each.measure in facts.rewarded and each.is_grave
+        is_grave = each.measure in facts.rewarded and each.is_grave
         if each.fault is Fault.CONSTANT:
-            counts = bool(facts.rewarded) and facts.rewarded <= constant
+            is_grave = bool(facts.rewarded) and facts.rewarded <= constant
         yield Note(
             each.fault.value,
             f"{each.measure} {each.message}",
             ADVICE[each.fault],
             each.rollout,
-            is_grave=counts,
+            is_grave=is_grave,
         )
 
 
@@ -235,52 +252,54 @@ def _cut_short(facts: Facts) -> Iterator[Note]:
 # ---------------------------------------------------------------------- rewards
 
 
-def _by_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
+def _judge_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
     planned = facts.live[0]
     scored = [each for each in facts.rollouts if each.reward is not None]
     passed = sum(map(is_passed, scored)) / len(scored)
-    told = (
+    rates = (
         f"{passed:.0%} of rollouts pass, and {planned.value:.0%} of groups of "
-        f"{planned.group_size} will differ ({planned.low:.0%} … {planned.high:.0%} in the first "
+        f"{planned.group_size} will be live ({planned.low:.0%} … {planned.high:.0%} in the first "
         "five steps)"
     )
-    dead = [each for each in facts.measures if each.movement is Movement.NEVER_PASSES]
-    if dead and (facts.shown or len(dead) < len(facts.measures)):
-        return CheckVerdict.NOT_AS_IT_IS, _never_passes(facts, dead), []
+    never_passing = [each for each in facts.measures if each.movement is Movement.NEVER_PASSES]
+    if never_passing and (facts.shown or len(never_passing) < len(facts.measures)):
+        return CheckVerdict.NOT_AS_IT_IS, _never_passes(facts, never_passing), []
     if planned.value >= _ENOUGH_LIVE:
-        return CheckVerdict.LEARNABLE, told + _but_for(facts.measures), []
+        return CheckVerdict.LEARNABLE, rates + _list_unlearnable(facts.measures), []
     rewards = [each.reward for each in facts.rollouts if each.reward is not None]
     low, high = min(rewards), max(rewards)
     if low == high and 0 < low < 1:
-        why = f"every rollout gets the reward {low:g}: there is nothing to tell them apart by"
+        why = f"every rollout has the reward {low:g}, so there is no difference to learn from"
         return CheckVerdict.CONSTANT, why, []
     notes = [*_larger_groups(facts)]
     if passed >= _HALF:
-        notes.insert(0, Note("too easy", told, "take harder cases: those it fails now and then"))
-        return CheckVerdict.TOO_EASY, told, notes
-    why = _never_passes(facts, dead) if dead else told
-    notes.insert(0, Note("too hard", told, _way_in(facts)))
+        advice = "use harder cases, which the model sometimes fails"
+        notes.insert(0, Note("too easy", rates, advice))
+        return CheckVerdict.TOO_EASY, rates, notes
+    why = _never_passes(facts, never_passing) if never_passing else rates
+    notes.insert(0, Note("too hard", rates, _advice(facts)))
     return CheckVerdict.TOO_HARD, why, notes
 
 
-def _but_for(measures: Sequence[MeasureVerdict]) -> str:
-    """What cannot move is named, though the rest can be learned."""
-    still = [str(each) for each in measures if each.movement is not Movement.CAN_BE_LEARNED]
-    return f"; but {', and '.join(still)}" if still else ""
+def _list_unlearnable(measures: Sequence[MeasureVerdict]) -> str:
+    """Names the measures that training cannot improve."""
+    fixed = [str(each) for each in measures if each.movement is not Movement.CAN_BE_LEARNED]
+    return f"; but {', and '.join(fixed)}" if fixed else ""
 
 
-def _never_passes(facts: Facts, dead: Sequence[MeasureVerdict]) -> str:
-    """Which measures, because of what, and the command that helps."""
-    names = ", and ".join(map(str, dead))
-    if _called(facts) < _RARELY_CALLED and facts.has_tools:
-        because = ", because no tool is ever called"
+def _never_passes(facts: Facts, never_passing: Sequence[MeasureVerdict]) -> str:
+    """States which measures never pass, the cause, and the advice."""
+    names = ", and ".join(map(str, never_passing))
+    if _call_rate(facts) < _RARELY_CALLED and facts.has_tools:
+        because = ", because tools are hardly ever called"
     else:
-        because = f" (most often: {dead[0].why[:_SHORT]})" if dead[0].why else ""
-    return f"{names}{because}. {_way_in(facts)}"
+        why = never_passing[0].why[:_REASON_LENGTH]
+        because = f" (most often: {why})" if why else ""
+    return f"{names}{because}. {_advice(facts)}"
 
 
 def _larger_groups(facts: Facts) -> Iterator[Note]:
-    """Where groups of another size would differ often enough."""
+    """Suggests the smallest group size above the planned one that has enough live groups."""
     planned = facts.live[0]
     larger = [each for each in facts.live[1:] if each.group_size > planned.group_size]
     enough = [each for each in larger if each.value >= _ENOUGH_LIVE]
@@ -288,89 +307,87 @@ def _larger_groups(facts: Facts) -> Iterator[Note]:
         first = min(enough, key=lambda each: each.group_size)
         yield Note(
             "group size",
-            f"groups of {first.group_size} would differ {first.value:.0%} of the time",
+            f"{first.value:.0%} of groups of {first.group_size} would be live",
             f"set num_generations={first.group_size}",
         )
 
 
-def _way_in(facts: Facts) -> str:
-    """What to do where nothing passes, as a command where there is one."""
+def _advice(facts: Facts) -> str:
+    """Returns what to do if nothing passes, with a command."""
     name = facts.environment
     if facts.shown:
         return (
-            f"{facts.shown}: start from them: sparring train {name} --warm-start "
+            f"{facts.shown}; start from them: sparring train {name} --warm-start "
             f"{facts.demonstrations}"
         )
     teachers = [each for each in facts.others if each.correct]
     if teachers:
         best = max(teachers, key=lambda each: each.accuracy or 0.0)
         return (
-            f"{best.name} does pass: start from its rollouts: sparring train {name} --warm-start "
+            f"{best.name} passes; start from its rollouts: sparring train {name} --warm-start "
             f"{facts.run}"
         )
-    if facts.has_tools and _called(facts) < _RARELY_CALLED:
-        shown = _worked_calls(facts.rollouts)
-        more = f"{shown + 1} worked calls before each case instead of {shown}" if shown else (
-            "two worked calls before each case"
-        )  # fmt: skip
+    if facts.has_tools and _call_rate(facts) < _RARELY_CALLED:
+        existing = _worked_calls(facts.rollouts)
+        more = "two worked calls before each case"
+        if existing:
+            more = f"{existing + 1} worked calls before each case instead of {existing}"
         first = f"Show {more}, with other values"
     else:
-        first = "Begin with easier cases, or show worked examples"
+        first = "Start with easier cases, or show worked examples"
     return f"{first}; or start from demonstrations: sparring train {name} --warm-start DEMOS.jsonl"
 
 
 def _worked_calls(rollouts: Sequence[Rollout]) -> int:
-    """Tool calls that a case brings along."""
-    given = rollouts[0].case.input
-    if isinstance(given, str):
+    """The number of example tool calls in a case's input."""
+    items = rollouts[0].case.input
+    if isinstance(items, str):
         return 0
-    return sum(each.get("type") == "function_call" for each in given)
+    return sum(each.get("type") == "function_call" for each in items)
 
 
-def _called(facts: Facts) -> float:
+def _call_rate(facts: Facts) -> float:
+    """The share of rollouts with a tool call."""
     return sum(bool(each.tool_calls) for each in facts.rollouts) / max(1, len(facts.rollouts))
 
 
-# ---------------------------------------------------------------------- besides
+# ---------------------------------------------------------------------- tools and other models
 
 
-def _of_tools(facts: Facts) -> Iterator[Note]:
+def _tool_notes(facts: Facts) -> Iterator[Note]:
     if not facts.has_tools or not facts.rollouts:
         return
-    called = _called(facts)
-    if called < _RARELY_CALLED:
+    call_rate = _call_rate(facts)
+    if call_rate < _RARELY_CALLED:
         yield Note(
             "tools are not called",
-            f"{called:.0%} of rollouts call a tool: what is never tried is never learned",
-            _way_in(facts),
-            _named(facts, facts.rollouts[0]),
+            f"{call_rate:.0%} of rollouts call a tool; a model cannot learn what it never tries",
+            _advice(facts),
+            _rollout_path(facts, facts.rollouts[0]),
         )
 
 
-def _of_others(facts: Facts) -> Iterator[Note]:
+def _other_model_notes(facts: Facts) -> Iterator[Note]:
     for other in facts.others:
         if other.message:
             yield Note("another model", f"{other.name}: {other.message}")
-    asked = [each for each in facts.others if each.accuracy is not None]
-    solving = [each for each in asked if each.solves]
+    scored = [each for each in facts.others if each.accuracy is not None]
+    solving = [each for each in scored if each.solves]
     if solving:
         best = max(solving, key=lambda each: each.accuracy or 0.0)
         yield Note(
             "a teacher",
-            f"{best.name} solves {best.accuracy:.0%} of its rollouts, so that a warm start has a "
-            "teacher",
+            f"{best.name} solves {best.accuracy:.0%} of its rollouts, so it can be the teacher of "
+            "a warm start",
         )
-    elif asked:
+    elif scored:
+        accuracies = ", ".join(f"{each.name} {each.accuracy:.0%}" for each in scored)
         yield Note(
             "no teacher",
-            "no other model solves it either: " + ", ".join(_told(each) for each in asked),
-            "see whether the measures, or the tools, are in the way",
+            f"no other model solves it either: {accuracies}",
+            "check whether the measures or the tools are at fault",
         )
 
 
-def _told(model: PlayedModel) -> str:
-    return f"{model.name} {model.accuracy:.0%}"
-
-
-def _named(facts: Facts, rollout: Rollout) -> str:
+def _rollout_path(facts: Facts, rollout: Rollout) -> str:
     return f"{facts.log}/{rollout.id}"

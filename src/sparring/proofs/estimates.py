@@ -1,11 +1,11 @@
-"""What the planned run would take, from what was just measured, with an interval.
+"""Estimates time, tokens and cost of a planned training from measured batches, with intervals.
 
-A step plays a batch and updates on it. Groups that teach nothing are replaced, in smaller
-batches, which cost more than their share: what a batch costs is taken to grow in a straight line
-from one group to a whole step, both of which were timed.
+A step plays a batch and updates on it. Dead groups are replaced in smaller batches, which cost
+more per group: the cost of a batch is assumed to grow linearly from one group to a full step, and
+both ends are timed.
 
-Time by the clock depends on what else the machine does. So CPU seconds are what is estimated, and
-the clock follows from the share of the machine that was had while they were measured.
+Wall time depends on the load of the machine. The estimate therefore counts CPU seconds and
+converts them to wall time by the share of the cores that the measured process got.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ import numpy as np
 from sparring.proofs.learnability import LiveShare
 
 _DRAWS = 2000
-_MARGIN = 1.15  # lengths change while a model learns
-_ALONE = 0.85  # of its cores is what a process gets out of them
-_LEAST_SHARE = 0.01
+_MARGIN = 1.15  # rollout lengths change during training
+_IDLE_SHARE = 0.85  # share of its cores that a process gets on an idle machine
+_MIN_CORES = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
+    """An estimate with its interval."""
+
     value: float
     low: float
     high: float
 
     def times(self, factor: float) -> Amount:
+        """Scales the value and both ends of the interval."""
         return Amount(self.value * factor, self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds, of the clock or of the CPU: a step's rollouts together (each time), one group
-    alone, and the update."""
+    """Wall or CPU seconds: each full batch of a step, one group alone, and one update."""
 
     batches: Sequence[float]
     group: float
@@ -46,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The run that is planned, per process where nothing else is said."""
+    """The planned training. `groups_per_step` and `replacement_groups` are per process."""
 
     steps: int
     groups_per_step: int
@@ -63,6 +65,12 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
+    """What the planned training takes.
+
+    `cores_had` is how many cores the measured process got; `hours_alone` is the wall time on an
+    idle machine.
+    """
+
     seconds_per_step: Amount
     cpu_seconds_per_step: Amount
     hours: Amount
@@ -76,18 +84,17 @@ class Estimate:
 def estimate(
     clock: Measured, cpu: Measured, planned: Planned, *, price_per_hour: float | None = None
 ) -> Estimate:
+    """Estimates the planned training from wall (`clock`) and `cpu` measurements."""
     extra = _replacements(planned)
     cpu_per_step = _step(cpu, planned, extra)
-    had = _cores_had(clock, cpu, planned.cores)
-    per_step = cpu_per_step.times(1 / had)
-    rollouts_a_batch = planned.groups_per_step * planned.rollouts_per_group
-    per_rollout = statistics.mean(cpu.batches) / rollouts_a_batch / had
-    validating = planned.validations * planned.validation_cases * per_rollout
+    cores = _cores_had(clock, cpu, planned.cores)
+    per_step = cpu_per_step.times(1 / cores)
+    rollouts_per_batch = planned.groups_per_step * planned.rollouts_per_group
+    per_rollout = statistics.mean(cpu.batches) / rollouts_per_batch / cores
+    validation_seconds = planned.validations * planned.validation_cases * per_rollout
     seconds = per_step.times(planned.steps)
-    hours = Amount(*((part + validating) / 3600 for part in _parts(seconds)))
-    groups = Amount(
-        *(planned.groups_per_step + part for part in _parts(extra))
-    )  # with those that are played in place of others
+    hours = Amount(*((part + validation_seconds) / 3600 for part in _parts(seconds)))
+    groups = Amount(*(planned.groups_per_step + part for part in _parts(extra)))
     rollouts = groups.times(planned.rollouts_per_group * planned.steps * planned.world_size)
     return Estimate(
         seconds_per_step=per_step,
@@ -95,18 +102,18 @@ def estimate(
         hours=hours,
         sampled_tokens=rollouts.times(planned.tokens_per_rollout),
         cost=None if price_per_hour is None else hours.times(price_per_hour),
-        cores_had=had,
-        hours_alone=hours.value * had / max(had, _ALONE * planned.cores),
+        cores_had=cores,
+        hours_alone=hours.value * cores / max(cores, _IDLE_SHARE * planned.cores),
         proof_hours=planned.proof_rollouts * per_rollout / 3600,
     )
 
 
 def _cores_had(clock: Measured, cpu: Measured, cores: int) -> float:
-    """How many cores' worth of time this process got, of those it could use. Beside a GPU, where
-    the CPU mostly waits, this share turns CPU seconds back into those of the clock."""
-    taken = sum(clock.batches) + clock.group + clock.update
-    worked = sum(cpu.batches) + cpu.group + cpu.update
-    return min(float(cores), max(_LEAST_SHARE, worked / max(taken, 1e-9)))
+    """How many cores' worth of CPU time the process got: CPU seconds per wall second. On a GPU,
+    where the CPU mostly waits, it is far below one."""
+    wall_seconds = sum(clock.batches) + clock.group + clock.update
+    cpu_seconds = sum(cpu.batches) + cpu.group + cpu.update
+    return min(float(cores), max(_MIN_CORES, cpu_seconds / max(wall_seconds, 1e-9)))
 
 
 def _parts(amount: Amount) -> tuple[float, float, float]:
@@ -114,8 +121,8 @@ def _parts(amount: Amount) -> tuple[float, float, float]:
 
 
 def _replacements(planned: Planned) -> Amount:
-    """Groups that are played in place of dead ones, in a step: round after round, until all
-    groups teach or there are no spares left."""
+    """Simulates the replacement groups of one step: dead groups are replaced round by round until
+    all groups are live or the replacements are used up."""
     random = np.random.default_rng(0)
     live = planned.live
 
@@ -124,10 +131,10 @@ def _replacements(planned: Planned) -> Amount:
         dead = random.binomial(planned.groups_per_step, 1 - share, size=_DRAWS)
         spares = np.full(_DRAWS, planned.replacement_groups)
         for _ in range(planned.replacement_groups):
-            tried = np.minimum(dead, spares)
-            total += tried
-            spares = spares - tried
-            dead = dead - random.binomial(tried, share)
+            replaced = np.minimum(dead, spares)
+            total += replaced
+            spares = spares - replaced
+            dead = dead - random.binomial(replaced, share)
         return float(total.mean())
 
     return Amount(played(live.value), played(live.high), played(live.low))
@@ -140,7 +147,7 @@ def _step(measured: Measured, planned: Planned, extra: Amount) -> Amount:
     fixed = max(0.0, batch - slope * groups)
 
     def with_extra(played: float) -> float:
-        rounds = min(2.0, played)  # what is replaced is tried in a round or two
+        rounds = min(2.0, played)  # replacements are usually played in one or two rounds
         return measured.update + batch + slope * played + fixed * rounds
 
     spread = statistics.stdev(measured.batches) if len(measured.batches) > 1 else 0.15 * batch

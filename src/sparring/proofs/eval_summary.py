@@ -1,4 +1,4 @@
-"""What an evaluation showed, gathered one rollout at a time."""
+"""Summary of an evaluation, counted one rollout at a time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _VARIABLE = re.compile(r"\b[0-9a-f]{12,}(?:~\d+)?\b|'[^']*'|\"[^\"]*\"|[-+]?\d[\
 
 
 class Reasons:
-    """Counts reasons by their shape, numbers and quotations aside, with one example of each.
+    """Counts reasons by shape, ignoring numbers and quoted text, with one example of each.
 
-    "expected 12, got 13" and "expected 7, got 9" are one reason for failing, not two.
+    "expected 12, got 13" and "expected 7, got 9" count as the same reason.
     """
 
     def __init__(self) -> None:
@@ -27,14 +27,16 @@ class Reasons:
         self._examples: dict[str, str] = {}
 
     def add(self, reason: str) -> None:
+        """Counts one reason."""
         shape = _VARIABLE.sub("…", reason[:300])
         self._counts[shape] += 1
         self._examples.setdefault(shape, reason[:300])
-        if len(self._counts) > _REASONS_TRACKED:  # reasons without a common shape: drop the rare
+        if len(self._counts) > _REASONS_TRACKED:  # no common shapes: bound memory
             for rare, _ in self._counts.most_common()[_REASONS_TRACKED // 2 :]:
                 del self._counts[rare], self._examples[rare]
 
     def most_common(self) -> list[dict[str, Any]]:
+        """The five most frequent reasons, each with its count, an example and its shape."""
         return [
             {"count": count, "reason": self._examples[shape], "shape": shape}
             for shape, count in self._counts.most_common(_REASONS_SHOWN)
@@ -43,18 +45,19 @@ class Reasons:
 
 @dataclass(slots=True)
 class _MeasureTally:
-    """Per case: how many rollouts were judged, and how many correct."""
+    """One measure's counts; `judged` and `correct` count rollouts by case."""
 
     weight: float = 0.0
     judged: Counter[str] = field(default_factory=Counter)
     correct: Counter[str] = field(default_factory=Counter)
     scores: float = 0.0
     cannot_tell: int = 0
+    broken: int = 0
     reasons: Reasons = field(default_factory=Reasons)
 
 
 class EvalTally:
-    """Counts while an evaluation runs; memory grows with cases, never with rollouts."""
+    """Running totals of an evaluation. Memory grows with cases, never with rollouts."""
 
     def __init__(self) -> None:
         self._measures: dict[str, _MeasureTally] = defaultdict(_MeasureTally)
@@ -66,6 +69,7 @@ class EvalTally:
         self._reward_sum = 0.0
 
     def add(self, rollout: Rollout) -> None:
+        """Counts one rollout and its judgements."""
         self._endings[rollout.ending.value] += 1
         if rollout.ending is not Ending.ANSWERED:
             self._details.add(f"{rollout.ending.value}: {rollout.detail}")
@@ -88,7 +92,7 @@ class EvalTally:
         self._add_judgements(rollout)
 
     def summary(self, **about: Any) -> dict[str, Any]:
-        """Everything the table shows, as plain JSON."""
+        """All figures as plain JSON; `about` adds keys in front of them."""
         rollouts = self._totals["rollouts"]
         scored = rollouts - self._totals["unscored"]
         return {
@@ -97,7 +101,7 @@ class EvalTally:
             "rollouts": rollouts,
             "unscored": self._totals["unscored"],
             "reward": self._reward_sum / scored if scored else None,
-            "measures": {name: _measure(tally) for name, tally in self._measures.items()},
+            "measures": {name: _measure_summary(tally) for name, tally in self._measures.items()},
             "endings": dict(self._endings.most_common()),
             "causes": self._details.most_common(),
             "parse_rate": _rate(self._totals["parsed"], rollouts),
@@ -116,26 +120,28 @@ class EvalTally:
         for judgement in rollout.judgements:
             tally = self._measures[judgement.measure]
             tally.weight = max(tally.weight, judgement.weight)
-            correct = judgement.is_correct
-            if correct is None:
+            is_correct = judgement.is_correct
+            if is_correct is None:
                 tally.cannot_tell += 1
+                tally.broken += judgement.cause is not None
                 tally.reasons.add(judgement.verdict.reason)
                 continue
             tally.judged[rollout.case.id] += 1
             tally.scores += judgement.verdict.score or 0.0
-            if correct:
+            if is_correct:
                 tally.correct[rollout.case.id] += 1
             else:
                 tally.reasons.add(judgement.verdict.reason)
 
 
-def _measure(tally: _MeasureTally) -> dict[str, Any]:
+def _measure_summary(tally: _MeasureTally) -> dict[str, Any]:
     judged = sum(tally.judged.values())
     share = share_of_cases([tally.correct[case] / count for case, count in tally.judged.items()])
     return {
         "weight": tally.weight,
         "judged": judged,
         "cannot_tell": tally.cannot_tell,
+        "broken": tally.broken,
         "pass_rate": asdict(share) if share else None,
         "mean_score": tally.scores / judged if judged else None,
         "reasons_for_failing": tally.reasons.most_common(),

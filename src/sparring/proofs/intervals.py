@@ -1,4 +1,4 @@
-"""Intervals around a share."""
+"""Confidence intervals of shares of cases."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 
 _Z95 = 1.959963984540054
-_MOST = 1e12  # shares that hardly differ are worth many cases, not infinitely many
+_MAX_EFFECTIVE = 1e12  # keeps the effective count finite where shares hardly differ
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share of cases with its 95 % interval. `count` is how many cases stand behind it."""
+    """A share of cases with its 95 % interval. `count` is the number of cases."""
 
     value: float
     low: float
@@ -22,19 +22,19 @@ class Share:
 def share_of_cases(shares: list[float]) -> Share | None:
     """The mean of per-case shares, with an interval that treats the case as the unit.
 
-    Rollouts of one case resemble each other, so counting each as evidence of its own would
-    make the interval too narrow. With one rollout per case this is Wilson's interval.
+    Rollouts of one case are correlated, so counting each as independent evidence would make the
+    interval too narrow. With one rollout per case this is Wilson's interval. None without cases.
     """
     count = len(shares)
     if count == 0:
         return None
     mean = sum(shares) / count
-    # Between cases, a share varies at most as a coin does; several rollouts per case make it
-    # less. The effective number of cases is the one at which a coin would vary as seen.
+    # Shares vary between cases at most as a Bernoulli variable does, and less with several
+    # rollouts per case. The effective count gives a Bernoulli mean the observed variance.
     variance = sum((share - mean) ** 2 for share in shares) / max(count - 1, 1)
-    coin = mean * (1 - mean) * count / max(count - 1, 1)
-    effective = count * coin / variance if variance > 0 and coin > 0 else float(count)
-    return _wilson(mean, min(effective, _MOST), count)
+    bernoulli = mean * (1 - mean) * count / max(count - 1, 1)
+    effective = count * bernoulli / variance if variance > 0 and bernoulli > 0 else float(count)
+    return _wilson(mean, min(effective, _MAX_EFFECTIVE), count)
 
 
 def _wilson(mean: float, effective: float, count: int) -> Share:

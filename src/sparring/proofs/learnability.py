@@ -1,9 +1,8 @@
-"""Whether an environment can be learned from, as far as a few rollouts tell.
+"""Estimates from a few rollouts how much an environment offers to learn from.
 
-GRPO compares the rollouts of one case with one another, so what counts is how often they will
-differ: the share of live groups. Each case's rewards are drawn from a distribution that is known
-up to a posterior (Dirichlet; for passed and failed alone, Beta), and the cases played are a
-sample of all cases.
+GRPO compares the rollouts of one case with each other, so what counts is how often their rewards
+differ: the share of live groups. Each case's rewards follow a distribution with a Dirichlet
+posterior (Beta for pass/fail), and the played cases are a sample of all cases.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from sparring.contracts.rollouts import Rollout
 from sparring.proofs.null_players import question_of
 
 _DRAWS = 4000
-_PRIOR = 0.5  # rollouts per case, shared out as all rollouts together are
-_UNSEEN = 0.5  # cases of a kind that was not played
+_PRIOR = 0.5  # prior rollouts per case, distributed like the rewards of all cases
+_UNSEEN = 0.5  # prior weight of a case unlike those that were played
 _STEPS_AHEAD = 5
-_QUESTION = 80  # letters of it
-_KINDS = 24  # rewards that are told apart; all others are taken to differ
+_QUESTION_LENGTH = 80
+_MAX_REWARDS = 24  # distinct rewards that are modelled; rarer ones count as unique
 SIZES = (2, 4, 8, 16, 32)
 
 Outcomes = Mapping[str, Sequence[float | None]]
@@ -32,8 +31,7 @@ Outcomes = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class CaseBand:
-    """One case: of how many scored rollouts it passed how many, and between what its pass rate
-    lies (95 %, Beta)."""
+    """A case's passed and scored rollouts, with the 95 % interval of its pass rate (Beta)."""
 
     case: str
     question: str
@@ -46,8 +44,7 @@ class CaseBand:
 
 @dataclass(frozen=True, slots=True)
 class LiveShare:
-    """Expected share of groups of this size that teach something. The interval is for what the
-    first five steps will show."""
+    """Expected share of live groups at this size, with an interval for the first five steps."""
 
     group_size: int
     value: float
@@ -58,34 +55,34 @@ class LiveShare:
 def outcomes_of(
     rollouts: Sequence[Rollout], *, masks_truncated: bool
 ) -> dict[str, list[float | None]]:
-    """Rewards by case as training would see them: none where a rollout is left out."""
-    found: dict[str, list[float | None]] = {}
+    """Rewards by case as training sees them; None for a rollout that is masked or unscored."""
+    rewards: dict[str, list[float | None]] = {}
     for rollout in rollouts:
-        left_out = rollout.is_truncated and masks_truncated
-        found.setdefault(rollout.case.id, []).append(None if left_out else rollout.reward)
-    return found
+        is_masked = rollout.is_truncated and masks_truncated
+        rewards.setdefault(rollout.case.id, []).append(None if is_masked else rollout.reward)
+    return rewards
 
 
 def bands(rollouts: Sequence[Rollout]) -> list[CaseBand]:
-    """Each case's pass band, the hardest first."""
+    """The pass band of each case, hardest first."""
     by_case: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         by_case.setdefault(rollout.case.id, []).append(rollout)
-    made = []
+    found = []
     for case, played in by_case.items():
-        told = [each for each in played if each.reward is not None]
-        scored = [each.reward for each in told if each.reward is not None]
-        passed = sum(map(is_passed, told))
-        posterior = stats.beta(0.5 + passed, 0.5 + len(told) - passed)
+        scored = [each for each in played if each.reward is not None]
+        rewards = [each.reward for each in scored if each.reward is not None]
+        passed = sum(map(is_passed, scored))
+        posterior = stats.beta(0.5 + passed, 0.5 + len(scored) - passed)
         low, high = posterior.ppf(0.025), posterior.ppf(0.975)
-        mean = sum(scored) / len(scored) if scored else None
-        question = " ".join(question_of(played[0].case).split())[:_QUESTION]
-        made.append(CaseBand(case, question, len(told), passed, float(low), float(high), mean))
-    return sorted(made, key=lambda each: (each.passed / max(1, each.rollouts), each.case))
+        mean = sum(rewards) / len(rewards) if rewards else None
+        question = " ".join(question_of(played[0].case).split())[:_QUESTION_LENGTH]
+        found.append(CaseBand(case, question, len(scored), passed, float(low), float(high), mean))
+    return sorted(found, key=lambda each: (each.passed / max(1, each.rollouts), each.case))
 
 
 def is_passed(rollout: Rollout) -> bool:
-    """Whether every rewarded measure is content."""
+    """Whether every rewarded measure passes; without one, whether the reward is full."""
     rewarded = [each for each in rollout.judgements if each.weight > 0]
     if not rewarded:
         return rollout.reward is not None and rollout.reward >= 1
@@ -95,7 +92,7 @@ def is_passed(rollout: Rollout) -> bool:
 def live_shares(
     outcomes: Outcomes, *, group_size: int, groups_per_step: int, seed: int = 0
 ) -> list[LiveShare]:
-    """At the planned size first, then at others."""
+    """The share of live groups at the planned group size, then at the other `SIZES`."""
     sizes = [group_size, *(size for size in SIZES if size != group_size)]
     random = np.random.default_rng(seed)
     chances = _posterior(outcomes, sizes, random)
@@ -104,8 +101,8 @@ def live_shares(
     for number, size in enumerate(sizes):
         share = (weights * chances[number]).sum(axis=1).clip(0, 1)
         groups = groups_per_step * _STEPS_AHEAD
-        seen = random.binomial(groups, share) / groups
-        low, high = np.quantile(seen, [0.025, 0.975])
+        simulated = random.binomial(groups, share) / groups
+        low, high = np.quantile(simulated, [0.025, 0.975])
         found.append(LiveShare(size, float(share.mean()), float(low), float(high)))
     return found
 
@@ -113,34 +110,37 @@ def live_shares(
 def _posterior(
     outcomes: Outcomes, sizes: Sequence[int], random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Chances of a live group: [size, draw, case], the last case being one that was not seen."""
+    """Chances of a live group as [size, draw, case]; the last case stands for unseen ones."""
     pooled = Counter(reward for rewards in outcomes.values() for reward in rewards)
-    usual = [value for value, count in pooled.most_common(_KINDS) if count > 1]
-    values = sorted({0.0, 1.0} | {value for value in usual if value is not None})
-    kinds: list[float | None] = [*values, None]
-    common = np.array([pooled[kind] + (0.5 if kind in (0.0, 1.0) else 1e-3) for kind in kinds])
+    frequent = [value for value, count in pooled.most_common(_MAX_REWARDS) if count > 1]
+    values = sorted({0.0, 1.0} | {value for value in frequent if value is not None})
+    columns: list[float | None] = [*values, None]
+    common = np.array([pooled[each] + (0.5 if each in (0.0, 1.0) else 1e-3) for each in columns])
     common = np.insert(common, -1, 1e-3)
     prior = _PRIOR * common / common.sum()
     chances = np.empty((len(sizes), _DRAWS, len(outcomes) + 1))
-    for place, rewards in enumerate(outcomes.values()):
-        counts = Counter(rewards)
-        seen = [counts[kind] for kind in kinds]
-        seen.insert(-1, len(rewards) - sum(seen))  # rewards that hardly any other rollout has
-        drawn = random.dirichlet(prior + seen + 1e-9, size=_DRAWS)
+    for position, rewards in enumerate(outcomes.values()):
+        by_reward = Counter(rewards)
+        counts = [by_reward[each] for each in columns]
+        counts.insert(-1, len(rewards) - sum(counts))  # rewards too rare for a column
+        drawn = random.dirichlet(prior + counts + 1e-9, size=_DRAWS)
         for number, size in enumerate(sizes):
-            chances[number, :, place] = live_chance(drawn, size)
-    unknown = random.beta(0.5, 0.5, size=_DRAWS)
+            chances[number, :, position] = live_chance(drawn, size)
+    unseen = random.beta(0.5, 0.5, size=_DRAWS)
     none = np.zeros(_DRAWS)
-    either = np.stack([unknown, 1 - unknown, none, none], axis=1)
+    passed_or_failed = np.stack([unseen, 1 - unseen, none, none], axis=1)
     for number, size in enumerate(sizes):
-        chances[number, :, -1] = live_chance(either, size)
+        chances[number, :, -1] = live_chance(passed_or_failed, size)
     return chances
 
 
 def live_chance(shares: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """That not all scored rollouts of a group agree. The last column is the share of rollouts
-    without a reward: dead are groups of one reward and none besides, and of none at all. The one
-    before it is that of rewards which are all different, of which one alone agrees with itself."""
+    """The chance that the scored rollouts of a group do not all agree.
+
+    The last column of `shares` is the share of rollouts without a reward, the one before it the
+    share of rewards that are all different. A group is dead if all its scored rollouts have the
+    same reward, or only one or none is scored.
+    """
     none, unique = shares[..., -1], shares[..., -2]
     agreeing = ((shares[..., :-2] + none[..., None]) ** size - none[..., None] ** size).sum(axis=-1)
     agreeing = agreeing + size * unique * none ** (size - 1)

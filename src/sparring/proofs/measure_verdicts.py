@@ -1,7 +1,7 @@
-"""What a check can say of each measure that carries reward: whether training can move it.
+"""Judges for each measure that carries reward whether training can improve it.
 
-A reward that differs between rollouts is not enough. Where one measure never passes and another
-passes by luck, the luck is what would be learned.
+A reward that differs between rollouts is not enough: if one measure never passes and another
+passes by luck, training learns the second one only.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from sparring.contracts.verdicts import Judgement
 from sparring.proofs.eval_summary import Reasons
 from sparring.proofs.learnability import live_shares
 
-_SCORED_ENOUGH = 8
-_ENOUGH_LIVE = 0.1  # of the groups: below, a step hardly ever sees the measure differ
+_MIN_SCORED = 8
+_ENOUGH_LIVE = 0.1  # of the groups: below, the measure differs in hardly any step
 _NEARLY_ALL = 0.95
 _HALF = 0.5
 
 
 class Movement(StrEnum):
-    """The weakest first: the headline of a check is that of its weakest measure."""
+    """Whether training can improve a measure. Ordered from the weakest, which is the headline."""
 
     NEVER_PASSES = "never passes"
     CANNOT_TELL = "cannot tell"
@@ -33,8 +33,11 @@ class Movement(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MeasureVerdict:
-    """One measure, from the rollouts that it scored. `live` is the share of groups of the planned
-    size in which it would differ; `why` is the most frequent reason for not passing."""
+    """The verdict on one measure, from the rollouts that it scored.
+
+    `live` is the expected share of groups in which it differs, at the planned group size; `why` is
+    the most frequent reason for failing.
+    """
 
     name: str
     movement: Movement
@@ -45,23 +48,23 @@ class MeasureVerdict:
 
     def __str__(self) -> str:
         share = f"{self.passed} of {self.scored} rollouts"
+        if self.movement is Movement.NEVER_PASSES and not self.passed:
+            return f"{self.name} never passes"
         if self.movement is Movement.NEVER_PASSES:
-            return f"{self.name} never passes" if not self.passed else (
-                f"{self.name} hardly ever passes ({share})"
-            )  # fmt: skip
+            return f"{self.name} hardly ever passes ({share})"
         if self.movement is Movement.CANNOT_TELL:
-            return f"{self.name} could judge {self.scored} rollouts only"
+            return f"{self.name} could judge only {self.scored} rollouts"
         if self.movement is Movement.CONSTANT:
-            return f"{self.name} says the same of every rollout"
+            return f"{self.name} gives every rollout the same score"
         if self.movement is Movement.ALREADY_PASSED:
-            return f"{self.name} is passed already ({share})"
+            return f"{self.name} already passes ({share})"
         return f"{self.name} passes {share}"
 
 
 def judge_measures(
     rollouts: Sequence[Rollout], *, group_size: int, masks_truncated: bool
 ) -> list[MeasureVerdict]:
-    """The verdict of each measure with weight, the weakest first."""
+    """The verdict on each measure with weight, weakest first."""
     rewarded = dict.fromkeys(
         each.measure for rollout in rollouts for each in rollout.judgements if each.weight > 0
     )
@@ -72,21 +75,21 @@ def judge_measures(
 def _judge(
     name: str, rollouts: Sequence[Rollout], group_size: int, masks_truncated: bool
 ) -> MeasureVerdict:
-    told = [(rollout, each) for rollout in rollouts for each in _of(rollout, name)]
-    judged = [each for _, each in told if each.verdict.score is not None]
+    pairs = [(rollout, each) for rollout in rollouts for each in _judgements(rollout, name)]
+    judged = [each for _, each in pairs if each.verdict.score is not None]
     passed = sum(bool(each.is_correct) for each in judged)
-    live = _live(told, group_size, masks_truncated)
+    live = _live_share(pairs, group_size, masks_truncated)
     reasons = Reasons()
     for each in judged:
         if not each.is_correct:
             reasons.add(each.verdict.reason)
     why = next((each["reason"] for each in reasons.most_common()), "")
-    movement = _movement(judged, passed, live, len(told))
+    movement = _movement(judged, passed, live, len(pairs))
     return MeasureVerdict(name, movement, len(judged), passed, live, why)
 
 
 def _movement(judged: Sequence[Judgement], passed: int, live: float, played: int) -> Movement:
-    if len(judged) < min(_SCORED_ENOUGH, played) or len(judged) < _HALF * played:
+    if len(judged) < min(_MIN_SCORED, played) or len(judged) < _HALF * played:
         return Movement.CANNOT_TELL
     scores = {each.verdict.score or 0.0 for each in judged}
     if passed >= _NEARLY_ALL * len(judged):
@@ -100,17 +103,17 @@ def _movement(judged: Sequence[Judgement], passed: int, live: float, played: int
     return Movement.CAN_BE_LEARNED
 
 
-def _of(rollout: Rollout, name: str) -> Iterator[Judgement]:
+def _judgements(rollout: Rollout, name: str) -> Iterator[Judgement]:
     return (each for each in rollout.judgements if each.measure == name)
 
 
-def _live(
-    told: Sequence[tuple[Rollout, Judgement]], group_size: int, masks_truncated: bool
+def _live_share(
+    pairs: Sequence[tuple[Rollout, Judgement]], group_size: int, masks_truncated: bool
 ) -> float:
     outcomes: dict[str, list[float | None]] = {}
-    for rollout, judgement in told:
-        left_out = rollout.is_truncated and masks_truncated
-        score = None if left_out else judgement.verdict.score
+    for rollout, judgement in pairs:
+        is_masked = rollout.is_truncated and masks_truncated
+        score = None if is_masked else judgement.verdict.score
         outcomes.setdefault(rollout.case.id, []).append(score)
     scores = {score for scores in outcomes.values() for score in scores if score is not None}
     if len(scores) < 2:

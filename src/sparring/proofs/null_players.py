@@ -1,4 +1,7 @@
-"""Players that know nothing: what each of them answers, and what must not be rewarded for it."""
+"""Null players: fixed answers to a case that a sound measure must not pass.
+
+Two of them give the expected answer; a sound measure passes those.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ _ONE_WORD = re.compile(r"[A-Za-z0-9]([^\s]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class NullPlayer:
-    """`says` names what it does in a sentence. `knows` marks the two that know the answer: they
-    are there to be passed."""
+    """A player without a model. `says` describes its answer; `knows` marks the two players that
+    give the expected answer."""
 
     name: str
     says: str
@@ -28,19 +31,19 @@ class NullPlayer:
 
 
 def examples_before(case: Case) -> list[Any]:
-    """A case's turns before its last question: worked examples, which a small model needs."""
+    """The input items before a case's last user message: its worked examples."""
     if isinstance(case.input, str):
         return []
-    asked = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
-    return list(case.input[: asked[-1]]) if asked else []
+    questions = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
+    return list(case.input[: questions[-1]]) if questions else []
 
 
 def question_of(case: Case) -> str:
-    """What a case asks, as text."""
+    """The text of a case's last user message."""
     if isinstance(case.input, str):
         return case.input
-    asked = [item for item in case.input if item.get("role") == "user"]
-    content = asked[-1].get("content") if asked else ""
+    questions = [item for item in case.input if item.get("role") == "user"]
+    content = questions[-1].get("content") if questions else ""
     return content if isinstance(content, str) else json.dumps(content, default=repr)
 
 
@@ -56,7 +59,7 @@ def _in_a_sentence(case: Case, _: Sequence[Case]) -> str | None:
 
 
 def _hollow(case: Case, _: Sequence[Case]) -> str | None:
-    """The shape of the expected answer with nothing in it."""
+    """The shape of the expected answer without its content."""
     if case.expected is None:
         return None
     value = case.expected
@@ -78,8 +81,8 @@ def _emptied(value: Any) -> Any:
     return {str: "", bool: False, int: 0, float: 0.0}.get(type(value))
 
 
-def _of_another(case: Case, all_cases: Sequence[Case]) -> str | None:
-    """The right answer to something else."""
+def _answer_to_another(case: Case, all_cases: Sequence[Case]) -> str | None:
+    """The expected answer of another case."""
     for other in all_cases:
         if other.expected is not None and other.expected != case.expected:
             return _as_text(other.expected)
@@ -87,9 +90,9 @@ def _of_another(case: Case, all_cases: Sequence[Case]) -> str | None:
 
 
 def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
-    """The expected value inside of something longer, where it means something else."""
+    """The expected value inside a longer word, where it means something else."""
     text = _as_text(case.expected)
-    if not text or not _ONE_WORD.fullmatch(text):  # elsewhere words have no borders to hide in
+    if not text or not _ONE_WORD.fullmatch(text):  # other text has no word border to remove
         return None
     fill = "9" if text[-1].isdigit() else "qx"
     return f"{fill}{text}{fill}"
@@ -97,11 +100,11 @@ def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
 
 PLAYERS: tuple[NullPlayer, ...] = (
     NullPlayer("empty", "an empty answer", lambda _case, _all: ""),
-    NullPlayer("question", "the question said back", lambda case, _: question_of(case)),
+    NullPlayer("question", "the question repeated", lambda case, _: question_of(case)),
     NullPlayer("fixed", "a fixed string", lambda _case, _all: "Hello."),
     NullPlayer("unsure", "“I don't know”", lambda _case, _all: "I don't know."),
     NullPlayer("hollow", "the format of the answer without its content", _hollow),
-    NullPlayer("another", "the right answer to another case", _of_another),
+    NullPlayer("another", "the right answer to another case", _answer_to_another),
     NullPlayer("noise", "the expected value hidden in noise", _in_noise),
     NullPlayer(
         "expected", "the expected answer", lambda case, _: _as_text(case.expected), knows=True
@@ -110,17 +113,17 @@ PLAYERS: tuple[NullPlayer, ...] = (
 )
 
 
-def said(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str | None:
-    """What a player answers; None where it has nothing to say, or would be right by chance."""
+def answer_of(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str | None:
+    """A player's answer to a case; None if it has none, or if it is correct by chance."""
     answer = player.answer(case, all_cases)
     if answer is None or player.knows:
         return answer
-    is_right = answer.strip() == (_as_text(case.expected) or "").strip()
-    return None if is_right and case.expected is not None else answer
+    is_correct = answer.strip() == (_as_text(case.expected) or "").strip()
+    return None if is_correct and case.expected is not None else answer
 
 
 def null_rollout(number: int, case: Case, answer: str, world: Any = None) -> Rollout:
-    """What a player of this number is judged on. The number stands where a step would."""
+    """A rollout of the player at index `number` of `PLAYERS`; its key has the index as step."""
     messages = (
         Message("user", question_of(case)),
         Message("assistant", answer, agent=PLAYERS[number].name),

@@ -1,14 +1,14 @@
-"""The difference between two players of the same cases, with one interval that decides.
+"""The paired difference between two models on the same cases, with its confidence interval.
 
-The case is the unit: rollouts of one case resemble each other, so a case counts once, as the
-difference of its two mean rewards, and cases are what the bootstrap draws from. Each drawn mean
-is divided by its own standard error (a bootstrap-t), which keeps the interval right where
-differences are skewed, as they are when hardly anything is left to fail.
+The case is the unit: rollouts of one case are correlated, so a case counts once, as the
+difference of its two mean rewards, and the bootstrap draws cases. Each drawn mean is divided by
+its own standard error (a bootstrap-t), which keeps the coverage right for skewed differences, as
+they occur when almost every case passes.
 
-Half a case is added on either side, of the size of the larger differences, as Agresti and Min
-add half a pair to the cells of a 2×2 table (2005, doi:10.1002/sim.1781): a suite in which few
-cases came out differently says little about those that it does not hold. The fewer did, the more
-is added. Simulated in benchmarks/proof_calibration.py.
+Half a pseudo-case is added on either side, of the size of the larger differences, as Agresti and
+Min add half a pair to the cells of a 2×2 table (2005, doi:10.1002/sim.1781): a sample in which few
+cases differ carries little information about the other cases. The fewer differ, the more is added.
+benchmarks/proof_calibration.py simulates the coverage.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from scipy import special
 
 _TAIL = 0.025
 _DRAWS = 4_000
-_AT_ONCE = 4_000_000
+_CHUNK = 4_000_000
 _POWER = 0.8
-_ADDED = 0.5  # cases on either side, and up to twice as many where few differ
+_ADDED = 0.5  # pseudo-cases on either side; up to twice as many if few cases differ
 _FEW = 8
-_LEAST = 6
+_MIN_DIFFERING = 6  # five flips to one side are luck once in sixteen times
 
 
 class Standing(StrEnum):
-    """What an interval says of a difference."""
+    """What an interval shows about a difference."""
 
     BETTER = "better"
     NOT_SHOWN = "not shown"
@@ -42,11 +42,11 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """After minus before, over cases that both have played.
+    """After minus before, over the cases that both sides have.
 
-    `differing` is how many cases came out differently. `smallest_effect` is what these cases
-    would have shown four times out of five. `mcnemar` is the exact p-value, where there is one
-    passed-or-failed rollout per case. `chances` is over how many looks the error was shared out.
+    `differing` counts the cases whose result changed. `smallest_effect` is the effect that these
+    cases detect with 80 % power. `mcnemar` is the exact p-value if each case has one pass/fail
+    rollout. `chances` is the number of comparisons that the error rate is divided by.
     """
 
     before: float
@@ -62,8 +62,8 @@ class Difference:
 
     @property
     def standing(self) -> Standing:
-        """Five flips to one side are luck once in sixteen times, whatever a bootstrap says."""
-        if self.differing < _LEAST:
+        """Better or worse if the interval excludes zero and enough cases differ."""
+        if self.differing < _MIN_DIFFERING:
             return Standing.NOT_SHOWN
         if self.low > 0:
             return Standing.BETTER
@@ -78,11 +78,11 @@ def paired_difference(
     is_single: bool = False,
     seed: int = 0,
 ) -> Difference | None:
-    """By case: mean rewards of the one and of the other; None where they share no case.
+    """Compares mean rewards by case; None if the two sides share no case.
 
-    `chances` is among how many candidates `after` was picked on these very cases: the best of
-    ten looks good by luck alone, so each gets a tenth of the error (Bonferroni). Where each case
-    was played a `single` time, and passed or failed, the exact test is given as well.
+    `chances` is the number of candidates that `after` was picked from on the same cases: the best
+    of ten looks good by luck alone, so each gets a tenth of the error rate (Bonferroni). With
+    `is_single`, each case was played once, and the exact test is added for pass/fail rewards.
     """
     shared = [case for case in before if case in after]
     if not shared:
@@ -90,10 +90,10 @@ def paired_difference(
     first = np.array([before[case] for case in shared])
     second = np.array([after[case] for case in shared])
     differences = second - first
-    # Turned so that it is a gain: the other way round must give the same, with signs changed.
+    # A loss is computed as a gain, so that swapping the sides only changes the signs.
     is_loss = (differences.mean(), (differences**3).mean()) < (0.0, 0.0)
-    turned = -differences if is_loss else differences
-    low, high = _interval(turned, _TAIL / chances, np.random.default_rng(seed))
+    gains = -differences if is_loss else differences
+    low, high = _interval(gains, _TAIL / chances, np.random.default_rng(seed))
     low, high = (-high, -low) if is_loss else (low, high)
     return Difference(
         before=float(first.mean()),
@@ -110,10 +110,10 @@ def paired_difference(
 
 
 def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
-    """What would be shown with a power of 80 %, if it were there.
+    """The smallest effect that these cases detect with 80 % power.
 
-    An effect makes cases differ that did not before, so the variance grows with it: the answer
-    is the root of effect² = z²(variance + size·effect − effect²) / cases.
+    A larger effect makes more cases differ, so the variance grows with it: the result is the root
+    of effect² = z²(variance + size·effect − effect²) / cases.
     """
     sample = _Augmented.of(differences)
     mean = sample.weights @ sample.values / sample.total
@@ -124,14 +124,14 @@ def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
     square = float(z) ** 2
     linear = square * sample.size
     quadratic = sample.total + square
-    found = linear + math.sqrt(linear**2 + 4 * quadratic * square * variance)
-    return min(1.0, found / (2 * quadratic))
+    root = linear + math.sqrt(linear**2 + 4 * quadratic * square * variance)
+    return min(1.0, root / (2 * quadratic))
 
 
 @dataclass(frozen=True, slots=True)
 class _Augmented:
-    """The differences that there are, how often each is, and what was added: how large, and how
-    many on either side."""
+    """Distinct differences with their counts, including `added` pseudo-cases of `size` on either
+    side."""
 
     values: NDArray[Any]
     weights: NDArray[Any]
@@ -140,20 +140,21 @@ class _Augmented:
 
     @property
     def total(self) -> float:
+        """The number of cases, pseudo-cases included."""
         return float(self.weights.sum())
 
     @property
     def floor(self) -> float:
-        """The variance that is never gone below: a draw without any difference is not certain."""
+        """The least variance of a draw: one without any difference is still uncertain."""
         return 2 * self.added * self.size**2 / self.total
 
     @classmethod
     def of(cls, differences: NDArray[Any]) -> _Augmented:
         values, counts = np.unique(np.round(differences, 12), return_counts=True)
-        there = differences[np.abs(differences) > 1e-12]
-        known = min(1.0, len(there) / _FEW)
-        size = _large_size(there) ** known  # of few, nearer to a whole flip
-        added = _ADDED * (2 - known)
+        nonzero = differences[np.abs(differences) > 1e-12]
+        confidence = min(1.0, len(nonzero) / _FEW)
+        size = _typical_size(nonzero) ** confidence  # closer to a full flip if few cases differ
+        added = _ADDED * (2 - confidence)
         return cls(
             np.concatenate([values, [size, -size]]),
             np.concatenate([counts.astype(float), [added, added]]),
@@ -162,8 +163,8 @@ class _Augmented:
         )
 
 
-def _large_size(differences: NDArray[Any]) -> float:
-    """Each difference weighs by its square: it is the large ones that an interval is about."""
+def _typical_size(differences: NDArray[Any]) -> float:
+    """The size of the larger differences, which dominate the interval; weighted by the square."""
     if not len(differences):
         return 1.0
     squares = differences**2
@@ -176,7 +177,7 @@ def _interval(
     sample = _Augmented.of(differences)
     total = sample.total
     drawn = round(total)
-    means, squares = _drawn(sample, drawn, max(_DRAWS, math.ceil(25 / tail)), random)
+    means, squares = _draw(sample, drawn, max(_DRAWS, math.ceil(25 / tail)), random)
     floor = sample.floor
     mean = float(sample.weights @ sample.values / total)
     square = float(sample.weights @ sample.values**2 / total)
@@ -186,15 +187,15 @@ def _interval(
     return mean - float(high) * error, mean - float(low) * error
 
 
-def _drawn(
+def _draw(
     sample: _Augmented, size: int, draws: int, random: np.random.Generator
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Means, and means of squares, of samples drawn again; a part at a time, for memory's sake."""
+    """Means and mean squares of bootstrap samples, drawn in chunks to bound memory."""
     means, squares = [], []
-    part = max(1, _AT_ONCE // len(sample.values))
-    for start in range(0, draws, part):
-        wanted = min(part, draws - start)
-        counts = random.multinomial(size, sample.weights / sample.total, size=wanted)
+    chunk = max(1, _CHUNK // len(sample.values))
+    for start in range(0, draws, chunk):
+        count = min(chunk, draws - start)
+        counts = random.multinomial(size, sample.weights / sample.total, size=count)
         means.append(counts @ sample.values / size)
         squares.append(counts @ sample.values**2 / size)
     return np.concatenate(means), np.concatenate(squares)

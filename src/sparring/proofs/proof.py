@@ -1,4 +1,4 @@
-"""A proof: what base and trained made of the same cases, and what follows from it."""
+"""A proof: compares base and trained model on the same cases and states a verdict."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sparring.contracts.rollouts import Rollout
 from sparring.proofs.eval_summary import Reasons
 from sparring.proofs.paired import Difference, Standing, paired_difference
 
-_LOST = 0.1  # of the cases
-_STILL_SHOWN = 3
+_MAX_MISSING = 0.1  # of the cases
+_REASONS_SHOWN = 3
 
 
 class Level(StrEnum):
-    """How good the trained model is now, by the reward it gets."""
+    """How good the trained model is, by its mean reward."""
 
     POOR = "still poor"
     HALFWAY = "halfway there"
@@ -24,13 +24,14 @@ class Level(StrEnum):
 
     @classmethod
     def of(cls, share: float) -> Level:
-        bars = ((0.5, cls.POOR), (0.8, cls.HALFWAY), (0.98, cls.GOOD))
-        return next((level for bar, level in bars if share < bar), cls.SATURATED)
+        """The level of a mean reward or pass rate."""
+        limits = ((0.5, cls.POOR), (0.8, cls.HALFWAY), (0.98, cls.GOOD))
+        return next((level for limit, level in limits if share < limit), cls.SATURATED)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureChange:
-    """One measure before and after. A guard is one that was not trained on."""
+    """One measure before and after training. A guard carries no reward."""
 
     name: str
     difference: Difference
@@ -39,7 +40,7 @@ class MeasureChange:
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A case that came out differently, with a rollout of each side that shows it."""
+    """A case whose mean reward changed, with a rollout of each side that shows it."""
 
     case: str
     before: float
@@ -50,7 +51,7 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class StillFails:
-    """Why the trained model still fails a measure, the most frequent reasons first."""
+    """A frequent reason why the trained model fails a measure."""
 
     measure: str
     count: int
@@ -59,9 +60,12 @@ class StillFails:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The verdict, with what it rests on. `regressed` names what got worse although nobody
-    trained on it: then the trained model is not better, whatever its reward says. `unmoved` names
-    what carries reward, is not good, and did not change."""
+    """The verdict with its evidence.
+
+    `also` is the difference on the second suite. `regressed` names guards, or the second suite,
+    that got worse: the verdict is then worse, whatever the reward is. `unmoved` names measures
+    that carry reward, are not good, and did not change.
+    """
 
     standing: Standing
     sentence: str
@@ -77,7 +81,7 @@ class Proof:
 
     @property
     def is_good(self) -> bool:
-        """Better, good by now, and in everything that carries reward."""
+        """Better, at a good level, with no rewarded measure left unmoved."""
         is_high = self.level in (Level.GOOD, Level.SATURATED)
         return self.standing is Standing.BETTER and is_high and not self.unmoved
 
@@ -87,52 +91,38 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The rollouts of the two, in the order of playing."""
+    """The rollouts of both models, in the order of playing."""
 
     base: Sequence[Rollout]
     trained: Sequence[Rollout]
 
 
 def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Proof:
-    """One interval decides: that of the reward. Measures that were not rewarded, and a second
-    suite, are watched; their error is shared out, so that many guards are not many false alarms.
+    """Compares base and trained; the interval of the reward decides.
+
+    Guards and a second suite (`also`) can only turn the verdict to worse or not shown. They share
+    one error rate, so that many guards do not cause many false alarms.
     """
     reward = paired_difference(
         rewards(played.base),
         rewards(played.trained),
         chances=chances,
-        is_single=not any(each.key.index for each in played.base),
+        is_single=not any(each.key.index for each in (*played.base, *played.trained)),
     )
     names = list(dict.fromkeys(_measures(played.base)) | dict.fromkeys(_measures(played.trained)))
     weights = _weights((*played.base, *played.trained))
     guards = [name for name in names if not weights.get(name)]
     looks = max(1, len(guards) + (also is not None))
-    changes = []
-    for name in names:
-        is_guard = name in guards
-        difference = paired_difference(
-            correct(played.base, name),
-            correct(played.trained, name),
-            chances=looks if is_guard else 1,
-        )
-        if difference is not None:
-            changes.append(MeasureChange(name, difference, is_guard))
+    changes = _measure_changes(played, names, guards, looks)
     second = None
     if also is not None:
         second = paired_difference(rewards(also.base), rewards(also.trained), chances=looks)
-    regressed = [
-        each.name
-        for each in changes
-        if each.is_guard and each.difference.standing is Standing.WORSE
-    ]
-    if second is not None and second.standing is Standing.WORSE:
-        regressed.append("the second suite")
-    doubts = [*_lost(played, reward), *_silent(guards, changes)]
+    regressed = _regressed(changes, second)
+    doubts = [*_missing_cases(played, reward), *_unjudged_guards(guards, changes)]
     if also is not None and second is None:
         doubts.append("the second suite could not be scored on both sides")
     standing = _standing(reward, regressed, doubts)
     level = Level.of(reward.after) if reward is not None else None
-    unmoved = tuple(each.name for each in changes if _is_unmoved(each))
     sentence = _sentence(standing, reward, regressed, doubts)
     if level is not None:
         sentence = f"{level.value} now: {sentence}{_by_measure(changes)}"
@@ -149,9 +139,36 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
             "trained": sum(each.reward is None for each in played.trained),
         },
         level,
-        unmoved,
+        tuple(each.name for each in changes if _is_unmoved(each)),
         tuple(still_fails(played.trained)),
     )
+
+
+def _measure_changes(
+    played: Played, names: Sequence[str], guards: Sequence[str], looks: int
+) -> list[MeasureChange]:
+    changes = []
+    for name in names:
+        is_guard = name in guards
+        difference = paired_difference(
+            correct(played.base, name),
+            correct(played.trained, name),
+            chances=looks if is_guard else 1,
+        )
+        if difference is not None:
+            changes.append(MeasureChange(name, difference, is_guard))
+    return changes
+
+
+def _regressed(changes: Sequence[MeasureChange], second: Difference | None) -> list[str]:
+    regressed = [
+        each.name
+        for each in changes
+        if each.is_guard and each.difference.standing is Standing.WORSE
+    ]
+    if second is not None and second.standing is Standing.WORSE:
+        regressed.append("the second suite")
+    return regressed
 
 
 def _standing(
@@ -165,18 +182,18 @@ def _standing(
     return Standing.NOT_SHOWN if is_doubtful else reward.standing
 
 
-def _lost(played: Played, reward: Difference | None) -> Iterator[str]:
-    """Cases that could be scored on one side only, or on none, may be the ones that fail."""
+def _missing_cases(played: Played, reward: Difference | None) -> Iterator[str]:
+    """Reports many cases without a score on both sides: they may be the ones that fail."""
     cases = {each.case.id for each in (*played.base, *played.trained)}
     missing = len(cases) - (reward.cases if reward else 0)
-    if cases and missing / len(cases) > _LOST:
+    if cases and missing / len(cases) > _MAX_MISSING:
         yield f"{missing} of {len(cases)} cases could not be scored on both sides"
 
 
-def _silent(guards: Sequence[str], changes: Sequence[MeasureChange]) -> Iterator[str]:
-    told = {each.name for each in changes}
+def _unjudged_guards(guards: Sequence[str], changes: Sequence[MeasureChange]) -> Iterator[str]:
+    judged = {each.name for each in changes}
     for name in guards:
-        if name not in told:
+        if name not in judged:
             yield f"{name} could not be judged on both sides"
 
 
@@ -184,34 +201,34 @@ def _sentence(
     standing: Standing, reward: Difference | None, regressed: Sequence[str], doubts: Sequence[str]
 ) -> str:
     if reward is None:
-        return "no case could be scored on both sides, so that nothing can be compared"
-    told = (
+        return "no case could be scored on both sides, so there is nothing to compare"
+    result = (
         f"reward {reward.before:.3f} → {reward.after:.3f}, {reward.value:+.3f} "
         f"({reward.low:+.3f} … {reward.high:+.3f}) on {reward.cases} cases"
     )
     if regressed:
-        return f"{', '.join(regressed)} got worse: {told}"
+        return f"{', '.join(regressed)} got worse: {result}"
     if doubts:
-        return f"{'; '.join(doubts)}: {told}"
+        return f"{'; '.join(doubts)}: {result}"
     if standing is Standing.NOT_SHOWN and reward.low > 0:
-        return f"{told}; only {reward.differing} cases came out differently, too few to tell"
+        return f"{result}; only {reward.differing} cases came out differently, too few to tell"
     if not reward.differing:
-        return f"{told}; no case came out differently at all"
+        return f"{result}; no case came out differently"
     if standing is Standing.NOT_SHOWN:
-        told += f"; an effect of {reward.smallest_effect:.3f} or more would have been shown"
-    return told
+        result += f"; an effect of {reward.smallest_effect:.3f} or more would have been shown"
+    return result
 
 
 def _by_measure(changes: Sequence[MeasureChange]) -> str:
-    """Before and after of each measure that carries reward; one that did not move is named."""
-    told = [
+    """Each rewarded measure before and after, or that it did not change."""
+    parts = [
         f"{each.name} did not change ({each.difference.after:.0%})"
         if _is_unmoved(each)
         else f"{each.name} {each.difference.before:.0%} → {each.difference.after:.0%}"
         for each in changes
         if not each.is_guard
     ]
-    return f"; {', '.join(told)}" if told else ""
+    return f"; {', '.join(parts)}" if parts else ""
 
 
 def _is_unmoved(change: MeasureChange) -> bool:
@@ -220,14 +237,15 @@ def _is_unmoved(change: MeasureChange) -> bool:
 
 
 def still_fails(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
-    """Of each measure that carries reward, why it was not passed, reasons that are alike as one."""
+    """The most frequent reasons for failing each rewarded measure; similar reasons are merged."""
     reasons: dict[str, Reasons] = {}
     for rollout in rollouts:
-        for told in rollout.judgements:
-            if told.weight > 0 and told.is_correct is False:
-                reasons.setdefault(told.measure, Reasons()).add(told.verdict.reason)
+        for judgement in rollout.judgements:
+            if judgement.weight > 0 and judgement.is_correct is False:
+                measure_reasons = reasons.setdefault(judgement.measure, Reasons())
+                measure_reasons.add(judgement.verdict.reason)
     for measure, counted in reasons.items():
-        for each in counted.most_common()[:_STILL_SHOWN]:
+        for each in counted.most_common()[:_REASONS_SHOWN]:
             yield StillFails(measure, each["count"], each["reason"])
 
 
@@ -235,22 +253,22 @@ def still_fails(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
 
 
 def rewards(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """The mean reward of each case that has any."""
+    """The mean reward of each case with a scored rollout."""
     return _means((each.case.id, each.reward) for each in rollouts)
 
 
 def correct(rollouts: Iterable[Rollout], measure: str) -> dict[str, float]:
-    """The share of each case's rollouts that a measure calls correct, where it could tell."""
+    """The share of each case's judged rollouts that a measure calls correct."""
     return _means(
-        (rollout.case.id, None if told.is_correct is None else float(told.is_correct))
+        (rollout.case.id, None if each.is_correct is None else float(each.is_correct))
         for rollout in rollouts
-        for told in rollout.judgements
-        if told.measure == measure
+        for each in rollout.judgements
+        if each.measure == measure
     )
 
 
 def flips(played: Played) -> list[Flip]:
-    """Cases whose mean reward changed, the largest changes first."""
+    """Cases whose mean reward changed, largest changes first."""
     before, after = rewards(played.base), rewards(played.trained)
     changed = [case for case in before if case in after and before[case] != after[case]]
     changed.sort(key=lambda case: -abs(after[case] - before[case]))
@@ -259,35 +277,36 @@ def flips(played: Played) -> list[Flip]:
             case,
             before[case],
             after[case],
-            _typical(played.base, case, best=after[case] < before[case]),
-            _typical(played.trained, case, best=after[case] > before[case]),
+            _example(played.base, case, is_best=after[case] < before[case]),
+            _example(played.trained, case, is_best=after[case] > before[case]),
         )
         for case in changed
     ]
 
 
-def _typical(rollouts: Sequence[Rollout], case: str, *, best: bool) -> str:
-    """The rollout that shows the side of the change it is on."""
+def _example(rollouts: Sequence[Rollout], case: str, *, is_best: bool) -> str:
+    """The id of the best or worst rollout of a case, which shows the change most clearly."""
     scored = [each for each in rollouts if each.case.id == case and each.reward is not None]
-    chosen = (max if best else min)(scored, key=lambda each: each.reward or 0.0)
+    chosen = (max if is_best else min)(scored, key=lambda each: each.reward or 0.0)
     return chosen.id
 
 
 def _means(pairs: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-    found: dict[str, list[float]] = {}
+    by_case: dict[str, list[float]] = {}
     for case, value in pairs:
         if value is not None:
-            found.setdefault(case, []).append(value)
-    return {case: sum(values) / len(values) for case, values in found.items()}
+            by_case.setdefault(case, []).append(value)
+    return {case: sum(values) / len(values) for case, values in by_case.items()}
 
 
 def _measures(rollouts: Iterable[Rollout]) -> list[str]:
-    return [told.measure for rollout in rollouts for told in rollout.judgements]
+    return [each.measure for rollout in rollouts for each in rollout.judgements]
 
 
 def _weights(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    """The largest weight of each measure."""
+    weights: dict[str, float] = {}
     for rollout in rollouts:
-        for told in rollout.judgements:
-            found[told.measure] = max(told.weight, found.get(told.measure, 0.0))
-    return found
+        for each in rollout.judgements:
+            weights[each.measure] = max(each.weight, weights.get(each.measure, 0.0))
+    return weights

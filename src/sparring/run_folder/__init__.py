@@ -1,4 +1,4 @@
-"""A run on disk: every file name, atomic writes, append-only files. It decides nothing."""
+"""A run on disk: file names, atomic writes, append-only files. Holds no decisions."""
 
 from sparring.run_folder.layout import RunFolder
 

@@ -1,4 +1,4 @@
-"""Checkpoints as they lie in a run folder: by step, with what their manifests say."""
+"""Lists the checkpoints of a run folder with their manifests."""
 
 from __future__ import annotations
 
@@ -11,46 +11,63 @@ from sparring.run_folder.files import read_json
 
 MANIFEST = "manifest.json"
 DIFFICULTY = "difficulty.json"
+IN_PLAY = "in_play.json"  # rollouts that were played ahead
+IN_PLAY_WEIGHTS = "in_play"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One that is in place. `score` is its mean validation reward, where there was any."""
+    """One complete checkpoint."""
 
     path: Path
     manifest: Mapping[str, Any]
 
     @property
     def step(self) -> int:
+        """The training step at which it was saved."""
         return int(self.manifest["step"])
 
     @property
     def score(self) -> float | None:
+        """Mean validation reward; None if it was not validated."""
         return self.manifest.get("score")
 
     def difficulty(self) -> Mapping[str, Any] | None:
-        """What was known of the cases there."""
+        """Case difficulty as estimated at this step; None if it was not saved."""
         path = self.path / DIFFICULTY
         return read_json(path) if path.is_file() else None
 
 
+def candidate_of(model: str | None) -> str:
+    """Return a name for locally trained weights: RUN/CHECKPOINT for a checkpoint of a run, the path
+    for a folder that `save` wrote; empty for any other model."""
+    path = Path(model or "")
+    if not model or not path.is_dir():
+        return ""
+    path = path.resolve()
+    if path.parent.name == "checkpoints":
+        return f"{path.parent.parent.name}/{path.name}"
+    return str(path) if (path / "sparring.json").is_file() else ""
+
+
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
-    """By step, those with a manifest that can be read; not verified."""
-    found = []
+    """Return the checkpoints with a readable manifest, by step. Their files are not verified."""
+    checkpoints = []
     for path in sorted(folder.glob("step-*"), key=step_of):
         try:
-            found.append(Checkpoint(path, read_json(path / MANIFEST)))
+            checkpoints.append(Checkpoint(path, read_json(path / MANIFEST)))
         except (OSError, ValueError):
             continue
-    return found
+    return checkpoints
 
 
 def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """The highest validation score; the latest of equals, for it has practised most."""
-    scored = [each for each in checkpoints if each.score is not None]
-    return max(scored, key=lambda each: (each.score, each.step)) if scored else None
+    """Return the one with the highest validation score; among equals the latest."""
+    scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
+    return max(scored, key=lambda best: (best.score, best.step)) if scored else None
 
 
 def step_of(path: Path) -> int:
+    """Return the step in the name of a checkpoint's folder; -1 for any other name."""
     number = path.name.removeprefix("step-")
     return int(number) if number.isdigit() else -1

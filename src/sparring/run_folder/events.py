@@ -1,4 +1,4 @@
-"""Writing into a run's history: what happened, who says so, and that there is news."""
+"""Appends events to a run's history, and notifies indexes through the journal."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import Any
 from sparring.run_folder.files import append_line
 from sparring.run_folder.layout import RunFolder
 
-
-def tell(folder: RunFolder, event: str, *, author: str, **data: Any) -> None:
-    """Append one event. The file's order is the order of things; the time is for people."""
-    told = {"format": 1, "event": event, "time": time.time(), "author": author, **data}
-    append_line(folder.events, told)
+# Other processes act on these, so they must survive a power loss.
+_DURABLE = frozenset({"state", "checkpoint", "completed", "failed", "stopped", "looked"})
 
 
-def tell_state(folder: RunFolder, state: str, *, author: str, **data: Any) -> None:
-    """A move of the run's state, and a word to whoever keeps an index."""
-    tell(folder, "state", author=author, state=state, **data)
-    note_news(folder)
+def append_event(folder: RunFolder, event: str, *, author: str, **data: Any) -> None:
+    """Append one event. Readers go by the order of the lines; `time` is informational."""
+    line = {"format": 1, "event": event, "time": time.time(), "author": author, **data}
+    append_line(folder.events, line, durable=event in _DURABLE)
 
 
-def note_news(folder: RunFolder) -> None:
-    """An index that misses the word looks again where a run is still active."""
+def append_state(folder: RunFolder, state: str, *, author: str, **data: Any) -> None:
+    """Append a change of the run's state, and note it in the journal."""
+    append_event(folder, "state", author=author, state=state, **data)
+    note_change(folder)
+
+
+def note_change(folder: RunFolder) -> None:
+    """Name the run in the journal. Losing the line is harmless: indexes re-read active runs."""
     with contextlib.suppress(OSError):
         append_line(folder.journal, {"run": folder.id})

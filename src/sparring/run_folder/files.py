@@ -1,4 +1,4 @@
-"""Writing so that a reader, or the next process, never sees half a file."""
+"""Atomic writes and append-only JSON lines: no reader ever sees half a file or half a line."""
 
 from __future__ import annotations
 
@@ -10,94 +10,97 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparring.run_folder.turns import take_turn
+from sparring.run_folder.file_locks import wait_for_lock
 
-_TURN_SECONDS = 1.0
+_LOCK_SECONDS = 1.0
 
 
 def dump_line(value: Mapping[str, Any]) -> bytes:
-    """One JSON line. ASCII only: what a model writes may hold lone surrogates."""
+    """Return one JSON line. ASCII only, because model output may hold lone surrogates."""
     return json.dumps(value, default=repr, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Replace `path` in one move; a crash leaves the old file or the new one."""
+    """Replace `path` atomically; a crash leaves the old file or the new one."""
     _replace(path, json.dumps(value, indent=2, default=repr).encode("ascii") + b"\n", durable)
 
 
 def write_text(path: Path, text: str) -> None:
-    """The same, for what people read."""
+    """Replace a text file atomically."""
     _replace(path, text.encode("utf-8", "replace"), durable=True)
 
 
 def _replace(path: Path, data: bytes, durable: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with aside.open("wb") as file:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    with temporary.open("wb") as file:
         file.write(data)
         if durable:
             file.flush()
             os.fsync(file.fileno())
-    aside.replace(path)
+    temporary.replace(path)
     if durable:
         sync_folder(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; ValueError if it holds anything else."""
     value = json.loads(path.read_bytes())
     if not isinstance(value, dict):
         raise ValueError(f"{path} does not hold a JSON object")
     return value
 
 
-def read_told(path: Path) -> dict[str, Any]:
-    """What a file tells that others write now and then; nothing where it cannot be read."""
+def read_json_or_empty(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if it is missing or unreadable."""
     try:
         return read_json(path)
     except (OSError, ValueError):
         return {}
 
 
-def append_line(path: Path, value: Mapping[str, Any]) -> None:
-    """Append one whole line; after a torn one, start on a fresh line."""
+def append_line(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Append one complete line, on a fresh line if the last one is torn. With `durable`, it
+    survives a power loss once this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = dump_line(value)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        take_turn(descriptor, _TURN_SECONDS)  # two could else land on each other
+        wait_for_lock(descriptor, _LOCK_SECONDS)  # concurrent appends could mix their lines
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if end and os.pread(descriptor, 1, end - 1) != b"\n":
             line = b"\n" + line
         while line:
             line = line[os.write(descriptor, line) :]
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Whole lines of an append-only file from a place on, and the place behind them."""
+    """Complete lines of an append-only file, and the offset behind the last one."""
 
     values: list[dict[str, Any]]
     cursor: int
 
 
 def read_from(path: Path, cursor: int) -> Lines:
-    """What was appended since; a line that is still being written is left for the next time."""
+    """Read the lines after an offset; an unfinished last line is left for the next call."""
     try:
         with path.open("rb") as file:
             file.seek(cursor)
             block = file.read()
     except FileNotFoundError:
         return Lines([], cursor)
-    whole = block[: block.rfind(b"\n") + 1]
-    return Lines(
-        [value for value in map(_parsed, whole.splitlines()) if value], cursor + len(whole)
-    )
+    complete = block[: block.rfind(b"\n") + 1]
+    values = [value for value in map(_parse, complete.splitlines()) if value]
+    return Lines(values, cursor + len(complete))
 
 
 def read_tail(path: Path, size: int) -> str:
-    """The last of a text file, at most so many bytes; nothing where there is none."""
+    """Return the last `size` bytes of a text file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -108,16 +111,16 @@ def read_tail(path: Path, size: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of an append-only file; torn ones are passed over."""
+    """Yield the lines of an append-only file; torn ones are skipped."""
     if not path.is_file():
         return
     with path.open("rb") as file:
         for line in file:
-            if value := _parsed(line):
+            if value := _parse(line):
                 yield value
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -126,7 +129,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make a rename in this folder last."""
+    """Make renames in this folder survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Names of runs: readable, sortable by time, unique."""
+"""Ids of runs: readable, sortable by time, unique."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import time
 
 
 def new_run_id(name: str, now: float, token: str) -> str:
-    """`calculator-20261115-093012-1f2e`; the clock and the token are passed in."""
+    """Return an id such as `calculator-20261115-093012-1f2e`."""
     return f"{slug(name)}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{token}"
 
 
 def slug(name: str) -> str:
-    """A name as it stands at the beginning of a run's id."""
+    """Return a name in the form in which run ids begin with it."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name is one part of a path and nothing else: no way out, no pattern."""
+    """Whether a name is one safe part of a path: no separator, no leading dot, no pattern."""
     return re.fullmatch(r"[A-Za-z0-9][\w.\-]{0,199}", name) is not None
 
 
 def is_run_of(run: str, name: str) -> bool:
-    """Whether a run's id was made from this name by `new_run_id`."""
+    """Whether `new_run_id` made this id from this name."""
     return re.fullmatch(re.escape(slug(name)) + r"-\d{8}-\d{6}-[0-9a-f]+", run) is not None
 
 
 def short_id(run: str) -> str:
-    """The last letters of an id, by which a run is found as well; of a proof, with what it is."""
-    made = re.fullmatch(r"(proof-)?.*-\d{8}-\d{6}-([0-9a-f]{4,})", run)
-    return f"{made[1] or ''}{made[2]}" if made else run
+    """Return the token of an id, which also finds the run; a proof keeps its `proof-` prefix, and a
+    shipment its `ship-`."""
+    match = re.fullmatch(r"(proof-|ship-)?.*-\d{8}-\d{6}-([0-9a-f]{4,})", run)
+    return f"{match[1] or ''}{match[2]}" if match else run

@@ -1,4 +1,4 @@
-"""Every file name of a run, in one place."""
+"""The path of every file of a run."""
 
 from __future__ import annotations
 
@@ -12,150 +12,180 @@ from sparring.run_folder.files import read_json, write_json
 
 RANK = "rank-"
 NULL_PLAYERS = "null-players"
-CASES = "cases"  # the log of the process that reads them
+CASES = "cases"  # the log of the process that loads them
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The truth about one run. Any index can be rebuilt from folders like this."""
+    """The folder of one run: the source of truth, from which any index can be rebuilt."""
 
     path: Path
 
     @property
     def id(self) -> str:
+        """The run's id, which is the folder's name."""
         return self.path.name
 
     @property
     def spec(self) -> Path:
+        """The frozen description of the run."""
         return self.path / "spec.json"
 
     @property
     def events(self) -> Path:
+        """The run's history: states, alerts and changes, append-only."""
         return self.path / "events.jsonl"
 
     @property
     def metrics(self) -> Path:
+        """Metrics, one row per attempt and step."""
         return self.path / "metrics.jsonl"
 
     @property
     def heartbeat(self) -> Path:
+        """The run's current progress."""
         return self.path / "heartbeat.json"
 
     @property
     def summary(self) -> Path:
+        """The result of the run."""
         return self.path / "report" / "summary.json"
 
     @property
     def lock(self) -> Path:
+        """Locked by the process that works on the run."""
         return self.path / "worker.lock"
 
     def rollouts(self, rank: int = 0) -> Path:
-        """Each rank appends to shards of its own."""
+        """The rollout log of one rank."""
         return self.rollouts_of(f"{RANK}{rank}")
 
     def rollouts_of(self, player: str) -> Path:
-        """Of one of several players: the base or the trained model, a model that is compared."""
+        """The rollout log of one player, such as the base or the trained model of a proof."""
         return self.path / "rollouts" / player
 
-    def rollout_logs(self) -> list[Path]:
-        """Ranks by number, then players by name; that of rank 0 even where nothing was played."""
-        names = {path.name for path in (self.path / "rollouts").glob("*") if path.is_dir()}
+    def rollout_logs(self, log: str = "rollouts") -> list[Path]:
+        """All rollout logs: ranks by number, then players by name; rank 0 if there is none. `log`
+        is `rollouts`, `validation` or `demonstrations`."""
+        names = {path.name for path in (self.path / log).glob("*") if path.is_dir()}
         ranks = {name for name in names if name.startswith(RANK)}
         if not names:
             ranks = {f"{RANK}0"}
         by_number = sorted(ranks, key=lambda name: int(name.removeprefix(RANK)))
-        return [self.rollouts_of(name) for name in (*by_number, *sorted(names - ranks))]
+        return [self.path / log / name for name in (*by_number, *sorted(names - ranks))]
 
     def validation_rollouts(self, rank: int = 0) -> Path:
-        """Rollouts by which checkpoints are picked, kept apart from those learned from."""
+        """The log of validation rollouts, which select checkpoints and carry no gradient."""
         return self.path / "validation" / f"rank-{rank}"
 
     def demonstrations(self, rank: int = 0) -> Path:
-        """What a warm start learned from, played out."""
+        """The log of the demonstrations that a warm start learned from."""
         return self.path / "demonstrations" / f"rank-{rank}"
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def stop_request(self) -> Path:
-        """Somebody wants the run to stop; every rank can see it, on every host."""
+        """Exists while the run should stop; visible to every rank on every host."""
         return self.path / "stop.json"
 
     @property
     def passes(self) -> Path:
-        """How many rows go through the model at once, as was chosen when the run began."""
+        """The number of rows per forward pass, chosen when the run began."""
         return self.path / "passes.json"
 
     @property
     def services(self) -> Path:
-        """Where the environment's services are, as told by whoever started them."""
+        """Addresses of the environment's services, written by the process that started them."""
         return self.path / "services.json"
 
-    def pulse(self, rank: int) -> Path:
-        """That a rank lives, how much it has done, and what it is doing."""
-        return self.path / "pulses" / f"rank-{rank}.json"
+    @property
+    def policies(self) -> Path:
+        """The weights that sampling servers serve, one folder per version."""
+        return self.path / "policies"
+
+    @property
+    def sampling(self) -> Path:
+        """Addresses of the sampling servers that the run started."""
+        return self.path / "sampling.json"
+
+    @property
+    def orders(self) -> Path:
+        """What ranks have ordered from player processes, and its results."""
+        return self.path / "orders"
+
+    def rank_heartbeat(self, rank: int) -> Path:
+        """The heartbeat of one rank: its progress and its current activity."""
+        return self.path / "heartbeats" / f"rank-{rank}.json"
 
     @property
     def epochs(self) -> Path:
-        """Who has supervised the run: one file for each takeover."""
+        """The folder of claims: one file per supervisor of the run."""
         return self.path / "epochs"
 
     @property
     def supervisor(self) -> Path:
-        """That the supervisor lives, and how each process is."""
+        """The supervisor's heartbeat, with the state of each process."""
         return self.path / "supervisor.json"
 
     @property
     def launch(self) -> Path:
-        """How the supervisor was started, and where to look for it."""
+        """How the supervisor was started: the launcher's handle."""
         return self.path / "launch.json"
 
     @property
-    def gang(self) -> Path:
-        """The attempt that is on: its number, and where its processes meet."""
-        return self.path / "gang.json"
+    def workers(self) -> Path:
+        """The current attempt: its number and its rendezvous address."""
+        return self.path / "workers.json"
 
     def host(self, number: int) -> Path:
-        """What one of several hosts tells of its processes."""
+        """The report of one further host about its processes."""
         return self.path / "hosts" / f"host-{number}.json"
 
     @property
     def reserve(self) -> Path:
-        """Room for the last words of a run whose disk is full."""
+        """Disk space that is released to write final events when the disk is full."""
         return self.path / ".reserve"
 
     @property
     def proofs(self) -> Path:
-        """Every proof that was made in this folder of runs, and on which cases."""
+        """The ledger of looks at held-out cases, shared by all runs of the folder."""
         return self.path.parent / ".sparring" / "proofs.jsonl"
 
     @property
     def report(self) -> Path:
+        """The report as HTML."""
         return self.path / "report" / "report.html"
 
     @property
     def report_text(self) -> Path:
+        """The report as Markdown."""
         return self.path / "report" / "report.md"
 
     @property
     def journal(self) -> Path:
-        """Which runs of this folder had news, in order, for whoever keeps an index of them."""
+        """The ids of changed runs, in order, shared by all runs of the folder; read by indexes."""
         return self.path.parent / ".sparring" / "journal.jsonl"
 
     def log(self, attempt: int, process: str = "worker") -> Path:
+        """The log of one process of one attempt."""
         return self.path / "logs" / f"attempt-{attempt}" / f"{process}.log"
 
     def attempts(self) -> int:
+        """The number of attempts that have logs."""
         logs = self.path / "logs"
         return len(list(logs.glob("attempt-*"))) if logs.is_dir() else 0
 
     def create(self, spec: dict[str, Any]) -> None:
+        """Create the folder and write the spec; fails if the folder exists."""
         self.path.mkdir(parents=True, exist_ok=False)
         write_json(self.spec, spec)
 
     def read_spec(self) -> dict[str, Any]:
+        """Return the spec as it was written; refuse a newer format."""
         if not self.spec.is_file():
             raise RunNotFound(
                 f"there is no run at {self.path}: it has no spec.json; give the folder of a run"

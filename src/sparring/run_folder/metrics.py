@@ -1,4 +1,4 @@
-"""Metrics as they lie in a run folder: one row per step, whatever attempts it took."""
+"""Reads the metrics of a run: one row per step, over all attempts."""
 
 from __future__ import annotations
 
@@ -8,27 +8,39 @@ from typing import Any
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.layout import RunFolder
 
+_RENAMED = {"in_vain/": "failed_replacements/", "passed_over": "skipped"}  # since version 0.1
 
-def history_of(folder: RunFolder) -> list[dict[str, Any]]:
-    """One row per step. Where an attempt went on from a checkpoint, what earlier ones told of
-    the steps behind it is left out: it is not the history of the weights that there are."""
+
+def read_history_rows(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return one row per step. Where an attempt resumed from a checkpoint, the later steps of
+    earlier attempts are left out: they did not lead to the current weights."""
     rows: dict[int, dict[str, Any]] = {}
     attempt = 0
     for line in read_lines(folder.metrics):
         if line["attempt"] < attempt:
-            continue  # a late word of processes that had been replaced
+            continue  # written late, by processes that had been replaced
         if line["attempt"] > attempt:
             attempt = line["attempt"]
             rows = {step: row for step, row in rows.items() if step < line["step"]}
-        rows.setdefault(line["step"], {}).update(line)
+        rows.setdefault(line["step"], {}).update(_with_current_names(line))
     return [rows[step] for step in sorted(rows)]
+
+
+def _with_current_names(row: dict[str, Any]) -> dict[str, Any]:
+    for old, new in _RENAMED.items():
+        if any(name.startswith(old) for name in row):
+            row = {
+                new + name.removeprefix(old) if name.startswith(old) else name: value
+                for name, value in row.items()
+            }
+    return row
 
 
 def sampled(
     rows: Sequence[dict[str, Any]], count: int, best: int | None = None
 ) -> list[dict[str, Any]]:
-    """So many rows, evenly spread, the first and the last among them; and the best step's, in the
-    place of the one nearest to it."""
+    """Return `count` evenly spaced rows, including the first and the last. The best step's row
+    replaces the one nearest to it."""
     if count <= 0:
         return []
     if len(rows) <= count:

@@ -1,4 +1,4 @@
-"""Rollouts as JSON and back. Times are kept out: two equal plays give equal bytes."""
+"""Converts rollouts to JSON records and back. Times are left out: equal plays give equal bytes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sparring.contracts.rollouts import (
     ResultBody,
     Rollout,
     RolloutKey,
+    RowStart,
     Span,
     TokenKind,
     TokenRow,
@@ -26,7 +27,7 @@ from sparring.contracts.verdicts import Judgement, Outcome, Verdict
 
 
 def to_record(rollout: Rollout) -> dict[str, Any]:
-    """What the log keeps of a rollout: all but the objects of the process that played it."""
+    """Return the log record of a rollout: everything but live objects (`world`, `output`)."""
     key, case = rollout.key, rollout.case
     return {
         "format": FORMAT,
@@ -54,7 +55,7 @@ def to_record(rollout: Rollout) -> dict[str, Any]:
 
 
 def from_record(record: dict[str, Any]) -> Rollout:
-    """The rollout behind a record; `world` and `output` are gone for good."""
+    """Return the rollout of a record, without `world` and `output`, which are not stored."""
     case, key, tokens = record["case"], record["key"], record["tokens"]
     return Rollout(
         key=RolloutKey(key["seed"], key["step"], case["id"], key["index"]),
@@ -128,8 +129,13 @@ def _call(row: dict[str, Any]) -> ToolCall:
 def _row_record(row: TokenRow) -> dict[str, Any]:
     return {
         "agent": row.agent,
-        "ids": _packed(row.ids),
-        "logprobs": _packed(row.logprobs),
+        "start": row.start.value,
+        **({} if row.parent is None else {"parent": row.parent}),
+        "ids": _pack(row.ids),
+        "logprobs": _pack(row.logprobs),
+        **({"versions": [list(run) for run in row.versions]} if row.versions else {}),
+        **({"gaps": _pack(row.gaps)} if row.gaps else {}),
+        **({"discarded": True} if row.is_discarded else {}),
         "spans": [[span.kind.value, span.length] for span in row.spans],
         "bodies": [[body.tool, body.start, body.stop] for body in row.bodies],
     }
@@ -138,19 +144,24 @@ def _row_record(row: TokenRow) -> dict[str, Any]:
 def _row(record: dict[str, Any]) -> TokenRow:
     return TokenRow(
         agent=record["agent"],
-        ids=_unpacked("i", record["ids"]),
-        logprobs=_unpacked("f", record["logprobs"]),
+        ids=_unpack("i", record["ids"]),
+        logprobs=_unpack("f", record["logprobs"]),
         spans=tuple(Span(TokenKind(kind), length) for kind, length in record["spans"]),
         bodies=tuple(ResultBody(*body) for body in record["bodies"]),
+        start=RowStart(record.get("start", "first")),  # version 0.1 wrote neither of these
+        parent=record.get("parent"),
+        versions=tuple((version, tokens) for version, tokens in record.get("versions", ())),
+        gaps=_unpack("f", record.get("gaps", "")),
+        is_discarded=record.get("discarded", False),
     )
 
 
-def _packed(values: array[Any]) -> str:
-    """Little-endian 32-bit numbers in base64: a third of their size as JSON lists."""
+def _pack(values: array[Any]) -> str:
+    """Encode 32-bit numbers, little-endian, in base64: a third of their size as JSON lists."""
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def _unpacked(code: str, text: str) -> array[Any]:
+def _unpack(code: str, text: str) -> array[Any]:
     values: array[Any] = array(code)
     values.frombytes(base64.b64decode(text))
     return values

@@ -1,18 +1,16 @@
-"""Every rollout of a run, in append-only shards that are read by range.
+"""The log of a run's rollouts: append-only shards that are read by range.
 
 A shard is a JSONL file with an index of fixed-size entries beside it, so that the n-th of
-ten million rollouts is two seeks away and a page of a listing reads that page only. The
-index entry is written after the line: what has no entry does not exist, and is cut off
-when the log is opened again.
+ten million rollouts is two seeks away and a page of a listing reads only that page. The
+index entry is written after the line. A line without an entry does not count, and is cut
+off when the log is opened for writing again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
-import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,51 +18,43 @@ from types import TracebackType
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.rollouts import Ending, Rollout
+from sparring.contracts.rollouts import Rollout
 from sparring.run_folder.files import dump_line
-from sparring.run_folder.layout import RANK
+from sparring.run_folder.record_heads import HEAD_BYTES, read_head
 from sparring.run_folder.records import to_record
-
-SHARD_ROLLOUTS = 4096
-_ENTRY = struct.Struct("<QQIIffBBHI")  # 40 bytes
-# Numbers on disk: append, never reorder.
-_ENDINGS = (
-    Ending.ANSWERED,
-    Ending.UNPARSABLE_CALL,
-    Ending.UNKNOWN_TOOL,
-    Ending.TOOL_DEADLINE,
-    Ending.TURN_LIMIT,
-    Ending.TOKEN_BUDGET,
-    Ending.INVALID_OUTPUT,
-    Ending.INPUT_GUARDRAIL,
-    Ending.OUTPUT_GUARDRAIL,
-    Ending.TOOL_GUARDRAIL,
-    Ending.ROLLOUT_DEADLINE,
-    Ending.MACHINERY,
+from sparring.run_folder.rollout_shards import (
+    ENTRY_BYTES,
+    SHARD_ROLLOUTS,
+    Entry,
+    data_path,
+    find_digest,
+    index_path,
+    line_places,
+    pack_entry,
+    unpack_entries,
+    unpack_entry,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What the index knows of a rollout without opening its shard."""
+class Item:
+    """One rollout: its index entry and its record."""
 
-    id_digest: int
-    offset: int
-    length: int
-    step: int
-    reward: float | None
-    seconds: float
-    ending: Ending
-    tool_calls: int
-    sampled: int
+    entry: Entry
+    record: dict[str, Any]
 
 
-def id_digest(rollout_id: str) -> int:
-    return int.from_bytes(hashlib.sha256(rollout_id.encode()).digest()[:8], "little")
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Raw lines from position `start` on; `places` are the beginning and end of each in `data`."""
+
+    start: int
+    data: bytes
+    places: list[tuple[int, int]]
 
 
 class RolloutWriter:
-    """Appends rollouts of one rank. A killed writer loses at most the line it was writing."""
+    """Appends the rollouts of one rank. A killed writer loses at most one line."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,27 +77,18 @@ class RolloutWriter:
         self.close()
 
     def append(self, rollout: Rollout, seconds: float) -> None:
+        """Append one rollout, which took `seconds` to play."""
         if self._count == SHARD_ROLLOUTS:
             self._open_shard(self._shard + 1)
         line = dump_line(to_record(rollout))
         _write_all(self._data, line)
-        entry = _ENTRY.pack(
-            id_digest(rollout.id),
-            self._end,
-            len(line),
-            rollout.key.step,
-            math.nan if rollout.reward is None else rollout.reward,
-            seconds,
-            _ENDINGS.index(rollout.ending),
-            0,
-            min(len(rollout.tool_calls), 0xFFFF),
-            rollout.tokens.sampled,
-        )
+        entry = pack_entry(rollout, seconds, offset=self._end, length=len(line))
         _write_all(self._index, entry)
         self._end += len(line)
         self._count += 1
 
     def close(self) -> None:
+        """Sync and close the current shard."""
         for descriptor in (self._data, self._index):
             if descriptor >= 0:
                 os.fsync(descriptor)
@@ -117,160 +98,186 @@ class RolloutWriter:
     def _open_shard(self, number: int) -> None:
         self.close()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-        self._index = os.open(_index_path(self._folder, number), flags, 0o644)
-        self._data = os.open(_data_path(self._folder, number), flags, 0o644)
+        self._index = os.open(index_path(self._folder, number), flags, 0o644)
+        self._data = os.open(data_path(self._folder, number), flags, 0o644)
         self._shard = number
-        self._count = os.fstat(self._index).st_size // _ENTRY.size
+        self._count = os.fstat(self._index).st_size // ENTRY_BYTES
         written = os.fstat(self._data).st_size
         self._end = 0
         while self._count:
-            last = _unpack(os.pread(self._index, _ENTRY.size, (self._count - 1) * _ENTRY.size))
+            last = unpack_entry(os.pread(self._index, ENTRY_BYTES, (self._count - 1) * ENTRY_BYTES))
             self._end = last.offset + last.length
             if self._end <= written:
                 break
-            self._count -= 1  # the power went before the line was on disk
+            self._count -= 1  # a power loss kept the entry and lost the line
             self._end = 0
-        os.ftruncate(self._index, self._count * _ENTRY.size)
+        os.ftruncate(self._index, self._count * ENTRY_BYTES)
         os.ftruncate(self._data, self._end)
 
 
 def cut_from_step(folder: Path, step: int) -> None:
-    """Forget the rollouts of this step and later ones.
+    """Delete the rollouts of this step and later ones.
 
-    They were played after the checkpoint that a run goes on from, and are played again: the
-    log stays the history of the weights that there are.
+    They were played after the checkpoint from which a run resumes, and are played again: the
+    log holds only rollouts that led to the current weights.
     """
     for path in sorted(folder.glob("*.idx"), reverse=True):
         block = path.read_bytes()
-        entries = [
-            _unpack(block[place : place + _ENTRY.size])
-            for place in range(0, len(block) - _ENTRY.size + 1, _ENTRY.size)
-        ]
-        kept = [entry for entry in entries if entry.step < step]
+        remaining = [entry for entry in unpack_entries(block) if entry.step < step]
         data = path.with_suffix(".jsonl")
-        if kept or path.stem == "00000":
-            os.truncate(path, len(kept) * _ENTRY.size)
-            os.truncate(data, kept[-1].offset + kept[-1].length if kept else 0)
+        if remaining or path.stem == "00000":
+            last = remaining[-1] if remaining else None
+            os.truncate(path, len(remaining) * ENTRY_BYTES)
+            os.truncate(data, last.offset + last.length if last else 0)
             return
         path.unlink()
         data.unlink(missing_ok=True)
 
 
 class RolloutLog:
-    """Reads a log while it is being written; nothing is ever loaded whole."""
+    """Reads one log, also while it is being written; never loads a whole shard. A frozen one keeps
+    its first length, for the reader of one page."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_frozen: bool = False) -> None:
         self._folder = folder
+        self._length: int | None = None
+        self._is_frozen = is_frozen
 
     def __len__(self) -> int:
-        shards = self._shards()
-        if not shards:
-            return 0
-        return shards[-1] * SHARD_ROLLOUTS + self._entries_in(shards[-1])
+        if self._length is not None:
+            return self._length
+        length = self._count()
+        self._length = length if self._is_frozen else None
+        return length
+
+    def _count(self) -> int:
+        last = self._last_shard()
+        return 0 if last < 0 else last * SHARD_ROLLOUTS + self._entries_in(last)
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
-        """Index entries of a range, in the order of writing."""
+        """Yield the index entries of a range, in the order of writing."""
         stop = len(self) if stop is None else min(stop, len(self))
         while start < stop:
             shard, first = divmod(start, SHARD_ROLLOUTS)
             count = min(stop - start, SHARD_ROLLOUTS - first)
-            with _index_path(self._folder, shard).open("rb") as file:
-                file.seek(first * _ENTRY.size)
-                block = file.read(count * _ENTRY.size)
-            for position in range(0, len(block) - _ENTRY.size + 1, _ENTRY.size):
-                yield _unpack(block[position : position + _ENTRY.size])
+            yield from unpack_entries(self._block(shard, first, count))
             start += count
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
-        """Records of a range, one line read at a time."""
+        """Yield the records of a range, reading one line at a time."""
+        for item in self.items(start, stop):
+            yield item.record
+
+    def items(
+        self, start: int = 0, stop: int | None = None, *, heads: bool = False
+    ) -> Iterator[Item]:
+        """Yield index entries with their records; with `heads`, only the beginning of long ones."""
         for number, entry in enumerate(self.entries(start, stop), start):
-            with _data_path(self._folder, number // SHARD_ROLLOUTS).open("rb") as file:
-                file.seek(entry.offset)
-                yield json.loads(file.read(entry.length))
+            yield Item(entry, self.read(number, entry, heads=heads))
+
+    def read(self, position: int, entry: Entry, *, heads: bool = False) -> dict[str, Any]:
+        """Return the record of an entry; with `heads`, only the beginning of a long one."""
+        with data_path(self._folder, position // SHARD_ROLLOUTS).open("rb") as file:
+            file.seek(entry.offset)
+            if heads and entry.length > HEAD_BYTES:
+                return read_head(file.read(HEAD_BYTES))
+            record: dict[str, Any] = json.loads(file.read(entry.length))
+            return record
+
+    def windows(self, start: int, stop: int, size: int) -> Iterator[Window]:
+        """Yield stretches of raw lines of about `size` bytes, for a search without parsing."""
+        stop = min(stop, len(self))
+        while start < stop:
+            shard, first = divmod(start, SHARD_ROLLOUTS)
+            block = self._block(shard, first, min(stop - start, SHARD_ROLLOUTS - first))
+            places = line_places(block)
+            with data_path(self._folder, shard).open("rb") as file:
+                while places:
+                    base = places[0][0]
+                    count = max(1, sum(1 for _, end in places if end - base <= size))
+                    chosen, places = places[:count], places[count:]
+                    file.seek(base)
+                    data = file.read(chosen[-1][1] - base)
+                    yield Window(start, data, [(low - base, high - base) for low, high in chosen])
+                    start += count
+
+    def steps(self, first: int, last: int) -> range:
+        """Return the positions of the rollouts of these steps, `last` included. Steps never
+        decrease within a log."""
+        count = len(self)
+        by_step = _StepsOf(self, count)
+        return range(bisect_left(by_step, first), bisect_right(by_step, last))
+
+    def position(self, rollout_id: str) -> int | None:
+        """Return the position of the rollout with this id, or None. The step in the id says where
+        to look."""
+        step = rollout_id.rpartition(".")[0].rpartition(".")[2]
+        if not (step.isascii() and step.isdigit() and len(step) < 12):
+            return None
+        likely = self.steps(int(step), int(step))
+        return self._search(rollout_id, likely.start, likely.stop)
 
     def find(self, rollout_id: str) -> dict[str, Any]:
-        """The record with this id, found through the index."""
-        wanted = id_digest(rollout_id)
-        for number, entry in enumerate(self.entries()):
-            if entry.id_digest == wanted:
-                return next(self.records(number, number + 1))
+        """Return the record with this id, found through the index."""
+        number = self.position(rollout_id)
+        if number is not None:
+            return next(self.records(number, number + 1))
         raise InvalidInput(
             f"no rollout {rollout_id!r} in {self._folder}; `sparring rollout list` shows them"
         )
 
-    def _shards(self) -> list[int]:
-        return sorted(int(path.stem) for path in self._folder.glob("*.idx"))
+    def _search(self, rollout_id: str, start: int, stop: int) -> int | None:
+        """Search the blocks of the index for the digest of an id."""
+        while start < stop:
+            shard, first = divmod(start, SHARD_ROLLOUTS)
+            count = min(stop - start, SHARD_ROLLOUTS - first)
+            place = find_digest(self._block(shard, first, count), rollout_id)
+            if place is not None:
+                return start + place
+            start += count
+        return None
+
+    def _block(self, shard: int, first: int, count: int) -> bytes:
+        with index_path(self._folder, shard).open("rb") as file:
+            file.seek(first * ENTRY_BYTES)
+            return file.read(count * ENTRY_BYTES)
+
+    def _last_shard(self) -> int:
+        """Return the number of the last shard, -1 if there is none. Shards are numbered without
+        gaps, so a few look-ups find the last of thousands."""
+        if not self._has(0):
+            return -1
+        known, missing = 0, 1
+        while self._has(missing):
+            known, missing = missing, missing * 2
+        while missing - known > 1:
+            middle = (known + missing) // 2
+            known, missing = (middle, missing) if self._has(middle) else (known, middle)
+        return known
+
+    def _has(self, shard: int) -> bool:
+        return index_path(self._folder, shard).exists()
 
     def _entries_in(self, shard: int) -> int:
-        return _index_path(self._folder, shard).stat().st_size // _ENTRY.size
+        return index_path(self._folder, shard).stat().st_size // ENTRY_BYTES
 
 
-class GangLog:
-    """The logs of a run as one: log after log, each in the order of writing. Rollouts of a player
-    that is no rank are known as PLAYER/ID: several players have played the same cases."""
+class _StepsOf(Sequence[int]):
+    """The steps of a log's rollouts, for a binary search: each look-up reads one entry."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._logs = [RolloutLog(folder) for folder in folders]
-        self._names = ["" if each.name.startswith(RANK) else each.name for each in folders]
+    def __init__(self, log: RolloutLog, count: int) -> None:
+        self._log = log
+        self._count = count
 
     def __len__(self) -> int:
-        return sum(map(len, self._logs))
+        return self._count
 
-    def entries(self, start: int, stop: int) -> Iterator[Entry]:
-        for _, log, first, last in self._pieces(start, stop):
-            yield from log.entries(first, last)
-
-    def records(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
-        for name, log, first, last in self._pieces(start, stop):
-            for record in log.records(first, last):
-                yield {**record, "id": f"{name}/{record['id']}"} if name else record
-
-    def find(self, rollout_id: str) -> dict[str, Any]:
-        player, _, rest = rollout_id.partition("/")
-        if player in filter(None, self._names):  # else an id that has a stroke in it
-            return self._logs[self._names.index(player)].find(rest)
-        for log in self._logs[:-1]:
-            try:
-                return log.find(rollout_id)
-            except InvalidInput:
-                continue
-        return self._logs[-1].find(rollout_id)
-
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[str, RolloutLog, int, int]]:
-        before = 0
-        for name, log in zip(self._names, self._logs, strict=True):
-            size = len(log)
-            first, last = max(0, start - before), min(size, stop - before)
-            if first < last:
-                yield name, log, first, last
-            before += size
-
-
-def _unpack(block: bytes) -> Entry:
-    digest, offset, length, step, reward, seconds, ending, _, calls, sampled = _ENTRY.unpack(block)
-    return Entry(
-        id_digest=digest,
-        offset=offset,
-        length=length,
-        step=step,
-        reward=None if math.isnan(reward) else reward,
-        seconds=seconds,
-        ending=_ENDINGS[ending],
-        tool_calls=calls,
-        sampled=sampled,
-    )
+    def __getitem__(self, position: Any) -> Any:
+        return next(self._log.entries(position, position + 1)).step
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """A disk that fills up raises here, before the index says the line exists."""
+    """Raises on a full disk, before the index has an entry for the line."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _index_path(folder: Path, shard: int) -> Path:
-    return folder / f"{shard:05d}.idx"
-
-
-def _data_path(folder: Path, shard: int) -> Path:
-    return folder / f"{shard:05d}.jsonl"

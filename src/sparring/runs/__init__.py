@@ -1,1 +1,1 @@
-"""Runs: starting their processes and telling their state. Imports no ML library."""
+"""Starts and supervises the processes of runs, and derives their states. Imports no ML library."""

@@ -1,4 +1,4 @@
-"""Why a run's processes ended, in words that say what to do, and whether to try again."""
+"""Explains why a run's processes ended, and decides whether a restart can help."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _TAIL = 1 << 16
 _NEARLY_FULL = 1 << 20
 _NO_SPACE = ("No space left on device", "Errno 28", "Disk quota exceeded")
 _NO_MEMORY = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory")
-# Errors of our own tree say what is wrong with the request; the same request would end the same.
-_MAY_PASS = ("MachineryFailure", "ServiceFailed", "RunFailed")
+# Our other errors describe a fault of the request: the same request would fail again.
+_MAY_PASS = ("InfrastructureError", "ServiceFailed", "RunFailed")
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """`kind` is for programs: out_of_memory, killed, exception, hung, disk_full, refused, guard,
-    service, host_lost, launcher."""
+    """Why an attempt ended. `kind` is for programs: out_of_memory, killed, exception, hung,
+    disk_full, refused, guard, service, host_lost, launcher."""
 
     kind: str
     message: str
@@ -34,63 +34,68 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """A process that ended, by itself or not."""
+class ExitedProcess:
+    """A process that has ended, and how."""
 
     name: str
-    code: int | None  # None: of another parent, who has not told
+    code: int | None  # None: unknown, it was the child of another process
     log: Path
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
+        """Return how it ended, as text."""
         if self.code is None:
-            return f"{self.name} is gone"
+            return f"{self.name} ended with an unknown exit code"
         if self.code < 0:
-            return f"{self.name} was killed by {_name_of(-self.code)}"
+            return f"{self.name} was killed by {_signal_name(-self.code)}"
         return f"{self.name} ended with exit code {self.code}"
 
 
-def of_failure(history: History, place: str, folder: Path) -> Cause:
-    """A failure that the worker told of itself."""
+def cause_of_failure(history: History, place: str, folder: Path) -> Cause:
+    """Return the cause of a failure that the worker reported itself."""
     message, error = history.fact_message, history.fact_error
-    if _is_full(folder) or any(word in message for word in _NO_SPACE):
+    if _is_full(folder) or any(text in message for text in _NO_SPACE):
         return Cause("disk_full", f"the disk is full {place}: {message}", False, error)
-    if error in _NO_MEMORY or any(word in message for word in _NO_MEMORY):
+    if error in _NO_MEMORY or any(text in message for text in _NO_MEMORY):
         return Cause("out_of_memory", f"out of memory {place}: {message}", True, error)
     if error == "GuardStop":
         return Cause("guard", message, False, error, history.fact_code or 100)
-    if _is_of_our_tree(error):
+    if _is_our_error(error):
         code = history.fact_code or 100
         return Cause("refused", message, error in _MAY_PASS, error, code)
     return Cause("exception", f"{message} ({place})", True, error)
 
 
-def of_an_end(gone: Gone, place: str, folder: Path, *, was_out_of_memory: bool) -> Cause:
-    """A process that ended without a word of its own."""
-    told = f"{gone.in_words()} {place}"
-    if gone.code == -signal.SIGKILL and was_out_of_memory:
-        return Cause("out_of_memory", f"{told}: the machine ran out of memory")
+def cause_of_exit(
+    exited: ExitedProcess, place: str, folder: Path, *, was_out_of_memory: bool
+) -> Cause:
+    """Return the cause of an exit that the process did not report itself."""
+    message = f"{exited.describe()} {place}"
+    if exited.code == -signal.SIGKILL and was_out_of_memory:
+        return Cause("out_of_memory", f"{message}: the machine ran out of memory")
     if _is_full(folder):
-        return Cause("disk_full", f"{told}: the disk is full", is_retried=False)
-    if gone.code is None or gone.code < 0:
-        return Cause("killed", told)
-    lines = last_lines(gone.log)
-    if any(word in lines for word in _NO_SPACE):
-        return Cause("disk_full", f"{told}: the disk was full", is_retried=False)
-    return Cause("exception", f"{told}; the last lines of {gone.log}:\n{lines}")
+        return Cause("disk_full", f"{message}: the disk is full", is_retried=False)
+    if exited.code is None or exited.code < 0:
+        return Cause("killed", message)
+    lines = last_lines(exited.log)
+    if any(text in lines for text in _NO_SPACE):
+        return Cause("disk_full", f"{message}: the disk was full", is_retried=False)
+    return Cause("exception", f"{message}; the last lines of {exited.log}:\n{lines}")
 
 
 def last_lines(log: Path, count: int = LAST_LINES) -> str:
+    """Return the last lines of a log, indented for a message."""
     lines = read_tail(log, _TAIL).splitlines()[-count:]
     return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
 
 
 def memory_kills() -> int:
-    """How often this kernel has killed for memory: of all, or of the groups this process is in."""
-    counted = _counter(Path("/proc/vmstat"))
+    """Return how often the kernel has killed processes for memory, on the whole machine and in the
+    control groups of this process."""
+    kills = _counter(Path("/proc/vmstat"))
     for group in memory_groups():
         for name in ("memory.oom_control", "memory.events"):
-            counted += _counter(group / name)
-    return counted
+            kills += _counter(group / name)
+    return kills
 
 
 def _counter(path: Path) -> int:
@@ -111,14 +116,14 @@ def _is_full(folder: Path) -> bool:
         return False
 
 
-def _is_of_our_tree(error: str) -> bool:
+def _is_our_error(error: str) -> bool:
     from sparring.contracts import errors
 
-    known: Mapping[str, object] = vars(errors)
-    return error in known
+    names: Mapping[str, object] = vars(errors)
+    return error in names
 
 
-def _name_of(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:

@@ -1,7 +1,7 @@
-"""Who supervises a run: whoever made the file of the newest epoch.
+"""Claims on a run: the process that created the file of the newest epoch is its supervisor.
 
-A file is made once and never changed, also on a shared file system. A supervisor that finds a
-newer epoch than its own has been replaced, and does nothing any more.
+A claim is created atomically and never changed, also on a shared file system. A supervisor that
+finds a newer epoch than its own has been replaced, and stops writing.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from sparring.runs.processes import Identity, identity_of
 
 
 def newest_epoch(folder: RunFolder) -> int:
+    """Return the newest claimed epoch; 0 if there is none."""
     names = os.listdir(folder.epochs) if folder.epochs.is_dir() else []  # noqa: PTH208 - names only
     numbers = [name.removesuffix(".json") for name in names]
-    return max((int(each) for each in numbers if each.isascii() and each.isdigit()), default=0)
+    return max((int(text) for text in numbers if text.isascii() and text.isdigit()), default=0)
 
 
 def claim(folder: RunFolder, epoch: int) -> bool:
-    """Whether this process is the supervisor of that epoch, and no other ever was or will be."""
-    folder.epochs.mkdir(exist_ok=True)  # of a run that is there: none is made here
+    """Claim an epoch; whether this process is now the only supervisor it will ever have."""
+    folder.epochs.mkdir(exist_ok=True)  # fails for a run that was deleted
     if newest_epoch(folder) >= epoch:
         return False
-    aside = folder.epochs / f".{secrets.token_hex(8)}"
-    aside.write_text(json.dumps({"format": 1, **identity_of(os.getpid()).to_dict()}))
+    temporary = folder.epochs / f".{secrets.token_hex(8)}"
+    temporary.write_text(json.dumps({"format": 1, **identity_of(os.getpid()).to_dict()}))
     try:
-        os.link(aside, folder.epochs / f"{epoch:06d}.json")  # in one move, and only once
+        os.link(temporary, folder.epochs / f"{epoch:06d}.json")  # atomic, and fails if it exists
     except FileExistsError:
         return False
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return newest_epoch(folder) == epoch
 
 
 def claimant(folder: RunFolder, epoch: int) -> Identity | None:
-    """The process that made an epoch its own."""
+    """Return the process that claimed an epoch; None if that cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         return Identity.from_dict(read_json(folder.epochs / f"{epoch:06d}.json"))
     return None

@@ -1,5 +1,5 @@
-"""A run by what people call it: its id, the beginning or the last letters of it, or the name of
-its environment, which means the newest run of that."""
+"""Finds a run by its id, by the beginning or the end of its id, or by its environment's name, which
+means the newest run of that environment."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
-    """The run that a name means. The name of an environment means its newest run, of `kind` where
-    there is one. Where a name could mean several runs, they are listed."""
+    """Return the run that a name means. An environment's name means its newest run, of `kind` if it
+    has one. RunNotFound lists the candidates of an ambiguous name."""
     if not is_plain_name(name):
         raise _not_found(runs, name)
     if (runs / name / "spec.json").is_file():
@@ -34,32 +34,32 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     newest = _newest_of(index, name, kind)
     if newest:
         return RunFolder(runs / newest)
-    names = [row.id for row in index.named(slug(name)) or index.named(name)]
-    proofs = {f"proof-{each}" for each in names}
-    names = [each for each in names if each not in proofs]  # the training is meant
-    if len(names) == 1:
-        return RunFolder(runs / names[0])
-    if names:
-        listed = ", ".join(names[:5])
+    ids = [row.id for row in index.named(slug(name)) or index.named(name)]
+    proofs = {f"proof-{run}" for run in ids}
+    ids = [run for run in ids if run not in proofs]  # prefer the training to its proof
+    if len(ids) == 1:
+        return RunFolder(runs / ids[0])
+    if ids:
         raise RunNotFound(
-            f"{name!r} fits {'several' if len(names) > 5 else len(names)} runs in {runs}, the "
-            f"newest first: {listed}; write more of it"
+            f"{name!r} matches {'several' if len(ids) > 5 else len(ids)} runs in {runs}, newest "
+            f"first: {', '.join(ids[:5])}; give more of the id"
         )
     raise _not_found(runs, name)
 
 
 def _newest_of(index: Index, environment: str, kind: str) -> str:
-    """The id of an environment's newest run; a proof is found by its training."""
+    """Return the id of an environment's newest run, or an empty string. Proofs and shipments do
+    not count: they are found through their training."""
     from sparring.runs.index import Query
 
     if kind:
         for row in index.page(Query(environment=environment, kind=kind, count=1)):
             return row.id
     for row in index.page(Query(environment=environment)):
-        if row.kind != "prove":
+        if row.kind not in ("prove", "ship"):
             return row.id
-    named = [row.id for row in index.named(slug(environment)) if is_run_of(row.id, environment)]
-    return named[0] if named else ""
+    ids = [row.id for row in index.named(slug(environment)) if is_run_of(row.id, environment)]
+    return ids[0] if ids else ""
 
 
 def _not_found(runs: Path, name: str) -> RunNotFound:

@@ -1,8 +1,8 @@
-"""What a run's events amount to: a fold, line by line, that can stop and go on anywhere.
+"""Folds a run's events into its state, line by line; the fold can stop and continue anywhere.
 
-The file's order decides, never its times. A move that the table does not allow is passed over,
-and so is whatever a supervisor says after another has taken its place: that is how a late waker
-is refused, on any file system.
+Only the order of the lines counts, never their times. State changes that the lifecycle table does
+not allow are ignored, and so are the events of a supervisor that has been replaced: that makes a
+late writer harmless on any file system.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from sparring.runs.lifecycle import RunState, may_become
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A run, as far as its events tell."""
+    """The state of a run after its events so far.
+
+    `life` counts how often the run was queued, or started from Python. `fact` is the result that
+    the worker reported: completed, stopped or failed.
+    """
 
     state: RunState = RunState.QUEUED
     is_supervised: bool = False
@@ -57,17 +61,18 @@ class History:
     warning: str = ""
 
     @property
-    def is_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
+        """Whether somebody has requested a stop."""
         return bool(self.stop_author)
 
     def after(self, event: Mapping[str, Any]) -> History:
-        """This history, one event later."""
+        """Return the history after one more event. Unknown and malformed events change nothing."""
         if (fold := _FOLDS.get(str(event.get("event")))) is None:
             return self
         try:
             time = float(event.get("time") or self.updated)
             changed = fold(self, event)
-        except (TypeError, ValueError, OverflowError):  # somebody has written into the file
+        except (TypeError, ValueError, OverflowError):  # malformed: the file was edited
             return self
         if changed is None:
             return self
@@ -75,30 +80,33 @@ class History:
         return dataclasses.replace(self, **(dated | changed))
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON-compatible values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> History:
+        """Restore a history from `to_dict`."""
         links = tuple((name, link) for name, link in values["links"])
         return cls(**{**values, "state": RunState(values["state"]), "links": links})
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """A history, and how far into the file it goes."""
+class HistoryRead:
+    """A history, and the offset in the events file behind the last event in it."""
 
     history: History = History()
     cursor: int = 0
 
 
-def read_history(folder: RunFolder, known: Read | None = None) -> Read:
-    """The history of a run; with what is `known` of it, only what came since is read."""
-    known = known or Read()
+def read_history(folder: RunFolder, known: HistoryRead | None = None) -> HistoryRead:
+    """Return the history of a run; given what is `known`, only newer events are read."""
+    known = known or HistoryRead()
     lines = read_from(folder.events, known.cursor)
-    return Read(folded(lines.values, known.history), lines.cursor)
+    return HistoryRead(fold_events(lines.values, known.history), lines.cursor)
 
 
-def folded(events: Iterable[Mapping[str, Any]], history: History | None = None) -> History:
+def fold_events(events: Iterable[Mapping[str, Any]], history: History | None = None) -> History:
+    """Return `history`, or an empty one, after these events."""
     history = history or History()
     for event in events:
         history = history.after(event)
@@ -111,14 +119,14 @@ def folded(events: Iterable[Mapping[str, Any]], history: History | None = None) 
 def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         state = RunState(str(event.get("state")))
-    except ValueError:  # of a newer Sparring
+    except ValueError:  # written by a newer version
         return None
     epoch = int(event.get("epoch", history.epoch))
     if epoch < history.epoch:
         return None
     if state is RunState.QUEUED:
         return _queued(history, event)
-    if state is history.state:  # a successor says it again
+    if state is history.state:  # repeated by a new supervisor
         return {"epoch": epoch}
     if not may_become(history.state, state):
         return None
@@ -135,7 +143,7 @@ def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A new run, or a new life of one that had ended."""
+    """Queue a new run, or queue a run again that was stopped or failed."""
     is_new = history.life == 0 and history.state is RunState.QUEUED
     if not is_new and not may_become(history.state, RunState.QUEUED):
         return None
@@ -162,18 +170,18 @@ def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
     }
 
 
-def _count(told: Any) -> int | None:
-    return told if isinstance(told, int) and told > 0 else None
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _claimed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     epoch = int(event.get("epoch", 0))
-    later = {"epoch": epoch, "takeovers": history.takeovers + 1}
-    return later if epoch > history.epoch else None
+    claimed = {"epoch": epoch, "takeovers": history.takeovers + 1}
+    return claimed if epoch > history.epoch else None
 
 
 def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Processes are started: what earlier ones still say no longer counts."""
+    """Begin an attempt; from here on, starts and results of earlier attempts are ignored."""
     if int(event.get("epoch", 0)) < history.epoch:
         return None
     number = int(event.get("attempt", 0))
@@ -183,9 +191,12 @@ def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
 def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     if int(event.get("epoch", 0)) < history.epoch:
         return None
-    told = {"restart_message": f"{event.get('cause', '')}: {event.get('message', '')}"}
-    over = {"ended_attempt": int(event.get("attempt", 0)), "fact": ""}
-    return {"restarts": history.restarts + 1, **over, **told}
+    return {
+        "restarts": history.restarts + 1,
+        "restart_message": f"{event.get('cause', '')}: {event.get('message', '')}",
+        "ended_attempt": int(event.get("attempt", 0)),
+        "fact": "",
+    }
 
 
 def _stop_requested(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -198,14 +209,15 @@ def _stop_requested(history: History, event: Mapping[str, Any]) -> dict[str, Any
 
 
 def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    told = {"pid": int(event.get("pid", 0)), "host": str(event.get("host", ""))}
+    process = {"pid": int(event.get("pid", 0)), "host": str(event.get("host", ""))}
     if "attempt" in event:
-        return told if event["attempt"] == history.attempt else None
-    # Nobody supervises it: it runs in the process that called for it.
+        return process if event["attempt"] == history.attempt else None
+    # Without an attempt there is no supervisor: the run is in a process that called `train()` or
+    # `evaluate()`.
     now = float(event.get("time") or history.updated)
     started = history.started or now
     return {
-        **told,
+        **process,
         "state": RunState.RUNNING,
         "is_supervised": False,
         "started": started,
@@ -220,10 +232,10 @@ def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
 
 
 def _fact(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How the work ended, as the worker tells it. Of a gang, the first rank to fail has the
-    cause; the others are only ended."""
+    """Record the result that a worker reports. The first failure is kept: the other ranks fail
+    because of it."""
     name = str(event["event"])
-    told = {
+    changed: dict[str, Any] = {
         "fact": name,
         "fact_message": str(event.get("message", "")),
         "fact_error": str(event.get("kind", "")),
@@ -231,39 +243,40 @@ def _fact(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     }
     if "attempt" in event:
         is_late = event["attempt"] != history.attempt or history.fact == "failed"
-        return None if is_late else told
+        return None if is_late else changed
     if history.is_supervised or history.state.has_ended:
         return None
-    told["state"] = RunState(name)
-    told["ended"] = float(event.get("time") or history.updated)
+    changed["state"] = RunState(name)
+    changed["ended"] = float(event.get("time") or history.updated)
     if name == "failed":
-        told |= {
-            "message": told["fact_message"],
-            "error": told["fact_error"],
-            "exit_code": told["fact_code"] or 100,
+        changed |= {
+            "message": changed["fact_message"],
+            "error": changed["fact_error"],
+            "exit_code": changed["fact_code"] or 100,
             "cause": str(event.get("cause", "exception")),
         }
     if name == "stopped":
-        told |= {"message": "stopped before its end", "exit_code": 103}
-    return told
+        changed |= {"message": "stopped before completion", "exit_code": 103}
+    return changed
 
 
 def _checkpoint(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Whoever comes further has earned new restarts."""
+    """Record a newer checkpoint, and reset the counts of restarts and takeovers."""
     step = int(event.get("step", 0))
     further = {"checkpoint": step, "restarts": 0, "takeovers": 0}
     return further if step > history.checkpoint else None
 
 
 def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What lay behind that checkpoint is done again, and counts again."""
+    """Go back to an earlier checkpoint. The steps after it are repeated, and their checkpoints
+    count as progress again."""
     step = int(event.get("step", 0))
     return {"checkpoint": step} if step < history.checkpoint else None
 
 
 def _links(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    known = ("format", "event", "time", "author", "attempt")
-    links = {name: str(link) for name, link in event.items() if name not in known}
+    common = ("format", "event", "time", "author", "attempt")
+    links = {name: str(link) for name, link in event.items() if name not in common}
     return {"links": tuple(sorted((dict(history.links) | links).items()))}
 
 

@@ -1,8 +1,8 @@
-"""Several hosts of one run, which meet in its folder: each starts its own ranks as told there.
+"""Runs on several hosts, which coordinate through the run's folder.
 
-The run's supervisor says in `gang.json` which attempt is on and where its processes meet; each
-further host says in a file of its own how its processes are. Nothing else passes between them,
-so a host can be lost, or come back, at any time.
+The supervisor writes the current attempt and its rendezvous address to `workers.json`; each further
+host starts its ranks from that, and reports on them in a file of its own. Hosts exchange nothing
+else, so that a host can be lost, or come back, at any time.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json, read_told, write_json
-from sparring.runs.causes import Cause, Gone, of_an_end
-from sparring.runs.gang import Gang, Placement
-from sparring.runs.history import Read, read_history
+from sparring.run_folder.files import read_json, read_json_or_empty, write_json
+from sparring.runs.causes import Cause, ExitedProcess, cause_of_exit
+from sparring.runs.history import HistoryRead, read_history
 from sparring.runs.processes import Identity, identity_of
+from sparring.runs.worker_group import Placement, WorkerGroup
 
 SILENT_SECONDS = 20.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class Hosts:
-    """The other hosts of an attempt, as the run's supervisor sees them."""
+    """The further hosts of an attempt, as the run's supervisor sees them."""
 
     def __init__(self, folder: RunFolder, attempt: int, nodes: int) -> None:
         self._folder = folder
@@ -38,45 +38,47 @@ class Hosts:
         self._since = time.monotonic()
 
     def lost(self, start_seconds: float) -> Cause | None:
-        """A host that has lost a process, or that is silent itself."""
+        """Return a cause if a host has lost a process, has stopped reporting, or never joined."""
         now = time.monotonic()
         for number in self._numbers:
-            told = self._told(number)
-            if not told and number not in self._beats:
+            report = self._report(number)
+            if not report and number not in self._beats:
                 if now - self._since > start_seconds:
                     message = f"host {number} has not joined within {start_seconds:g} s"
                     return Cause("host_lost", message, is_retried=False)
                 continue
-            if (bad := told.get("lost")) is not None:
-                gone = Gone(f"{bad['name']} on host {number}", bad["code"], Path(bad["log"]))
-                return of_an_end(gone, "", self._folder.path, was_out_of_memory=False)
+            if (lost := report.get("lost")) is not None:
+                name = f"{lost['name']} on host {number}"
+                exited = ExitedProcess(name, lost["code"], Path(lost["log"]))
+                return cause_of_exit(exited, "", self._folder.path, was_out_of_memory=False)
             beat, since = self._beats.get(number, (None, now))
-            if told and told.get("beats") != beat:
-                self._beats[number] = (told.get("beats"), now)
+            if report and report.get("beats") != beat:
+                self._beats[number] = (report.get("beats"), now)
             elif now - since > SILENT_SECONDS:
                 message = f"host {number} has been silent for {SILENT_SECONDS:g} s"
                 return Cause("host_lost", message)
         return None
 
     def wait_until_ended(self, seconds: float, tick: Callable[[], object]) -> None:
-        """Until they have ended their processes; one that is lost cannot say so."""
+        """Wait until all hosts that report have ended their processes, for up to `seconds`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             tick()
-            told = [self._told(number) for number in self._numbers]
-            if all(each.get("has_ended") for each in told if each):
+            reports = [self._report(number) for number in self._numbers]
+            if all(report.get("has_ended") for report in reports if report):
                 return
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     @property
     def ranks_are_done(self) -> bool:
-        return all(self._told(number).get("is_done") for number in self._numbers)
+        """Whether the ranks of all further hosts have ended."""
+        return all(self._report(number).get("is_done") for number in self._numbers)
 
-    def _told(self, number: int) -> dict[str, Any]:
+    def _report(self, number: int) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
-            told = read_json(self._folder.host(number))
-            if told.get("attempt") == self._attempt:
-                return told
+            report = read_json(self._folder.host(number))
+            if report.get("attempt") == self._attempt:
+                return report
         return {}
 
 
@@ -84,21 +86,22 @@ class Hosts:
 
 
 class JoinedHost:
-    """Starts and ends this host's ranks as the run's supervisor wants them, until the run ends."""
+    """Starts and ends this host's ranks as the run's supervisor directs, until the run ends."""
 
     def __init__(self, folder: RunFolder, number: int) -> None:
         self._folder = folder
         self._number = number
-        self._gang: Gang | None = None
+        self._workers: WorkerGroup | None = None
         self._beats = 0
-        self._read = Read()
+        self._read = HistoryRead()
 
     def run(self) -> int:
+        """Follow the run until it ends; returns the exit code."""
         try:
             while not self._is_over():
-                self._follow(read_told(self._folder.gang))
+                self._follow(read_json_or_empty(self._folder.workers))
                 self._beat()
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         finally:
             self._end()
             self._beat()
@@ -108,57 +111,57 @@ class JoinedHost:
         self._read = read_history(self._folder, self._read)
         return self._read.history.state.has_ended
 
-    def _follow(self, wanted: Mapping[str, Any]) -> None:
-        attempt = wanted.get("attempt")
-        current = self._gang.placement.attempt if self._gang else None
-        if self._gang and (attempt != current or wanted.get("is_over")):
+    def _follow(self, plan: Mapping[str, Any]) -> None:
+        attempt = plan.get("attempt")
+        current = self._workers.placement.attempt if self._workers else None
+        if self._workers and (attempt != current or plan.get("is_over")):
             self._end()
             current = None
-        if current is None and attempt is not None and not wanted.get("is_over"):
+        if current is None and attempt is not None and not plan.get("is_over"):
             placement = Placement(
                 attempt=int(attempt),
-                processes=int(wanted["processes"]),
-                nodes=int(wanted["nodes"]),
+                processes=int(plan["processes"]),
+                nodes=int(plan["nodes"]),
                 node=self._number,
-                address=str(wanted["address"]),
-                port=int(wanted["port"]),
+                address=str(plan["address"]),
+                port=int(plan["port"]),
             )
-            mine = f"host-{self._number}"
-            self._gang = Gang(self._folder, placement, own_mark=mine, is_bound=True)
-            self._gang.start_ranks(accept_changes=bool(wanted.get("accept_changes")))
+            mark = f"host-{self._number}"
+            self._workers = WorkerGroup(self._folder, placement, own_mark=mark, is_bound=True)
+            self._workers.start_ranks(accept_changes=bool(plan.get("accept_changes")))
 
     def _end(self) -> None:
-        if self._gang is not None:
-            self._gang.end()
+        if self._workers is not None:
+            self._workers.end()
 
     def _beat(self) -> None:
-        if self._gang is None:
+        if self._workers is None:
             return
         self._beats += 1
-        lost = self._gang.lost()
-        told = {
+        lost = self._workers.lost()
+        report = {
             "format": 1,
             "beats": f"{os.getpid()}-{self._beats}",
-            "is_done": self._gang.is_done,
-            "has_ended": self._gang.is_done,
+            "is_done": self._workers.is_done,
+            "has_ended": self._workers.is_done,
             "lost": lost and {"name": lost.name, "code": lost.code, "log": str(lost.log)},
             **identity_of(os.getpid()).to_dict(),
-            **self._gang.to_dict(),
+            **self._workers.to_dict(),
         }
-        write_json(self._folder.host(self._number), told, durable=False)
+        write_json(self._folder.host(self._number), report, durable=False)
 
 
-def free_number(folder: RunFolder, nodes: int) -> int:
-    """Which of the further hosts this one can be: one that nobody is."""
+def free_host_number(folder: RunFolder, nodes: int) -> int:
+    """Return the number of a further host that has not joined, or that is dead or silent."""
     before = {number: _beats(folder, number) for number in range(1, nodes)}
     for number, beats in before.items():
         if beats is None or _is_dead_here(folder, number):
             return number
-    time.sleep(5 * _LOOK_SECONDS)
+    time.sleep(5 * _POLL_SECONDS)
     for number, beats in before.items():
         if _beats(folder, number) == beats:
             return number
-    raise InvalidInput(f"all {nodes} hosts of run {folder.id} are there already")
+    raise InvalidInput(f"all {nodes} hosts of run {folder.id} have already joined")
 
 
 def _beats(folder: RunFolder, number: int) -> Any:

@@ -1,44 +1,86 @@
-"""Where the index of a folder of runs lies: SQLite wants a disk of this host, and what an index
-says is acted upon, so nobody else may write it."""
+"""Chooses where an index is: in the database that `SPARRING_DATABASE_URL` names, or in a file.
+
+SQLite needs a local disk, and no other user may write the file, because operations act on what it
+says. Hosts that share a folder of runs share its index through PostgreSQL.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 import tempfile
 from hashlib import sha256
 from pathlib import Path
 
 from sparring.contracts.errors import InvalidInput
+from sparring.secrets import read_key
 
+DATABASE_URL = "SPARRING_DATABASE_URL"
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "fuse.sshfs", "9p")
 
 
+def database_of(runs: Path) -> Path | str:
+    """Return the path of a file, or the URL of a database with the name of a schema as fragment.
+
+    The URL may hold a password: it comes from `SPARRING_DATABASE_URL`, or from the file that
+    `SPARRING_DATABASE_URL_FILE` names.
+    """
+    url = read_key(DATABASE_URL)
+    if url is None:
+        return place_of(runs)
+    return f"{url.get_secret_value()}#sparring_{_identity_of(runs)}"
+
+
 def place_of(runs: Path) -> Path:
-    """Beside the runs; where those are on a network, in a private folder of this host."""
-    if _file_system_of(runs) not in _NETWORK:
+    """Return a path beside the runs; if those are on a network or may not be written, in a private
+    local folder."""
+    beside = runs / ".sparring"
+    is_writable = os.access(beside if beside.is_dir() else runs, os.W_OK)
+    if _file_system_of(runs) not in _NETWORK and (is_writable or not runs.is_dir()):
         return runs / ".sparring" / "index.sqlite"
     name = sha256(str(runs.resolve()).encode()).hexdigest()[:16]
     return _private_folder() / f"index-{name}.sqlite"
 
 
+def _identity_of(runs: Path) -> str:
+    """Return a name for a folder of runs: the same on all hosts that have it at the same path, and
+    another for a copy, or for a folder of the same name on another host's disk."""
+    mark = runs / ".sparring" / "index_id"
+    with contextlib.suppress(OSError):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        written = mark.with_name(f"index_id.{secrets.token_hex(8)}")
+        if not mark.exists():
+            written.write_text(secrets.token_hex(16))
+            with contextlib.suppress(FileExistsError):
+                mark.hardlink_to(written)  # of several hosts, one is first
+            written.unlink()
+    try:
+        token = mark.read_text()
+    except OSError:
+        token = ""  # the folder may not be written: its path is all there is
+    return sha256(f"{token}\n{runs.resolve()}".encode()).hexdigest()[:16]
+
+
 def _private_folder() -> Path:
-    """Of this user, and closed to all others."""
+    """Return a local folder that only this user can access."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if _file_system_of(home) in _NETWORK:
         home = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder = home / f"sparring-indexes-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    if not is_ours or found.st_mode & 0o077:
-        raise InvalidInput(f"{folder} is open to others; remove it, or set XDG_CACHE_HOME")
+    status = folder.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_ours or status.st_mode & 0o077:
+        raise InvalidInput(
+            f"{folder} is open to other users; remove it, or set XDG_CACHE_HOME to another folder"
+        )
     return folder
 
 
 def _file_system_of(path: Path) -> str:
-    """The kind of file system a folder is on; empty where the system does not tell."""
+    """Return the type of the file system of a folder; empty if it is unknown."""
     here, kind, length = str(path.resolve()), "", -1
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():

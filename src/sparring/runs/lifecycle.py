@@ -1,4 +1,4 @@
-"""The states of a run, and which may follow which. One table; nothing else decides."""
+"""The states of a run, and the one table of allowed transitions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from sparring.contracts.errors import IllegalMove
 
 
 class RunState(StrEnum):
+    """The state of a run."""
+
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
@@ -19,6 +21,7 @@ class RunState(StrEnum):
 
     @property
     def has_ended(self) -> bool:
+        """Whether no processes work on the run any more."""
         return self in ENDED
 
 
@@ -30,7 +33,7 @@ NEXT: Mapping[RunState, frozenset[RunState]] = {
     RunState.RUNNING: frozenset(
         {RunState.STARTING, RunState.STOPPING, RunState.COMPLETED, RunState.FAILED}
     ),
-    # It may have finished, or broken, before the wish to stop reached it.
+    # It may finish or fail before the stop request reaches it.
     RunState.STOPPING: frozenset({RunState.STOPPED, RunState.COMPLETED, RunState.FAILED}),
     RunState.STOPPED: frozenset({RunState.QUEUED}),
     RunState.FAILED: frozenset({RunState.QUEUED}),
@@ -42,11 +45,12 @@ HELD = ACTIVE - {RunState.QUEUED}  # has processes, or is about to have them
 
 
 def may_become(current: RunState, wanted: RunState) -> bool:
+    """Whether the table allows this transition."""
     return wanted in NEXT[current]
 
 
 def advance(current: RunState, wanted: RunState) -> RunState:
-    """Return `wanted` if a run may move there from `current`, else raise."""
+    """Return `wanted` if the table allows it after `current`; IllegalMove otherwise."""
     if not may_become(current, wanted):
         raise IllegalMove(f"a {current.value} run cannot become {wanted.value}")
     return wanted

@@ -1,7 +1,7 @@
-"""Processes as seen from outside: who they are, whether they live, ending all of a run's.
+"""Identifies processes, checks whether they are alive, and ends all processes of a run.
 
-A process is known by its number and by when it started, counted from the boot of its host: a
-clock that is stepped does not change who it is.
+A process is identified by its pid and its start time in ticks since boot, which does not change
+when the clock is set.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 import psutil
 
-MARK = "SPARRING_GANG"
+MARK = "SPARRING_WORKER_GROUP"
 _ENDING_SECONDS = 10.0
 _KEEPER = "sparring.sandbox.keeper"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process of one boot of one host."""
+    """Identifies one process across hosts and reboots."""
 
     pid: int
     start: str
@@ -33,10 +33,12 @@ class Identity:
     boot: str
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a dictionary."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Identity | None:
+        """Restore an identity; None if a field is missing or malformed."""
         try:
             return cls(
                 int(values["pid"]), str(values["start"]), str(values["host"]), str(values["boot"])
@@ -46,37 +48,39 @@ class Identity:
 
     @property
     def is_of_this_host(self) -> bool:
+        """Whether it is a process of this host."""
         return self.host == socket.gethostname()
 
     @property
     def is_alive(self) -> bool:
-        """On this host, and not a zombie that only waits to be noticed."""
+        """Whether it runs on this host; a zombie does not count."""
         is_known = self.start != "gone" and self.is_of_this_host and self.boot == boot_id()
         return is_known and self.start == start_of(self.pid)
 
     def signal(self, number: int) -> None:
+        """Send a signal if the process is alive."""
         if self.is_alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, number)
 
 
 def identity_of(pid: int) -> Identity:
+    """Return the identity of a process of this host."""
     return Identity(pid, start_of(pid), socket.gethostname(), boot_id())
 
 
 def start_of(pid: int) -> str:
-    """When a process began, in ticks since boot; "gone" where there is none that lives."""
+    """Return when a process started, in ticks since boot; "gone" if it is not running."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
-        return "gone" if Path("/proc/self").exists() else _start_elsewhere(pid)
+        return "gone" if Path("/proc/self").exists() else _start_without_proc(pid)
     except OSError:
         return "gone"
     return "gone" if fields[0] in "ZX" else fields[19]
 
 
-def _start_elsewhere(pid: int) -> str:
-    """Where there is no /proc."""
+def _start_without_proc(pid: int) -> str:
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -84,6 +88,7 @@ def _start_elsewhere(pid: int) -> str:
 
 
 def boot_id() -> str:
+    """Return an id of this boot of this host."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -91,57 +96,59 @@ def boot_id() -> str:
 
 
 def since_boot() -> float:
-    """Seconds that no step of a clock changes, the same for every process of this host."""
+    """Return seconds since boot: monotonic, and comparable between processes of this host."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-# ---------------------------------------------------------------------- all of a run's
+# ---------------------------------------------------------------------- all processes of a run
 
 
 def marked(mark: str, sessions: frozenset[int] = frozenset()) -> Iterator[psutil.Process]:
-    """Living processes of this host that were started with this mark, and all they started; or
-    that belong to one of these sessions, whatever their environment has become."""
-    mine = os.getpid()
+    """Yield processes of this host that carry this mark in their environment, which descendants
+    inherit, or that belong to one of these sessions, whatever their environment is."""
+    own_pid = os.getpid()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid == mine or not _lives(process):
+            if process.pid == own_pid or not _is_running(process):
                 continue
             if os.getsid(process.pid) in sessions or process.environ().get(MARK) == mark:
                 yield process
 
 
 def end_all(mark: str, roots: Iterable[int] = ()) -> list[str]:
-    """End every process of a gang, whoever its parent is by now; returns what would not go.
+    """Kill all processes of a worker group; returns the pids of those that did not end.
 
-    By the mark in their environment, by the sessions that `roots` lead, and by descent, looked at
-    before anything is ended: what a tool has started with another environment goes as well.
+    They are found by the mark in their environment, by the sessions that `roots` lead, and by
+    descent. Descent is recorded before anything is killed, so that processes that a tool started
+    with another environment are found as well.
     """
     sessions = frozenset(roots)
-    below = {process for pid in sessions for process in _with_all_below(pid)}
+    descendants = {process for pid in sessions for process in _with_descendants(pid)}
     deadline = time.monotonic() + _ENDING_SECONDS
     while True:
-        left = [each for each in {*marked(mark, sessions), *below} if _lives(each)]
-        if not left:
+        candidates = {*marked(mark, sessions), *descendants}
+        remaining = [process for process in candidates if _is_running(process)]
+        if not remaining:
             return []
         if time.monotonic() > deadline:
-            return [f"{each.pid}" for each in left]
-        for process in left:
-            below |= set(_with_all_below(process.pid))
+            return [f"{process.pid}" for process in remaining]
+        for process in remaining:
+            descendants |= set(_with_descendants(process.pid))
             with contextlib.suppress(psutil.Error, OSError):
                 process.send_signal(signal.SIGKILL)
         time.sleep(0.02)
 
 
-def _with_all_below(pid: int) -> list[psutil.Process]:
+def _with_descendants(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
     return []
 
 
-def _lives(process: psutil.Process) -> bool:
-    """The keeper of sandboxes does not count: it clears up behind its worker, and then ends."""
+def _is_running(process: psutil.Process) -> bool:
+    """The keeper of sandboxes does not count: it cleans up after its worker and then ends."""
     with contextlib.suppress(psutil.Error, OSError):
-        is_there = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-        return is_there and _KEEPER not in process.cmdline()
+        is_alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return is_alive and _KEEPER not in process.cmdline()
     return False

@@ -1,7 +1,7 @@
-"""Starting runs that wait, in order, as far as there is room; replacing supervisors that died.
+"""Starts queued runs in order, up to the limit of concurrent runs, and replaces dead supervisors.
 
-Any operation may do this, and so does every supervisor at its end: there is no daemon. What is
-wrong with one run must never keep the others from being looked after.
+There is no daemon. Listing runs and queuing one does this, as does every supervisor when it ends; a
+status request does it for its run. An error in one run does not affect the others.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import tell_state
-from sparring.run_folder.turns import in_turn
+from sparring.run_folder.events import append_state
+from sparring.run_folder.file_locks import file_lock
 from sparring.runs.claims import newest_epoch
 from sparring.runs.history import History, read_history
-from sparring.runs.launching import Watched, handle_of, is_watched, launch
+from sparring.runs.launcher import SupervisorPresence, handle_of
+from sparring.runs.launchers import find_supervisor, launch
 from sparring.runs.lifecycle import RunState
 from sparring.runs.local import is_held
 from sparring.runs.processes import since_boot
@@ -29,47 +30,47 @@ from sparring.runs.processes import since_boot
 if TYPE_CHECKING:
     from sparring.runs.index import Index
 
-_TURN_SECONDS = 5.0
-_OFTEN_ENOUGH_SECONDS = 1.0
-_MOST_TRIES = 10
-_MOST_BACKOFF = 30.0
+_LOCK_SECONDS = 5.0
+_QUEUE_CHECK_SECONDS = 1.0
+_MAX_TRIES = 10
+_MAX_BACKOFF = 30.0
 
 
 def reconcile(index: Index) -> None:
-    """Bring the index up to date, see that every run that should have a supervisor has one, and
-    start what waits."""
+    """Refresh the index, replace dead supervisors, fail runs that vanished, start queued runs."""
     index.refresh()
     active = index.active()
     for row in active:
         if row.state is not RunState.QUEUED:
-            with _whatever_it_is(row.id):
-                see_to(RunFolder(index.runs / row.id), row.history)
+            with _warn_on_error(row.id):
+                ensure_supervised(RunFolder(index.runs / row.id), row.history)
     if any(row.state is RunState.QUEUED for row in active):
         _start_waiting(index)
     index.refresh()
 
 
-def see_to(folder: RunFolder, history: History) -> None:
-    """One run that has not ended: given a supervisor where it lacks one."""
+def ensure_supervised(folder: RunFolder, history: History) -> None:
+    """Replace the dead supervisor of a run, or fail an unsupervised run whose process is gone. For
+    a queued run, start what the queue allows."""
     if history.state is RunState.QUEUED:
-        _see_to_waiting(folder, history)
+        _check_queue(folder, history)
     elif history.is_supervised:
         _replace_supervisor(folder, history)
     elif _has_vanished(folder, history):
-        told = {"cause": "killed", "message": "its process ended without a word"}
-        _fail(folder, error="RunFailed", **told)
+        message = "its process ended without reporting a result"
+        _fail(folder, cause="killed", message=message, error="RunFailed")
 
 
-def start_waiting(runs: Path) -> None:
-    """Look after all runs of a folder: for a supervisor at its end, which has made room, and for
-    whoever waits for a run that waits."""
-    from sparring.runs.index import Index  # SQLAlchemy takes a while
+def reconcile_folder(runs: Path) -> None:
+    """Reconcile all runs of a folder: called by a supervisor that ends and frees a slot, and by
+    status requests for a queued run."""
+    from sparring.runs.index import Index  # importing SQLAlchemy is slow
 
     reconcile(Index(runs))
 
 
 def launch_or_fail(folder: RunFolder, epoch: int) -> None:
-    """Start a supervisor of a run; where that does not work, the run has failed."""
+    """Start a supervisor of a run; if that fails, the run fails and LauncherFailed is raised."""
     try:
         launch(folder, epoch)
     except (SparringError, OSError) as error:
@@ -81,102 +82,103 @@ def launch_or_fail(folder: RunFolder, epoch: int) -> None:
 
 
 def _has_vanished(folder: RunFolder, history: History) -> bool:
-    """A run in a process of Python that is no more. Of another host's, nobody here can tell."""
+    """Whether an unsupervised run's process is gone. One on another host counts as alive."""
     if history.host not in ("", socket.gethostname()) or is_held(folder):
         return False
-    return not read_history(folder).history.state.has_ended  # it may have said so just now
+    return not read_history(folder).history.state.has_ended  # it may just have reported its end
 
 
 def _replace_supervisor(folder: RunFolder, history: History) -> None:
-    epoch = newest_epoch(folder)  # before looking: who comes late is for an epoch that is taken
-    if is_watched(folder) is not Watched.NO or _was_just_tried(folder, history):
+    epoch = newest_epoch(folder)  # read first: if another process is faster, epoch + 1 is taken
+    if find_supervisor(folder) is not SupervisorPresence.NO or _was_just_tried(folder, history):
         return
     if _is_hopeless(folder, epoch + 1):
         return
-    with _in_turn(folder.path.parent), contextlib.suppress(OSError):
-        if is_watched(folder) is Watched.NO:  # nobody was faster
+    with _queue_lock(folder.path.parent), contextlib.suppress(OSError):
+        if find_supervisor(folder) is SupervisorPresence.NO:  # another process may have been faster
             launch(folder, epoch + 1)
 
 
 def _is_hopeless(folder: RunFolder, epoch: int) -> bool:
-    """Whether supervisors for that epoch die before they claim it, again and again; the run has
-    failed then."""
+    """Fail the run if its supervisors have died `_MAX_TRIES` times before they claimed this epoch.
+    Return whether the run was failed here."""
     handle = handle_of(folder)
-    if handle.get("epoch") != epoch or int(handle.get("tries", 0)) < _MOST_TRIES:
+    if handle.get("epoch") != epoch or int(handle.get("tries", 0)) < _MAX_TRIES:
         return False
     log = folder.path / "logs" / "supervisor.log"
-    _fail(folder, cause="launcher", message=f"its supervisor ends before it begins; see {log}")
+    message = f"its supervisor exited {_MAX_TRIES} times before it claimed the run; see {log}"
+    _fail(folder, cause="launcher", message=message)
     return True
 
 
 def _was_just_tried(folder: RunFolder, history: History) -> bool:
-    """The more often it was in vain, the longer we wait."""
+    """Whether the last start is too recent to try again; the pause doubles with each failure."""
     handle = handle_of(folder)
-    in_vain = max(history.takeovers, int(handle.get("tries", 0)))
-    pause = min(_MOST_BACKOFF, 0.25 * 2 ** min(in_vain, 7))
+    failed_tries = max(history.takeovers, int(handle.get("tries", 0)))
+    pause = min(_MAX_BACKOFF, 0.25 * 2 ** min(failed_tries, 7))
     age = since_boot() - float(handle.get("since_boot", float("-inf")))
     return bool(0 <= age < pause)
 
 
-def _see_to_waiting(folder: RunFolder, history: History) -> None:
-    """Whoever looks at a run that waits sees to the queue that it waits in. Looking goes on every
-    moment, seeing to the queue once a second."""
+def _check_queue(folder: RunFolder, history: History) -> None:
+    """Start what can be started, at most once a second: status requests come more often."""
     if not history.life:
-        return  # it is being made, in a process of Python
+        return  # it is being created by a Python process, which runs it itself
     mark = folder.path.parent / ".sparring" / "queue.seen"
     with contextlib.suppress(OSError):
-        if abs(time.time() - mark.stat().st_mtime) < _OFTEN_ENOUGH_SECONDS:
+        if abs(time.time() - mark.stat().st_mtime) < _QUEUE_CHECK_SECONDS:
             return
     with contextlib.suppress(OSError):
         mark.parent.mkdir(exist_ok=True)
         mark.touch()
-    start_waiting(folder.path.parent)
+    reconcile_folder(folder.path.parent)
 
 
 def _start_waiting(index: Index) -> None:
-    """In order of waiting. The first that does not fit keeps those behind it waiting, too: else a
-    large one would wait for ever."""
-    with _in_turn(index.runs):
+    """Start queued runs in order. A run without a free slot blocks those behind it, so that runs
+    with a higher limit cannot overtake it forever."""
+    with _queue_lock(index.runs):
         index.refresh()
         active = index.active()
-        begun = sum(row.state is not RunState.QUEUED for row in active)
+        started = sum(row.state is not RunState.QUEUED for row in active)
         for row in active:
             if row.state is not RunState.QUEUED or not row.history.life:
                 continue
-            with _whatever_it_is(row.id):
+            with _warn_on_error(row.id):
                 folder = RunFolder(index.runs / row.id)
-                if _waits_for_another(folder, row.history):
+                if _is_blocked(folder, row.history):
                     continue
-                if not _begin(folder, row.history, begun):
+                if not _start_if_free(folder, row.history, started):
                     return
-            begun += 1
+            started += 1
 
 
-def _waits_for_another(folder: RunFolder, history: History) -> bool:
-    """Whether a run that is to follow another cannot begin yet, or never will."""
+def _is_blocked(folder: RunFolder, history: History) -> bool:
+    """Whether this run must wait for the run it follows. Fail it if that run no longer exists, and
+    stop it if that run stopped or failed."""
     name = str(folder.read_spec().get("after") or "")
-    if not name or history.is_to_stop:
+    if not name or history.is_stop_requested:
         return False
     other = RunFolder(folder.path.parent / name)
     if not other.spec.is_file():
-        _fail(folder, cause="refused", message=f"the run {name} that it follows is gone")
+        _fail(folder, cause="refused", message=f"run {name}, which it follows, no longer exists")
         return True
     state = read_history(other).history.state
     if state.has_ended and state is not RunState.COMPLETED:
-        told = {"message": f"{name} is {state.value}, so that there is nothing to follow it"}
-        tell_state(folder, RunState.STOPPED, author="sparring", exit_code=103, **told)
+        message = f"run {name} is {state.value}; this run starts only after it has completed"
+        append_state(folder, RunState.STOPPED, author="sparring", exit_code=103, message=message)
     return state is not RunState.COMPLETED
 
 
-def _begin(folder: RunFolder, history: History, begun: int) -> bool:
-    """Start a run that waits, if there is room; whether those behind it may follow."""
-    if history.is_to_stop:
-        tell_state(folder, RunState.STOPPED, author="sparring", exit_code=103)
+def _start_if_free(folder: RunFolder, history: History, started: int) -> bool:
+    """Start a queued run if a slot is free. Return whether the runs behind it may start."""
+    if history.is_stop_requested:
+        append_state(folder, RunState.STOPPED, author="sparring", exit_code=103)
         return True
     epoch = newest_epoch(folder)
-    if is_watched(folder, history.queued_epoch) is not Watched.NO:
+    if find_supervisor(folder, history.queued_epoch) is not SupervisorPresence.NO:
         return True
-    if history.runs_at_once is not None and begun >= history.runs_at_once:
+    if history.runs_at_once is not None and started >= history.runs_at_once:
         return False
     if _was_just_tried(folder, history) and handle_of(folder).get("epoch") == epoch + 1:
         return True
@@ -188,19 +190,20 @@ def _begin(folder: RunFolder, history: History, begun: int) -> bool:
 
 
 def _fail(folder: RunFolder, *, cause: str, message: str, error: str = "LauncherFailed") -> None:
-    told = {"cause": cause, "message": message, "error": error, "exit_code": 100}
-    tell_state(folder, RunState.FAILED, author="sparring", **told)
+    data = {"cause": cause, "message": message, "error": error, "exit_code": 100}
+    append_state(folder, RunState.FAILED, author="sparring", **data)
 
 
 @contextmanager
-def _whatever_it_is(run: str) -> Iterator[None]:
-    """One run that cannot be read, or started, is one run's trouble."""
+def _warn_on_error(run: str) -> Iterator[None]:
+    """Log any error, so that one broken run does not affect the others."""
     try:
         yield
     except Exception as error:
         logging.getLogger(__name__).warning("run %s: %s: %s", run, type(error).__name__, error)
 
 
-def _in_turn(runs: Path) -> AbstractContextManager[None]:
-    """To start something twice does no harm."""
-    return in_turn(runs / ".sparring" / "queue.lock", _TURN_SECONDS)
+def _queue_lock(runs: Path) -> AbstractContextManager[None]:
+    """Return the queue's lock. After its deadline the caller proceeds without it: a second
+    supervisor does no harm."""
+    return file_lock(runs / ".sparring" / "queue.lock", _LOCK_SECONDS)

@@ -1,9 +1,9 @@
-"""Supervisors as Slurm jobs: the same spec by `sbatch`, on one node or several.
+"""The Slurm launcher: supervisors as `sbatch` jobs, on one node or several.
 
-The job runs the supervisor on its first node and a host on each further one. What can be tried
-again ends the job with exit code 75, which Slurm requeues (`RequeueExit=75`), as it does after
-the failure of a node; where it does not, the next operation submits anew. Slurm says where
-things run; what a run is, its folder says.
+The job runs the supervisor on its first node and a host process on each further one. A failure
+that a restart may fix ends the job with exit code 75. Slurm requeues such a job if `slurm.conf`
+has `RequeueExit=75`, and also after a node failure. If it does not, the next operation that
+reads the run submits a new job. Slurm only places processes; the state of a run is in its folder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, ClassVar
 
 from sparring.contracts.errors import InvalidInput, LauncherFailed
 from sparring.run_folder import RunFolder
-from sparring.runs.launching import Watched, handle_of
+from sparring.runs.launcher import SupervisorPresence, handle_of
 from sparring.runs.processes import since_boot
 
 _SECONDS = 30.0
 _FRESH_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
-_ON_ITS_WAY = frozenset(
+_LIVE_STATES = frozenset(
     {
         "PENDING",
         "RUNNING",
@@ -43,9 +43,9 @@ _ON_ITS_WAY = frozenset(
         "STOPPED",
     }
 )
-# What the run itself decides; an operator's or a project's word on it would be ignored.
-# Nor may it submit several jobs, or jobs elsewhere, which nobody would find again.
-_OURS = (
+# Options that Sparring sets, and options that would break it: `array` and `clusters` submit jobs
+# that cannot be found again, `wait` blocks, `test-only` submits nothing.
+_RESERVED_OPTIONS = (
     "job-name",
     "output",
     "open-mode",
@@ -65,9 +65,9 @@ _OURS = (
 
 @dataclass(slots=True)
 class _Jobs:
-    """What squeue said last: many runs are asked about at once."""
+    """A short-lived cache of squeue's answer: one request serves many runs."""
 
-    asked_at: float = float("-inf")
+    requested_at: float = float("-inf")
     states: dict[str, frozenset[str]] | None = None
 
 
@@ -77,6 +77,7 @@ class Slurm:
     _jobs: ClassVar[_Jobs] = _Jobs()
 
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
+        """Submit the job; its handle is the job's id."""
         spec = folder.read_spec()
         nodes = int(spec.get("nodes", 1))
         (folder.path / "logs").mkdir(exist_ok=True)
@@ -90,32 +91,32 @@ class Slurm:
             **_given(spec),
         }
         command = ["sbatch", "--parsable", *_as_options(options)]
-        done = _run(command, stdin=_script(folder, nodes, epoch))
-        self._jobs.asked_at = float("-inf")
-        return {"launcher": "slurm", "job": done.strip().partition(";")[0]}
+        output = _run(command, stdin=_script(folder, nodes, epoch))
+        self._jobs.requested_at = float("-inf")
+        return {"launcher": "slurm", "job": output.strip().partition(";")[0]}
 
-    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> Watched:
-        """A controller that does not answer, or not in words that we know, tells nothing: the job
-        goes on without it."""
+    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
+        """Check the job's state. Without a usable answer from the controller the job counts as
+        running elsewhere, because jobs continue without the controller."""
         del folder
         job = str(handle.get("job") or "")
         if not job or int(handle.get("epoch", 0)) <= after:
-            return Watched.NO
+            return SupervisorPresence.NO
         try:
-            is_coming = self._is_on_its_way(job, float(handle.get("since_boot", 0.0)))
+            is_live = self._is_live(job, float(handle.get("since_boot", 0.0)))
         except (LauncherFailed, OSError, ValueError, KeyError, TypeError, AttributeError):
-            return Watched.ELSEWHERE
-        return Watched.YES if is_coming else Watched.NO
+            return SupervisorPresence.ELSEWHERE
+        return SupervisorPresence.YES if is_live else SupervisorPresence.NO
 
-    def _is_on_its_way(self, job: str, since: float) -> bool:
-        words = self._states().get(job)
-        if words is None and self._jobs.asked_at < since:  # asked before it was submitted
-            self._jobs.asked_at = float("-inf")
-            words = self._states().get(job)
-        return words is not None and bool(words & _ON_ITS_WAY)
+    def _is_live(self, job: str, since: float) -> bool:
+        states = self._states().get(job)
+        if states is None and self._jobs.requested_at < since:  # the cache predates the job
+            self._jobs.requested_at = float("-inf")
+            states = self._states().get(job)
+        return states is not None and bool(states & _LIVE_STATES)
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
-        """Cancel a job that still waits for its nodes; a running one finds the wish itself."""
+        """Cancel a job that waits for nodes; a running one reads the request in the folder."""
         del folder
         job = str(handle.get("job") or "")
         if not job or not self._states().get(job, frozenset()) & {"PENDING", "CONFIGURING"}:
@@ -124,43 +125,50 @@ class Slurm:
         return True
 
     def _states(self) -> dict[str, frozenset[str]]:
-        """Of all jobs that the controller remembers, those that just ended among them."""
+        """Return the states of all jobs that the controller knows, recently ended ones included."""
         jobs = self._jobs
         fresh = _FRESH_SECONDS if jobs.states is not None else _SILENT_SECONDS
-        if since_boot() - jobs.asked_at > fresh:
+        if since_boot() - jobs.requested_at > fresh:
             jobs.states = None
             try:
-                told = json.loads(_run(["squeue", "--json"], seconds=_SILENT_SECONDS))
+                answer = json.loads(_run(["squeue", "--json"], seconds=_SILENT_SECONDS))
                 jobs.states = {
-                    str(job["job_id"]): _words_of(job["job_state"]) for job in told.get("jobs", ())
+                    str(job["job_id"]): _states_of(job["job_state"])
+                    for job in answer.get("jobs", ())
                 }
             finally:
-                jobs.asked_at = since_boot()
+                jobs.requested_at = since_boot()
         if jobs.states is None:
-            raise LauncherFailed("the controller of Slurm did not answer a moment ago")
+            raise LauncherFailed("the Slurm controller did not answer the last request; try again")
         return jobs.states
 
 
 def cancel(job: str) -> None:
+    """Cancel a job."""
     _run(["scancel", job])
 
 
-def _words_of(told: Any) -> frozenset[str]:
-    """A word, or, since Slurm 23, a list of them: one that failed and is requeued says both."""
-    return frozenset(str(each).upper() for each in (told if isinstance(told, list) else [told]))
+def _states_of(value: Any) -> frozenset[str]:
+    """Return a job's states. Slurm reports one string or, since 23.11, a list, because a failed job
+    that is requeued has two states."""
+    states = value if isinstance(value, list) else [value]
+    return frozenset(str(state).upper() for state in states)
 
 
 def _given(spec: dict[str, Any]) -> dict[str, Any]:
     given = dict((spec.get("supervision") or {}).get("slurm") or {})
     for name in given:
-        is_ours = any(each.startswith(name) for each in _OURS)  # sbatch takes beginnings of names
-        if is_ours or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-            raise InvalidInput(f"slurm.{name}: is set by Sparring, or is no option of sbatch")
+        # sbatch accepts any unambiguous beginning of an option's name.
+        is_reserved = any(option.startswith(name) for option in _RESERVED_OPTIONS)
+        if is_reserved or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+            raise InvalidInput(
+                f"slurm.{name} cannot be set: Sparring sets it, or does not support it; remove it"
+            )
     return given
 
 
 def _as_options(options: dict[str, Any]) -> list[str]:
-    """`--name=value`; a name alone for what is simply so."""
+    """Return `--name=value` for each option, or `--name` if the value is True."""
     return [
         f"--{name}" if value is True else f"--{name}={value}"
         for name, value in options.items()
@@ -169,14 +177,14 @@ def _as_options(options: dict[str, Any]) -> list[str]:
 
 
 def _script(folder: RunFolder, nodes: int, epoch: int) -> str:
-    """The supervisor is the job itself, so that its exit code is the job's; hosts are a step
-    beside it, which ends with it. The environment is the submitter's, as with sbatch it is;
-    nothing of it is written here."""
+    """Return the job's script. The supervisor replaces the shell, so that its exit code is the
+    job's; further hosts are a job step that ends with it. sbatch passes on the environment, so that
+    no variable is written to the script."""
     path = str(folder.path.resolve())
     command = [sys.executable, "-m", "sparring.runs.slurm", path, str(epoch)]
-    further = nodes - 1
-    step = ["srun", f"--nodes={further}", f"--ntasks={further}", "--relative=1", "--overlap"]
-    hosts = f"{shlex.join([*step, *command, 'host'])} &\n" if further else ""
+    others = nodes - 1
+    step = ["srun", f"--nodes={others}", f"--ntasks={others}", "--relative=1", "--overlap"]
+    hosts = f"{shlex.join([*step, *command, 'host'])} &\n" if others else ""
     return (
         f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\n{hosts}"
         f"exec {shlex.join(command)}\n"
@@ -185,26 +193,26 @@ def _script(folder: RunFolder, nodes: int, epoch: int) -> str:
 
 def _run(command: list[str], stdin: str | None = None, seconds: float = _SECONDS) -> str:
     if shutil.which(command[0]) is None:
-        raise LauncherFailed(f"{command[0]} is not there; is this a node of a Slurm cluster?")
+        raise LauncherFailed(f"{command[0]} was not found; run this on a node of a Slurm cluster")
     try:
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise LauncherFailed(f"{command[0]} has not answered within {seconds:g} s") from error
+        raise LauncherFailed(f"{command[0]} did not answer within {seconds:g} s") from error
     if done.returncode != 0:
         raise LauncherFailed(f"{command[0]}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 
-# ---------------------------------------------------------------------- inside of the job
+# ---------------------------------------------------------------------- inside the job
 
 
 def main(path: str, epoch: str, role: str = "supervisor") -> int:
-    """On the first node the supervisor, on each further one a host.
+    """Run the supervisor on the first node, or a host process on a further one.
 
-    The first time, a job claims the epoch that it was submitted for. When it is requeued it takes
-    the next one, but only if the run has not been given to another job meanwhile.
+    A new job claims the epoch that it was submitted for. A requeued job claims the next one, unless
+    the run has been given to another job in the meantime.
     """
     from sparring.runs.claims import newest_epoch
     from sparring.runs.history import read_history
@@ -215,14 +223,14 @@ def main(path: str, epoch: str, role: str = "supervisor") -> int:
     folder = RunFolder(Path(path))
     if role == "host":
         return JoinedHost(folder, 1 + int(os.environ["SLURM_PROCID"])).run()
-    wanted, job = int(epoch), os.environ["SLURM_JOB_ID"]
+    number, job = int(epoch), os.environ["SLURM_JOB_ID"]
     if int(os.environ.get("SLURM_RESTART_COUNT", 0)):
         if str(handle_of(folder).get("job")) != job:
             return 0
-        wanted = newest_epoch(folder) + 1
-    code = supervise(path, wanted, relaunches_here=False)
+        number = newest_epoch(folder) + 1
+    code = supervise(path, number, relaunches_here=False)
     if read_history(folder).history.state is RunState.STOPPED:
-        cancel(job)  # so that it is listed as what it is
+        cancel(job)  # so that Slurm lists the job as cancelled
         time.sleep(_SECONDS)
     return code
 

@@ -1,4 +1,4 @@
-"""Where a process hangs, from the stacks that it wrote into its log: whose code it is in."""
+"""Locates a hang from the stacks that a process has dumped into its log."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _TAIL = 1 << 18
 _SHOWN = 4
 
 
-def where_it_is(log: Path) -> str:
-    """The innermost frames that are neither Python's, nor a library's, nor ours: a tool, a world,
-    a measure. Where there are none, the innermost of the main thread."""
+def describe_hang(log: Path) -> str:
+    """Return the innermost frames of user code (a tool, a world, a measure), as text; if there are
+    none, our innermost frame of the main thread."""
     text = read_tail(log, _TAIL)
     threads = [_frames(part) for part in re.split(r"(?:Current thread|Thread) 0x", text)[1:]]
-    own = [next((frame for frame in frames if _is_a_users(frame)), "") for frames in threads]
-    found = [frame for frame in dict.fromkeys(own) if frame]
-    if not found and threads:
-        found = [frame for frame in threads[-1] if _OURS in frame][:1]
-    if not found:
-        return "it did not say where it is, as one that is stopped by a signal cannot"
-    return f"it is in {'; '.join(found[:_SHOWN])} (all stacks are in {log})"
+    innermost = [next(filter(_is_user_code, frames), "") for frames in threads]
+    shown = [frame for frame in dict.fromkeys(innermost) if frame]
+    if not shown and threads:
+        shown = [frame for frame in threads[-1] if _OURS in frame][:1]
+    if not shown:
+        return "it wrote no stacks, as is usual for a process that a signal has stopped"
+    return f"it is in {'; '.join(shown[:_SHOWN])} (all stacks are in {log})"
 
 
 def _frames(part: str) -> list[str]:
     return [f"{file}:{line} ({name})" for file, line, name in _FRAME.findall(part)]
 
 
-def _is_a_users(frame: str) -> bool:
-    return not any(word in frame for word in (_OURS, "/site-packages/", "/lib/python", "<frozen"))
+def _is_user_code(frame: str) -> bool:
+    return not any(part in frame for part in (_OURS, "/site-packages/", "/lib/python", "<frozen"))

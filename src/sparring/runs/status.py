@@ -1,4 +1,4 @@
-"""How a run is right now: its history, its figures, its processes."""
+"""The current status of a run: its history, its progress, its processes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 from sparring.contracts.errors import SparringError
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_tail, read_told
+from sparring.run_folder.files import read_json_or_empty, read_tail
 from sparring.runs.history import History, read_history
-from sparring.runs.launching import Watched, is_watched
+from sparring.runs.launcher import SupervisorPresence
+from sparring.runs.launchers import find_supervisor
 from sparring.runs.lifecycle import HELD, RunState
-from sparring.runs.queue import see_to
+from sparring.runs.queue import ensure_supervised
 
 _TAIL = 1 << 18
 _RECENT_STEPS = 10
@@ -22,7 +23,8 @@ _RECENT_STEPS = 10
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """What the folder tells of a run right now."""
+    """The status of a run as its folder shows it. `progress` is the heartbeat of the work,
+    `supervisor` that of the supervisor."""
 
     history: History
     progress: Mapping[str, Any] | None = None
@@ -31,14 +33,15 @@ class RunStatus:
 
     @property
     def state(self) -> RunState:
+        """The run's state."""
         return self.history.state
 
     @property
     def seconds(self) -> float:
-        """How long it has run, all attempts together."""
+        """How long it has run, over all attempts."""
         if self.supervisor:
-            told = self.supervisor.get("seconds")
-            return float(told) if isinstance(told, int | float) else 0.0
+            seconds = self.supervisor.get("seconds")
+            return float(seconds) if isinstance(seconds, int | float) else 0.0
         history = self.history
         started, ended = history.started, history.ended or history.updated
         if not history.is_supervised and history.pid:  # it was started from Python
@@ -50,38 +53,39 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a run will go on, and what makes us think so."""
+    """The expected time until a run ends, and how it was estimated."""
 
     seconds: float
     basis: str
 
 
-def attended_status(folder: RunFolder) -> RunStatus:
-    """The status of a run, which is seen to first: given a supervisor where it lacks one. That
-    this does not work must not keep anybody from looking."""
+def supervised_status(folder: RunFolder) -> RunStatus:
+    """Return the status of a run after giving it a supervisor if it has none. An error in that
+    does not prevent the status."""
     history = read_history(folder).history
     if not history.state.has_ended:
         with contextlib.suppress(SparringError, OSError):
-            see_to(folder, history)
+            ensure_supervised(folder, history)
     return status_of(folder)
 
 
 def status_of(folder: RunFolder) -> RunStatus:
-    found = with_figures(folder, read_history(folder).history)
-    if found.history.is_supervised and found.state in HELD:
-        is_elsewhere = is_watched(folder) is Watched.ELSEWHERE
-        return replace(found, is_elsewhere=is_elsewhere)
-    return found
+    """Return the status of a run; changes nothing."""
+    status = with_figures(folder, read_history(folder).history)
+    if status.history.is_supervised and status.state in HELD:
+        is_elsewhere = find_supervisor(folder) is SupervisorPresence.ELSEWHERE
+        return replace(status, is_elsewhere=is_elsewhere)
+    return status
 
 
 def with_figures(folder: RunFolder, history: History) -> RunStatus:
-    """A history that is known already, with what the folder tells beside it."""
-    beat = read_told(folder.heartbeat) or None
-    return RunStatus(history, beat, read_told(folder.supervisor))
+    """Return the status for a history that is already known, with heartbeats from the folder."""
+    beat = read_json_or_empty(folder.heartbeat) or None
+    return RunStatus(history, beat, read_json_or_empty(folder.supervisor))
 
 
 def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """The last rows of the metrics, without reading all of them."""
+    """Return the last rows of the metrics, without reading all of them."""
     lines = read_tail(folder.metrics, _TAIL).splitlines()  # the first may be half a line
     rows = []
     for line in lines:
@@ -91,7 +95,8 @@ def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
-    """From the steps just done, or the rollouts played so far; None where there are none yet."""
+    """Estimate the remaining time from recent steps, or from the rollouts so far; None before
+    there are any."""
     beat = status.progress or {}
     if status.state is not RunState.RUNNING or not beat:
         return None
@@ -110,6 +115,6 @@ def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
     done, total = int(beat.get("rollouts", 0)), int(beat.get("total", 0))
     if not done or done >= total or beat.get("doing", "playing") != "playing":
         return None
-    each = status.seconds / done
-    basis = f"{total - done} rollouts left, at {each:.2f} s each so far, loading included"
-    return Estimate(round(each * (total - done), 1), basis)
+    mean = status.seconds / done
+    basis = f"{total - done} rollouts left, at {mean:.2f} s each so far, loading included"
+    return Estimate(round(mean * (total - done), 1), basis)

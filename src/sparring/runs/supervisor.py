@@ -1,8 +1,9 @@
-"""`python -m sparring.runs.supervisor RUN_FOLDER EPOCH`: see one run through to its end.
+"""`python -m sparring.runs.supervisor RUN_FOLDER EPOCH`: supervises one run until it ends.
 
-Starts the run's processes, watches them, starts them again where that can help, and writes what
-became of the run. It outlives every command line and server. Nothing depends on its own life:
-whatever it knows is in the folder, and the next operation that finds it gone starts another.
+Starts the run's processes, monitors them, restarts them if a restart can help, and records how the
+run ended. It keeps running after the command or server that started it has ended. It may die at
+any time: its state is in the run's folder, and the next operation that reads the run starts another
+supervisor.
 """
 
 from __future__ import annotations
@@ -19,117 +20,134 @@ from typing import Any
 from sparring.contracts.errors import ServiceFailed, SparringError
 from sparring.contracts.services import Service
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_told, write_json
-from sparring.runs.causes import Cause, of_failure
+from sparring.run_folder.files import read_json_or_empty, write_json
+from sparring.runs.causes import Cause, cause_of_failure
 from sparring.runs.claims import claim, claimant
-from sparring.runs.desk import Desk, Superseded
-from sparring.runs.gang import Gang, Placement, mark_of
+from sparring.runs.epoch_writer import EpochWriter, Superseded
 from sparring.runs.history import History
 from sparring.runs.lifecycle import RunState
+from sparring.runs.process_monitor import ProcessMonitor
 from sparring.runs.processes import end_all
-from sparring.runs.watch import Watch
+from sparring.runs.worker_group import Placement, WorkerGroup, mark_of
 from sparring.services import free_port
 
-REQUEUE = 75
-_LOOK_SECONDS = 0.2
-_MOST_BACKOFF = 60.0
-_MOST_TAKEOVERS = 20
-_FORCED = "ended"
-_CODES = {RunState.COMPLETED: 0, RunState.STOPPED: 103}
+REQUEUE = 75  # EX_TEMPFAIL: the run is to be launched again
+_POLL_SECONDS = 0.2
+_MAX_BACKOFF = 60.0
+_MAX_TAKEOVERS = 20
+_FORCED_STOP = "ended"  # the kind of cause if a stop request timed out
+_EXIT_CODES = {RunState.COMPLETED: 0, RunState.STOPPED: 103}
 
 
 class Supervisor:
-    """One epoch of one run."""
+    """Supervises one run for one epoch.
+
+    With `relaunches_here`, this process restarts a failed attempt. Otherwise it exits with REQUEUE,
+    and the scheduler launches the run again.
+    """
 
     def __init__(self, folder: RunFolder, epoch: int, *, relaunches_here: bool = True) -> None:
         self._folder = folder
         self._relaunches_here = relaunches_here
-        self._desk = Desk(folder, epoch)
+        self._writer = EpochWriter(folder, epoch)
         self._spec: dict[str, Any] = {}
         self._limits: dict[str, Any] = {}
-        self._gang: Gang | None = None
-        self._watch: Watch | None = None
+        self._workers: WorkerGroup | None = None
+        self._monitor: ProcessMonitor | None = None
         self._stop_by: float | None = None
 
     def run(self) -> int:
-        """Claim the run and see it through; the exit code says how the run ended."""
-        if not claim(self._folder, self._desk.epoch):
+        """Claim the run, supervise it until it ends, and return the exit code."""
+        if not claim(self._folder, self._writer.epoch):
             return 0
         try:
-            return self._see_through()
+            return self._supervise()
         except Superseded:
             return 0
 
-    # ------------------------------------------------------------------ one life
+    # ------------------------------------------------------------------ supervising
 
-    def _see_through(self) -> int:
-        self._desk.tell("claimed")
-        if self._desk.look().state.has_ended:
+    def _supervise(self) -> int:
+        self._writer.append_event("claimed")
+        if self._writer.look().state.has_ended:
             return 0
         self._spec = self._folder.read_spec()
         self._limits = dict(self._spec.get("supervision") or {})
-        self._desk.set_room_aside()
+        self._writer.reserve_space()
         self._end_predecessors()
-        if self._desk.history.takeovers > _MOST_TAKEOVERS:
+        if self._writer.history.takeovers > _MAX_TAKEOVERS:
             return self._give_up()
         if not self._adopt() and (code := self._conclude_for_predecessor()) is not None:
             return code
         while True:
             problem = None
-            if self._gang is None:
-                if self._desk.history.is_to_stop:
-                    return self._finish(RunState.STOPPED, message=_stopped(self._desk.history))
+            if self._workers is None:
+                if self._writer.history.is_stop_requested:
+                    return self._finish(
+                        RunState.STOPPED, message=_stop_message(self._writer.history)
+                    )
                 problem = self._launch()
-            cause = problem or self._watch_over()
-            self._end_gang()
+            cause = problem or self._wait_for_end()
+            self._end_workers()
             if (code := self._conclude(cause)) is not None:
                 return code
 
-    def _conclude(self, cause: Cause | None, *, is_own: bool = True) -> int | None:
-        """The exit code where the run is over; None where it starts again. After an attempt that is
-        not its own, this supervisor is the one that was started to try again."""
-        history = self._desk.history
+    def _conclude(self, cause: Cause | None, *, is_own_attempt: bool = True) -> int | None:
+        """End or restart the run after an attempt. Returns the exit code, or None to restart here.
+
+        An attempt of a previous supervisor (`is_own_attempt` is false) is always restarted here,
+        because the scheduler has already launched the run again.
+        """
+        history = self._writer.history
         if cause is None and history.fact == "completed":
             return self._finish(RunState.COMPLETED)
-        if cause is None and not history.is_to_stop and not self._relaunches_here:
-            cause = Cause("killed", "asked to end by the scheduler")
-        if cause is None or (history.is_to_stop and cause.is_retried):
-            told = cause.message if cause and cause.kind == _FORCED else _stopped(history)
-            return self._finish(RunState.STOPPED, message=told)
-        if not self._may_try_again(cause):
+        if cause is None and not history.is_stop_requested and not self._relaunches_here:
+            cause = Cause("killed", "ended by the scheduler")
+        if cause is None or (history.is_stop_requested and cause.is_retried):
+            message = (
+                cause.message if cause and cause.kind == _FORCED_STOP else _stop_message(history)
+            )
+            return self._finish(RunState.STOPPED, message=message)
+        if not self._can_restart(cause):
             return self._fail(cause)
-        self._desk.tell("restart", cause=cause.kind, message=cause.message, attempt=history.attempt)
-        self._desk.move(RunState.STARTING)
-        self._gang = None
-        if is_own and not self._relaunches_here:
+        self._writer.append_event(
+            "restart", cause=cause.kind, message=cause.message, attempt=history.attempt
+        )
+        self._writer.move(RunState.STARTING)
+        self._workers = None
+        if is_own_attempt and not self._relaunches_here:
             return REQUEUE
-        self._pause(min(_MOST_BACKOFF, 0.5 * 2 ** min(history.restarts, 7)))
+        self._pause(min(_MAX_BACKOFF, 0.5 * 2 ** min(history.restarts, 7)))
         return None
 
-    def _may_try_again(self, cause: Cause) -> bool:
-        """Within the budget; and what broke by itself only if it had worked before that."""
-        most = int(self._limits.get("restarts", 3))
-        if not cause.is_retried or self._desk.history.restarts >= most:
+    def _can_restart(self, cause: Cause) -> bool:
+        """Whether a restart can help and the limit of restarts allows it. An attempt that failed by
+        an error of its own, not by an outside event, is restarted only if it had finished a step
+        or saved a checkpoint."""
+        limit = int(self._limits.get("restarts", 3))
+        if not cause.is_retried or self._writer.history.restarts >= limit:
             return False
-        by_itself = cause.kind in ("exception", "refused", "service")
-        return not by_itself or (self._watch is not None and self._watch.has_worked)
+        is_own_failure = cause.kind in ("exception", "refused", "service")
+        has_worked = self._monitor is not None and self._monitor.has_worked
+        return not is_own_failure or has_worked
 
     def _conclude_for_predecessor(self) -> int | None:
-        """What became of an attempt whose supervisor did not live to tell."""
-        history = self._desk.history
+        """Conclude the last attempt, if its supervisor died before doing so."""
+        history = self._writer.history
         if history.state is RunState.QUEUED or history.attempt <= history.ended_attempt:
             return None
-        cause: Cause | None = Cause("killed", "its processes and their supervisor were gone")
+        message = "the run's processes and its supervisor ended without reporting a result"
+        cause: Cause | None = Cause("killed", message)
         if history.fact:
-            failed = history.fact == "failed"
-            cause = of_failure(history, "", self._folder.path) if failed else None
-        return self._conclude(cause, is_own=False)
+            has_failed = history.fact == "failed"
+            cause = cause_of_failure(history, "", self._folder.path) if has_failed else None
+        return self._conclude(cause, is_own_attempt=False)
 
     def _give_up(self) -> int:
-        """Something kills whoever looks after this run; it would go on for ever."""
+        """Fail a run whose supervisors keep dying; otherwise they would be replaced forever."""
         end_all(mark_of(self._folder))
         log = self._folder.path / "logs" / "supervisor.log"
-        message = f"its supervisor died {_MOST_TAKEOVERS} times without a new checkpoint; see {log}"
+        message = f"the supervisor died {_MAX_TAKEOVERS} times without a new checkpoint; see {log}"
         return self._fail(Cause("launcher", message))
 
     def _fail(self, cause: Cause) -> int:
@@ -142,70 +160,76 @@ class Supervisor:
         )
 
     def _finish(self, state: RunState, **data: Any) -> int:
-        code = int(data.pop("exit_code", _CODES.get(state, 100)))
-        if state is RunState.STOPPED and self._desk.history.state is not RunState.QUEUED:
-            self._desk.move(RunState.STOPPING)
-        self._desk.move(state, exit_code=code, seconds=round(self._desk.seconds, 1), **data)
-        self._desk.beat(self._gang)
-        self._desk.clear()
+        code = int(data.pop("exit_code", _EXIT_CODES.get(state, 100)))
+        if state is RunState.STOPPED and self._writer.history.state is not RunState.QUEUED:
+            self._writer.move(RunState.STOPPING)
+        self._writer.move(state, exit_code=code, seconds=round(self._writer.seconds, 1), **data)
+        self._writer.beat(self._workers)
+        self._writer.clear()
         return code
 
     # ------------------------------------------------------------------ starting
 
     def _adopt(self) -> bool:
-        """Processes of a predecessor that still live go on under this supervisor."""
-        history, told = self._desk.history, self._desk.before
-        attempt = told.get("attempt")
+        """Adopt the live processes of the previous supervisor; if that fails, end them."""
+        history, report = self._writer.history, self._writer.last_report
+        attempt = report.get("attempt")
         if (
             isinstance(attempt, int)
             and attempt == history.attempt > history.ended_attempt
             and not history.fact
         ):
-            gang = Gang(self._folder, _placement(attempt, read_told(self._folder.gang)))
-            if gang.adopt(told, self._services()):
-                self._take(gang)
+            workers = WorkerGroup(
+                self._folder, _placement(attempt, read_json_or_empty(self._folder.workers))
+            )
+            if workers.adopt(report, self._services()):
+                self._set_workers(workers)
                 return True
         end_all(mark_of(self._folder))
         return False
 
     def _launch(self) -> Cause | None:
-        """A new attempt: services, then ranks. Returns what went wrong, if anything did."""
-        self._desk.move(RunState.STARTING)
-        attempt = max(self._desk.look().attempt, self._folder.attempts()) + 1
-        plan = self._new_plan(attempt)
-        placement = _placement(attempt, plan)
-        gang = Gang(self._folder, placement, is_bound=not self._relaunches_here)
-        self._take(gang)
+        """Start a new attempt: services, then ranks. Returns the cause if that fails."""
+        self._writer.move(RunState.STARTING)
+        attempt = max(self._writer.look().attempt, self._folder.attempts()) + 1
+        description = self._describe_attempt(attempt)
+        placement = _placement(attempt, description)
+        workers = WorkerGroup(self._folder, placement, is_bound=not self._relaunches_here)
+        self._set_workers(workers)
         try:
             self._folder.log(attempt).parent.mkdir(parents=True, exist_ok=True)
             self._folder.stop_request.unlink(missing_ok=True)
-            write_json(self._folder.gang, plan)
-            self._desk.tell("attempt", attempt=attempt)
-            gang.start_services(self._services(), self._is_unwanted, lambda: self._desk.beat(gang))
-            if not self._is_unwanted():
-                gang.start_ranks(accept_changes=self._desk.history.accept_changes)
+            write_json(self._folder.workers, description)
+            self._writer.append_event("attempt", attempt=attempt)
+            workers.start_services(
+                self._services(), self._is_stop_requested, lambda: self._writer.beat(workers)
+            )
+            if not self._is_stop_requested():
+                workers.start_helpers(self._spec)
+                workers.start_ranks(accept_changes=self._writer.history.accept_changes)
         except ServiceFailed as error:
-            lost = gang.lost()  # killed, it may well come up the next time
+            lost = workers.lost()  # if the service was killed, a restart may help
             was_killed = lost is not None and (lost.code or 0) < 0
             return Cause("killed" if was_killed else "service", str(error), error="ServiceFailed")
         except OSError as error:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            told = f"its processes cannot be started: {error}"
-            return Cause("disk_full" if is_full else "launcher", told, is_retried=not is_full)
-        self._desk.beat(gang)
+            message = f"the run's processes cannot be started: {error}"
+            return Cause("disk_full" if is_full else "launcher", message, is_retried=not is_full)
+        self._writer.beat(workers)
         return None
 
-    def _take(self, gang: Gang) -> None:
-        self._gang = gang
-        self._watch = Watch(self._desk, gang, self._spec)
+    def _set_workers(self, workers: WorkerGroup) -> None:
+        self._workers = workers
+        self._monitor = ProcessMonitor(self._writer, workers, self._spec)
         self._stop_by = None
 
-    def _is_unwanted(self) -> bool:
-        """Whether somebody wants the run to stop while it is still being started."""
-        self._desk.beat_now_and_then(self._gang)
-        return self._desk.look().is_to_stop
+    def _is_stop_requested(self) -> bool:
+        """Whether a stop was requested. Also writes the heartbeat, because callers poll this."""
+        self._writer.beat_if_due(self._workers)
+        return self._writer.look().is_stop_requested
 
-    def _new_plan(self, attempt: int) -> dict[str, Any]:
+    def _describe_attempt(self, attempt: int) -> dict[str, Any]:
+        """Return the content of `workers.json`, which other hosts read to join the attempt."""
         nodes = int(self._spec.get("nodes", 1))
         host, _, port = str(self._spec.get("rendezvous") or "").rpartition(":")
         if nodes > 1 and not host:
@@ -213,109 +237,117 @@ class Supervisor:
         return {
             "format": 1,
             "attempt": attempt,
-            "epoch": self._desk.epoch,
+            "epoch": self._writer.epoch,
             "address": host or "127.0.0.1",
             "port": int(port) if nodes > 1 and port else free_port(),
             "processes": int(self._spec.get("processes", 1)),
             "nodes": nodes,
-            "accept_changes": self._desk.history.accept_changes,
+            "accept_changes": self._writer.history.accept_changes,
         }
 
     def _services(self) -> list[Service]:
-        return [Service(**each) for each in self._spec.get("services") or ()]
+        return [Service(**fields) for fields in self._spec.get("services") or ()]
 
-    # ------------------------------------------------------------------ watching and ending
+    # ------------------------------------------------------------------ monitoring and ending
 
-    def _watch_over(self) -> Cause | None:
-        """Until the attempt is over: None where it ended well, or as it was asked to."""
-        gang, watch = self._gang, self._watch
-        assert gang is not None
-        assert watch is not None
+    def _wait_for_end(self) -> Cause | None:
+        """Monitor the attempt until it is over; None if it completed, or stopped as requested."""
+        workers, monitor = self._workers, self._monitor
+        assert workers is not None
+        assert monitor is not None
         while True:
-            history = self._desk.look()
-            if self._desk.beat_now_and_then(gang):
-                self._spend()
-            if history.is_to_stop and self._stop_by is None:
-                self._ask_to_stop(gang)
-            if (cause := watch.wrong()) is not None:
+            history = self._writer.look()
+            if self._writer.beat_if_due(workers):
+                self._enforce_hours()
+            if history.is_stop_requested and self._stop_by is None:
+                self._request_stop(workers)
+            for message in workers.helpers.look():
+                self._writer.append_event("warning", message=message)
+            if (cause := monitor.find_problem()) is not None:
                 return cause
-            if watch.is_done:
-                return watch.judged()
+            if monitor.is_done:
+                return monitor.final_cause()
             if self._stop_by is not None and time.monotonic() > self._stop_by:
-                seconds = f"{self._stop_seconds:g} s"
-                return Cause(_FORCED, f"it did not stop within {seconds}, and was ended")
-            if watch.is_working and history.state is RunState.STARTING and not history.is_to_stop:
-                self._desk.move(RunState.RUNNING)
-            gang.wait(_LOOK_SECONDS)
+                message = f"the run did not stop within {self._stop_seconds:g} s and was killed"
+                return Cause(_FORCED_STOP, message)
+            is_starting = history.state is RunState.STARTING and not history.is_stop_requested
+            if monitor.is_working and is_starting:
+                self._writer.move(RunState.RUNNING)
+            workers.wait(_POLL_SECONDS)
 
-    def _ask_to_stop(self, gang: Gang) -> None:
+    def _request_stop(self, workers: WorkerGroup) -> None:
         self._stop_by = time.monotonic() + self._stop_seconds
-        self._desk.move(RunState.STOPPING)
+        self._writer.move(RunState.STOPPING)
         with contextlib.suppress(OSError):
             write_json(self._folder.stop_request, {"format": 1, "time": time.time()})
-        gang.ask_to_stop()
+        workers.request_stop()
 
     @property
     def _stop_seconds(self) -> float:
         return float(self._limits.get("stop_seconds", 600.0))
 
-    def _end_gang(self) -> None:
-        if self._gang is None:
+    def _end_workers(self) -> None:
+        if self._workers is None:
             return
-        self._desk.check()
-        hosts = self._watch.hosts if self._watch else None
+        self._writer.check()
+        hosts = self._monitor.hosts if self._monitor else None
         if hosts is not None:
             with contextlib.suppress(OSError):
-                write_json(self._folder.gang, {**read_told(self._folder.gang), "is_over": True})
-        self._desk.beat(self._gang)
-        if stubborn := self._gang.end():
-            told = f"processes that would not end: {', '.join(stubborn)}"
-            self._desk.tell("warning", message=told)
+                write_json(
+                    self._folder.workers,
+                    {**read_json_or_empty(self._folder.workers), "is_over": True},
+                )
+        self._writer.beat(self._workers)
+        if remaining := self._workers.end():
+            message = f"these processes did not end after SIGKILL: {', '.join(remaining)}"
+            self._writer.append_event("warning", message=message)
         if hosts is not None:
-            hosts.wait_until_ended(10.0, lambda: self._desk.beat_now_and_then(self._gang))
+            hosts.wait_until_ended(10.0, lambda: self._writer.beat_if_due(self._workers))
 
-    def _spend(self) -> None:
-        """Hours are a budget: when they are used up, the run stops."""
-        history = self._desk.history
+    def _enforce_hours(self) -> None:
+        """Request a stop when the budget of hours is used up."""
+        history = self._writer.history
         hours = history.hours if history.life > 1 else self._spec.get("hours")
-        if hours and self._desk.seconds > 3600 * float(hours) and not history.is_to_stop:
-            message = f"its budget of {float(hours):g} hours is used up"
-            self._desk.tell("warning", message=message)
-            self._desk.tell("stop_requested", reason=message)
+        if hours and self._writer.seconds > 3600 * float(hours) and not history.is_stop_requested:
+            message = f"the run has used up its budget of {float(hours):g} hours"
+            self._writer.append_event("warning", message=message)
+            self._writer.append_event("stop_requested", reason=message)
 
     def _pause(self, seconds: float) -> None:
-        """Before trying again; a wish to stop does not wait."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not self._is_unwanted():
-            time.sleep(_LOOK_SECONDS)
+        """Wait before a restart; a stop request ends the wait."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._is_stop_requested():
+            time.sleep(_POLL_SECONDS)
 
     def _end_predecessors(self) -> None:
-        """One that is stopped, or hangs, on this host; on another, its epoch keeps it from harm."""
-        for epoch in range(1, self._desk.epoch):
-            if (before := claimant(self._folder, epoch)) is not None:
-                before.signal(signal.SIGKILL)
+        """Kill earlier supervisors of this run on this host, which may be suspended or hung. Those
+        on other hosts exit at their next write, because their epoch is no longer current."""
+        for epoch in range(1, self._writer.epoch):
+            if (predecessor := claimant(self._folder, epoch)) is not None:
+                predecessor.signal(signal.SIGKILL)
 
 
-def _placement(attempt: int, plan: dict[str, Any]) -> Placement:
+def _placement(attempt: int, description: dict[str, Any]) -> Placement:
     return Placement(
         attempt=attempt,
-        processes=int(plan.get("processes", 1)),
-        nodes=int(plan.get("nodes", 1)),
-        address=str(plan.get("address", "")),
-        port=int(plan.get("port", 0)),
+        processes=int(description.get("processes", 1)),
+        nodes=int(description.get("nodes", 1)),
+        address=str(description.get("address", "")),
+        port=int(description.get("port", 0)),
     )
 
 
-def _stopped(history: History) -> str:
-    if history.is_to_stop:
+def _stop_message(history: History) -> str:
+    if history.is_stop_requested:
         return history.stop_reason or f"stopped by {history.stop_author}"
-    return "its process was asked to stop"
+    return "a process of the run received a stop signal"
 
 
 def supervise(path: str, epoch: int, *, relaunches_here: bool = True) -> int:
-    """In a process of its own, which nothing but SIGKILL ends."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # ignored, they would be in its children as well
+    """Supervise a run in this process, which ignores all signals to stop except SIGKILL. Returns
+    the exit code."""
+    for stop_signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(stop_signal, lambda *_: None)  # child processes would inherit SIG_IGN
     folder = RunFolder(Path(path))
     try:
         code = Supervisor(folder, epoch, relaunches_here=relaunches_here).run()
@@ -323,9 +355,12 @@ def supervise(path: str, epoch: int, *, relaunches_here: bool = True) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     if code != REQUEUE:
-        from sparring.runs.queue import start_waiting
+        from sparring.runs.queue import reconcile_folder
 
-        start_waiting(folder.path.parent)
+        try:
+            reconcile_folder(folder.path.parent)
+        except SparringError as error:
+            print(error, file=sys.stderr)  # the run's end is in its folder; the index can wait
     return code
 
 

@@ -1,7 +1,8 @@
-"""The sandbox: commands that a hostile model wrote, over a private workspace.
+"""Runs commands written by a hostile model, contained, over a private workspace.
 
-A leaf: standard library and the error tree only, so that both planes can ask it what this
-machine can do. It owns everything that a sandbox leaves on the machine, and takes it away.
+A leaf: it imports only the standard library and the error tree, so both planes can use it to
+find out what this machine supports. It owns everything that a sandbox leaves on the machine,
+and removes it.
 """
 
 from sparring.sandbox.limits import SandboxLimits

@@ -1,4 +1,4 @@
-"""One call in a sandbox: starting it under its limits, watching it, ending it."""
+"""One call in a sandbox: starts it under its limits, watches it and kills it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from sparring.contracts.errors import MachineryFailure
+from sparring.contracts.errors import InfrastructureError
 from sparring.sandbox.cgroups import Group
 from sparring.sandbox.limits import SandboxLimits
-from sparring.sandbox.processes import spent_below
+from sparring.sandbox.processes import usage_of_tree
+from sparring.sandbox.spawning import spawn_in
 from sparring.sandbox.syscalls import seccomp_filter
 
-_LOOK_SECONDS = 0.025
-_LOOKING_SHARE = 5  # looking takes at most one part in so many of a call's time
-_THOROUGH = 4  # one look in so many is at the processes too, where a group limits their memory
-_DYING_SECONDS = 10.0
+_CHECK_SECONDS = 0.025
+_CHECK_COST_FACTOR = 5  # checks take at most a fifth of a call's time
+_PROCESS_CHECK_EVERY = 4  # with a control group, only every fourth check inspects the processes
+_KILL_SECONDS = 10.0
+_PENDING_SIGNALS = 256
+_OPEN_FILES_WITHOUT_GROUP = 64
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
-# Words for bubblewrap from the descriptors that it is handed.
+# Builds the bubblewrap command line from the descriptors that the process inherits.
 Confine = Callable[[dict[str, int]], list[str]]
-IsFull = Callable[[int], bool]
+IsFull = Callable[[int], bool] | None
 
 
 class Call:
-    """A started program: the process that stands for it, and where to read what it prints."""
+    """A started program: its outermost process and the descriptor of its output."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: int) -> None:
         self.process = process
@@ -40,51 +43,55 @@ class Call:
     def watch(
         self, limits: SandboxLimits, is_full: IsFull, *, counts_memory: bool
     ) -> tuple[bytes, str]:
-        """What it prints until it ends, or until it is over one of its limits, which is named."""
-        waiting = select.poll()
-        waiting.register(self.output, select.POLLIN | select.POLLHUP)
+        """Return the output and the name of the exceeded limit; the name is empty if the program
+        ended by itself. `is_full` tells whether the workspace has no room for that many more
+        bytes; None where its file system enforces the size."""
+        poller = select.poll()
+        poller.register(self.output, select.POLLIN | select.POLLHUP)
         started = time.monotonic()
-        deadline, look_at = started + limits.wall_seconds, started + _LOOK_SECONDS
-        kept = bytearray()
+        deadline, check_at = started + limits.wall_seconds, started + _CHECK_SECONDS
+        output = bytearray()
         is_open = True
-        looks = 0
+        checks = 0
         while True:
             now = time.monotonic()
             if now >= deadline:
-                return bytes(kept), "time"
-            if now >= look_at:
-                looks += 1
-                is_thorough = counts_memory or looks % _THOROUGH == 0
-                cause = "disk" if is_full(0) else ""
-                if is_thorough and not cause:
-                    cause = self._over(limits, is_full, counts_memory=counts_memory)
+                return bytes(output), "time"
+            if now >= check_at:
+                checks += 1
+                is_process_check = counts_memory or checks % _PROCESS_CHECK_EVERY == 0
+                cause = "disk" if is_full is not None and is_full(0) else ""
+                if is_process_check and not cause:
+                    cause = self._exceeded_limit(limits, is_full, counts_memory=counts_memory)
                 if cause:
-                    return bytes(kept), cause
-                took = time.monotonic() - now
-                look_at = now + max(_LOOK_SECONDS, _LOOKING_SHARE * took)
-            if not is_open:  # it closed its output and goes on
-                if self._has_ended(min(look_at, deadline)):
-                    return bytes(kept), ""
+                    return bytes(output), cause
+                elapsed = time.monotonic() - now
+                check_at = now + max(_CHECK_SECONDS, _CHECK_COST_FACTOR * elapsed)
+            if not is_open:  # it closed its output and still runs
+                if self._has_ended(min(check_at, deadline)):
+                    return bytes(output), ""
                 continue
-            if not waiting.poll(1000 * max(0.0, min(look_at, deadline) - now)):
+            if not poller.poll(1000 * max(0.0, min(check_at, deadline) - now)):
                 continue
-            with contextlib.suppress(BlockingIOError):  # it may take back what it has printed
+            with contextlib.suppress(BlockingIOError):  # the program can read its own pipe empty
                 chunk = os.read(self.output, 65536)
                 is_open = bool(chunk)
-                kept += chunk
-            if len(kept) > limits.output_bytes:
-                return bytes(kept[: limits.output_bytes]), "output"
+                output += chunk
+            if len(output) > limits.output_bytes:
+                return bytes(output[: limits.output_bytes]), "output"
 
-    def _over(self, limits: SandboxLimits, is_full: IsFull, *, counts_memory: bool) -> str:
+    def _exceeded_limit(
+        self, limits: SandboxLimits, is_full: IsFull, *, counts_memory: bool
+    ) -> str:
         pid, scratch = self.process.pid, limits.scratch_bytes
-        spent = spent_below(pid, scratch, with_memory=counts_memory)
-        if spent.unlinked and is_full(spent.unlinked):
+        usage = usage_of_tree(pid, scratch, with_memory=counts_memory)
+        if usage.unlinked and is_full is not None and is_full(usage.unlinked):
             return "disk"
-        if spent.cpu_seconds > limits.cpu_seconds:
+        if usage.cpu_seconds > limits.cpu_seconds:
             return "time"
-        if spent.has_too_many_files:
+        if usage.has_too_many_files:
             return "memory"
-        if counts_memory and spent.memory + spent.unlinked > limits.memory_bytes:
+        if counts_memory and usage.memory + usage.unlinked > limits.memory_bytes:
             return "memory"
         return ""
 
@@ -97,64 +104,77 @@ class Call:
 
 
 @contextmanager
-def started(
+def start_confined(
     confine: Confine,
     limits: SandboxLimits,
     group: Group | None,
     *,
     stdin: bytes,
     user: int | None,
+    namespace: int | None = None,
 ) -> Iterator[Call]:
-    """A contained program. When this ends, all its processes are gone.
+    """Start a contained program. On exit from the context, all its processes are gone.
 
-    bubblewrap tells its first process inside and waits; that one is put under its limits, and
-    then let go.
+    bubblewrap reports the pid of the first process inside and blocks. That process gets its
+    limits before it is released.
     """
     with ExitStack() as stack:
-        told, info = _pipe(stack)
-        block, release = _pipe(stack)
-        handed = {"info_fd": info.number, "block_fd": block.number}
-        if (program := seccomp_filter()) is not None:
-            handed["filter_fd"] = _in_memory(stack, program).number
-        with group.spawning() if group is not None else contextlib.nullcontext():
-            call = _spawn(stack, confine(handed), stdin, user, pass_fds=tuple(handed.values()))
-        stack.callback(_end, call.process)
-        for ours_no_more in (info, block):
-            ours_no_more.close()
-        pid = _first_inside(told.number)
+        info_read, info_write = _pipe(stack)
+        block_read, block_write = _pipe(stack)
+        descriptors = {"info_fd": info_write.number, "block_fd": block_read.number}
+        program = seccomp_filter(has_group=group is not None, has_loopback=limits.loopback)
+        if program is not None:
+            descriptors["filter_fd"] = _in_memory(stack, program).number
+        command = confine(descriptors)
+
+        def spawn() -> Call:
+            with group.spawning() if group is not None else contextlib.nullcontext():
+                return _spawn(stack, command, stdin, user, pass_fds=tuple(descriptors.values()))
+
+        call = spawn() if namespace is None else spawn_in(namespace, spawn)
+        stack.callback(_kill_and_wait, call.process)
+        for descriptor in (info_write, block_read):
+            descriptor.close()
+        pid = _first_pid(info_read.number)
         if pid is None:
-            raise MachineryFailure(f"bubblewrap did not start: {_said(call)}")
+            raise InfrastructureError(f"bubblewrap did not start: {_startup_output(call)}")
         child = os.pidfd_open(pid)
         stack.callback(os.close, child)
-        stack.callback(_wait_for_all, child)
-        set_limits(pid, limits)
+        stack.callback(_kill_sandbox, child)
+        set_limits(pid, limits, has_group=group is not None)
         if group is not None:
             group.take(pid)
-        with contextlib.suppress(BrokenPipeError):  # it is gone, and its output says why
-            os.write(release.number, b"x")
+        with contextlib.suppress(BrokenPipeError):  # it died, and its output has the reason
+            os.write(block_write.number, b"x")
         yield call
 
 
 @contextmanager
-def started_bare(
+def start_unconfined(
     command: Sequence[str], limits: SandboxLimits, folder: str, stdin: bytes
 ) -> Iterator[Call]:
-    """A program that nothing contains, under its limits."""
+    """Start a program under its limits, but without containment."""
     with ExitStack() as stack:
         call = _spawn(stack, list(command), stdin, None, cwd=folder)
-        stack.callback(_end, call.process)
+        stack.callback(_kill_and_wait, call.process)
         set_limits(call.process.pid, limits)
         yield call
 
 
-def set_limits(pid: int, limits: SandboxLimits) -> None:
-    """What a process, and all that it will start, can never raise again."""
+def set_limits(pid: int, limits: SandboxLimits, *, has_group: bool = True) -> None:
+    """Set hard limits that the process and its descendants cannot raise. Without a control group,
+    only the number of open files bounds the memory of socket buffers."""
+    open_files = limits.open_files
+    if not has_group:
+        open_files = min(open_files, _OPEN_FILES_WITHOUT_GROUP)
     for kind, value in (
         (resource.RLIMIT_CPU, limits.cpu_seconds),
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_NPROC, limits.processes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
-        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_NOFILE, open_files),
+        (resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS),
+        (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 65536),
     ):
@@ -162,8 +182,8 @@ def set_limits(pid: int, limits: SandboxLimits) -> None:
             resource.prlimit(pid, kind, (value, value))
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Whoever watches it notices."""
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and its process group; does not wait."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -172,7 +192,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def _spawn(
     stack: ExitStack,
-    words: list[str],
+    command: list[str],
     stdin: bytes,
     user: int | None,
     *,
@@ -181,12 +201,12 @@ def _spawn(
 ) -> Call:
     output, printed = _pipe(stack)
     os.set_blocking(output.number, False)
-    if user is not None:  # so that it can be opened by its name: /dev/stdout
+    if user is not None:  # so that the program can open /dev/stdout by name
         os.fchown(printed.number, user, user)
-    given = _in_memory(stack, stdin).number if stdin else subprocess.DEVNULL
+    stdin_file = _in_memory(stack, stdin).number if stdin else subprocess.DEVNULL
     process = subprocess.Popen(
-        words,
-        stdin=given,
+        command,
+        stdin=stdin_file,
         stdout=printed.number,
         stderr=printed.number,
         env=_ENVIRONMENT,
@@ -199,7 +219,7 @@ def _spawn(
 
 
 class _Descriptor:
-    """Closed once: by then its number may be somebody else's."""
+    """A file descriptor that is closed only once: its number may be reused after that."""
 
     def __init__(self, number: int, stack: ExitStack) -> None:
         self.number = number
@@ -213,49 +233,52 @@ class _Descriptor:
 
 
 def _pipe(stack: ExitStack) -> tuple[_Descriptor, _Descriptor]:
-    """The end to read from, and the end to write to."""
+    """Return the read end and the write end."""
     read, write = os.pipe()
     return _Descriptor(read, stack), _Descriptor(write, stack)
 
 
 def _in_memory(stack: ExitStack, content: bytes) -> _Descriptor:
-    """A file without a name, to be read from its beginning. A pipe may hold less than there is,
-    and whoever fills it would wait for a program that has not begun."""
+    """Return an unnamed file with this content, positioned at its start. A pipe could be too
+    small: writing to it would block until the program, not yet started, reads it."""
     descriptor = _Descriptor(os.memfd_create("given"), stack)
     os.write(descriptor.number, content)
     os.lseek(descriptor.number, 0, os.SEEK_SET)
     return descriptor
 
 
-def _first_inside(told: int) -> int | None:
-    """The sandbox's first process, whose end is the end of all of them."""
+def _first_pid(info_read: int) -> int | None:
+    """Return the pid of the sandbox's first process; when it dies, all the others die."""
     text = b""
-    while b"}" not in text and (chunk := os.read(told, 4096)):
+    while b"}" not in text and (chunk := os.read(info_read, 4096)):
         text += chunk
     with contextlib.suppress(ValueError, KeyError):
         return int(json.loads(text)["child-pid"])
     return None
 
 
-def _said(call: Call) -> str:
+def _startup_output(call: Call) -> str:
     call.process.wait()
     with contextlib.suppress(OSError):
         return os.read(call.output, 2000).decode("utf-8", "replace").strip()
     return ""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    end(process)
+def _kill_and_wait(process: subprocess.Popen[bytes]) -> None:
+    kill(process)
     process.wait()
 
 
-def _wait_for_all(child: int) -> None:
-    """End a sandbox's first process and wait until the last one is gone."""
+def _kill_sandbox(child: int) -> None:
+    """Kill a sandbox's first process and wait until the last one is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         signal.pidfd_send_signal(child, signal.SIGKILL)
-    waiting = select.poll()
-    waiting.register(child, select.POLLIN)
-    if not waiting.poll(1000 * _DYING_SECONDS):
-        raise MachineryFailure("a process of a sandbox does not die; see `ps -eo pid,stat,args`")
-    with contextlib.suppress(ChildProcessError, OSError):  # ours to bury where we are its init
+    poller = select.poll()
+    poller.register(child, select.POLLIN)
+    if not poller.poll(1000 * _KILL_SECONDS):
+        raise InfrastructureError(
+            "a process of a sandbox cannot be killed; find it with `ps -eo pid,stat,args`"
+        )
+    # It is our child to reap only where this process is its init.
+    with contextlib.suppress(ChildProcessError, OSError):
         os.waitid(os.P_PIDFD, child, os.WEXITED | os.WNOHANG)

@@ -1,8 +1,8 @@
-"""Control groups, where this process may make some: a hard limit on a whole sandbox's memory.
+"""Control groups: a hard limit on the memory of a whole sandbox, where they can be created.
 
-Version 2 as most systems have it, where the subtree is delegated to us or we are root, and
-version 1 as older ones do. Processes are limited otherwise: each sandbox has a user, or a user
-namespace, of its own, for which the kernel counts them.
+Supports version 2, as root or in a delegated subtree, and version 1 of older systems. The
+number of processes is limited elsewhere: the kernel counts them per user, and each sandbox has
+its own user or user namespace.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparring.contracts.errors import MachineryFailure
+from sparring.contracts.errors import InfrastructureError
 from sparring.sandbox.limits import SandboxLimits
 from sparring.sandbox.processes import start_of
 
 _MOUNT = Path("/sys/fs/cgroup")
-_numbers = itertools.count()
+_counter = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One call's group."""
+    """The control group of one call."""
 
     folder: Path
     version: int
 
     @contextmanager
     def spawning(self) -> Iterator[None]:
-        """What this thread starts meanwhile is born in the group.
+        """Processes that this thread starts inside the context begin in the group (version 1).
 
-        In version 1 a thread may go there and back for next to nothing. Moving another process
-        waits for all processors to take note, 5 ms and more, each time; version 2 has no other
-        way from here, see `take`.
+        In version 1 a thread can enter and leave the group almost for free. Moving another
+        process synchronises all processors, which takes 5 ms or more. Version 2 offers only
+        that; see `take`.
         """
         if self.version == 2:
             yield
@@ -50,20 +50,20 @@ class Group:
             (_home() / "tasks").write_text("0")
 
     def take(self, pid: int) -> None:
-        """Let a process join that has started nothing yet, where it was not born in the group."""
+        """Move a process that has no children yet into the group (version 2)."""
         if self.version == 2:
             (self.folder / "cgroup.procs").write_text(str(pid))
 
-    def hit_memory(self) -> bool:
-        """Whether something in it was ended for want of memory."""
+    def has_run_out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of the group for lack of memory."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         with contextlib.suppress(OSError, ValueError):
-            told = (self.folder / name).read_text().splitlines()
-            return int(dict(line.split() for line in told).get("oom_kill", 0)) > 0
+            lines = (self.folder / name).read_text().splitlines()
+            return int(dict(line.split() for line in lines).get("oom_kill", 0)) > 0
         return False
 
     def remove(self, seconds: float = 5.0) -> None:
-        """Once nothing runs in it; a process that is just dying holds it for a moment."""
+        """Delete the empty group; retries for `seconds`, as a dying process still occupies it."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -78,58 +78,58 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where groups of ours go."""
+    """The folder in which groups are created."""
 
     folder: Path
     version: int
 
 
-def kind() -> str:
-    """In words, what limits a sandbox as a whole; empty where nothing can."""
+def describe_limits() -> str:
+    """Describe what limits a sandbox as a whole; empty where nothing can."""
     place = _place()
     return f"cgroups version {place.version}" if place else ""
 
 
 def make(limits: SandboxLimits) -> Group | None:
-    """A group with these limits, or None where none can be made."""
+    """Create a group with these limits; None where this machine does not allow it."""
     place = _place()
     if place is None:
         return None
-    folder = place.folder / f"sparring-{_own_name(os.getpid())}-{next(_numbers)}"
+    folder = place.folder / f"sparring-{_process_name(os.getpid())}-{next(_counter)}"
     group = Group(folder, place.version)
     memory = str(limits.memory_bytes)
     try:
         folder.mkdir()
         if place.version == 2:
             (folder / "memory.max").write_text(memory)
-            _try_to_write(folder / "memory.swap.max", "0")
-            _try_to_write(folder / "memory.oom.group", "1")
+            _write_if_supported(folder / "memory.swap.max", "0")
+            _write_if_supported(folder / "memory.oom.group", "1")
         else:
             (folder / "memory.limit_in_bytes").write_text(memory)
             if _counts_swap():
                 (folder / "memory.memsw.limit_in_bytes").write_text(memory)
     except OSError as error:
         group.remove(0)
-        raise MachineryFailure(
-            f"no control group can be made in {place.folder}: {error}"
+        raise InfrastructureError(
+            f"cannot create a control group in {place.folder}: {error}"
         ) from error
     return group
 
 
 def sweep() -> None:
-    """Take away groups of processes that died before they could."""
+    """Delete groups left behind by processes that have died."""
     place = _place()
     if place is None:
         return
-    for left in place.folder.glob("sparring-*-*-*"):
-        pid, start = left.name.split("-")[1:3]
+    for folder in place.folder.glob("sparring-*-*-*"):
+        pid, start = folder.name.split("-")[1:3]
         if pid.isdigit() and start_of(int(pid)) != start:
-            Group(left, place.version).remove(0.1)
+            Group(folder, place.version).remove(0.1)
 
 
 @functools.cache
 def _home() -> Path:
-    """Where this process was before, in version 1."""
+    """The group of this process in version 1."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
@@ -138,7 +138,7 @@ def _home() -> Path:
 
 
 @functools.cache
-def _own_name(pid: int) -> str:
+def _process_name(pid: int) -> str:
     return f"{pid}-{start_of(pid)}"
 
 
@@ -147,8 +147,8 @@ def _counts_swap() -> bool:
     return (_home() / "memory.memsw.limit_in_bytes").exists()
 
 
-def _try_to_write(file: Path, value: str) -> None:
-    """What not every kernel has."""
+def _write_if_supported(file: Path, value: str) -> None:
+    """Not every kernel has this file."""
     with contextlib.suppress(OSError):
         file.write_text(value)
 
@@ -156,17 +156,17 @@ def _try_to_write(file: Path, value: str) -> None:
 @functools.cache
 def _place() -> _Place | None:
     if (_MOUNT / "cgroup.controllers").exists():
-        own = _own_unified()
+        own = _delegated_folder()
         return _Place(own, 2) if own is not None else None
-    home = _home()  # below our own, so that what limits us limits our sandboxes
+    home = _home()  # below our own, so that our limits apply to our sandboxes too
     return _Place(home, 1) if os.access(home / "tasks", os.W_OK) else None
 
 
-def _own_unified() -> Path | None:
-    """A folder under which memory can be limited, and which we may write to.
+def _delegated_folder() -> Path | None:
+    """The nearest writable ancestor group that delegates the memory controller.
 
-    A group with processes cannot hand a controller on to its children, so it is the nearest one
-    above ours that already does.
+    A group with processes cannot delegate a controller to its children, so our own group
+    usually does not qualify.
     """
     try:
         line = next(
@@ -175,8 +175,8 @@ def _own_unified() -> Path | None:
         )  # fmt: skip
     except (OSError, StopIteration):
         return None
-    here = _MOUNT / line.removeprefix("0::").strip().lstrip("/")
-    for folder in (here, *here.parents):
+    own = _MOUNT / line.removeprefix("0::").strip().lstrip("/")
+    for folder in (own, *own.parents):
         if not folder.is_relative_to(_MOUNT):
             return None
         with contextlib.suppress(OSError):

@@ -1,16 +1,18 @@
-"""The command line that contains a program.
+"""Builds the bubblewrap command line that contains a program.
 
-As root, bubblewrap makes the namespaces and the program runs as a user that exists nowhere
-else, without capabilities. As an ordinary user it runs in a user namespace that can make no
-further ones. Either way: no network, no host files but a read-only runtime, no environment.
+Started by root, the program runs without capabilities as a user that exists nowhere else.
+Started by an ordinary user, it runs in a user namespace that cannot create further ones. Either
+way it has no network, no environment, and no host files except a read-only runtime.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import pwd
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.sandbox.limits import SandboxLimits
@@ -18,78 +20,113 @@ from sparring.sandbox.limits import SandboxLimits
 INSIDE = "/workspace"
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _INSIDE_USER = 1000
-_FIRST_SPARE = 20_000
-# Changes the user, and with it gives up every capability; the root stays. `setpriv` would say
-# it better, and takes half a millisecond more of every call.
-_BECOMING = ("/usr/sbin/chroot", "--skip-chdir", "--groups=")
+_FIRST_SPARE_USER, _FIRST_RESERVED_USER = 20_000, 60_000
+# Switches the user, which drops every capability; the root folder stays. `setpriv` is clearer, but
+# adds half a millisecond to every call.
+_SWITCH_USER = ("/usr/sbin/chroot", "--skip-chdir", "--groups=")
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """A file or folder of the host that a program may read at `inside`."""
+
+    host: Path
+    inside: str
 
 
 def confined(
     command: Sequence[str],
     *,
     workspace: Path | None,
+    enter: Sequence[str] = (),
     empty: Path | None = None,
     limits: SandboxLimits | None = None,
+    visible: Sequence[Visible] = (),
     user: int | None = None,
     filter_fd: int | None = None,
     info_fd: int | None = None,
     block_fd: int | None = None,
 ) -> list[str]:
-    """`command` in a sandbox. `user` is whom it runs as, where root may choose.
+    """Return the command line that runs `command` in a sandbox, as `user` if started by root.
 
-    `info_fd` is told its first process, which goes on when there is something on `block_fd`.
-    `empty` is an empty folder, put over packages that are nobody's business.
+    `enter` is a command prefix that enters the namespace of the workspace. bubblewrap writes the
+    pid of its first process to `info_fd`; that process waits until `block_fd` is readable.
+    `empty` is an empty folder that is mounted over the packages of our interpreter. The
+    program sees the `visible` files besides what every program sees.
     """
     bounds = limits or SandboxLimits()
-    words = ["bwrap", "--die-with-parent", "--new-session", "--clearenv"]
-    words += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-    words += ["--unshare-cgroup-try", "--hostname", "sandbox"]
-    drops = can_drop()
-    if not drops:
+    arguments = [*enter, "bwrap", "--die-with-parent", "--new-session", "--clearenv"]
+    arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    arguments += ["--unshare-cgroup-try", "--hostname", "sandbox"]
+    switches_user = can_switch_user()
+    if not switches_user:
         inside = str(_INSIDE_USER)
-        words += ["--unshare-user", "--disable-userns", "--uid", inside, "--gid", inside]
-    words += _runtime()
+        arguments += ["--unshare-user", "--disable-userns", "--uid", inside, "--gid", inside]
+    arguments += _runtime()
     if empty is not None:
-        for place in _packages():
-            words += ["--ro-bind", str(empty), place]
+        for folder in _package_folders():
+            arguments += ["--ro-bind", str(empty), folder]
     scratch = ["--perms", "1777", "--size", str(bounds.scratch_bytes), "--tmpfs"]
-    words += ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-    words += [*scratch, "/tmp"]  # noqa: S108
+    arguments += ["--proc", "/proc", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
+    arguments += [*scratch, "/tmp"]  # noqa: S108
     if workspace is not None:
-        words += ["--bind", str(workspace), INSIDE, "--chdir", INSIDE]
+        arguments += ["--bind", str(workspace), INSIDE, "--chdir", INSIDE]
+    arguments += _shown(visible)
     for name, value in (("PATH", _path()), ("HOME", INSIDE), ("LANG", "C.UTF-8")):
-        words += ["--setenv", name, value]
-    words += ["--remount-ro", "/"]
+        arguments += ["--setenv", name, value]
+    arguments += ["--remount-ro", "/"]
     for option, descriptor in (
         ("--seccomp", filter_fd),
         ("--info-fd", info_fd),
         ("--block-fd", block_fd),
     ):
         if descriptor is not None:
-            words += [option, str(descriptor)]
-    words.append("--")
-    if drops:
-        outside = user if user is not None else a_user(0)
-        words += [*_BECOMING, f"--userspec=+{outside}:+{outside}", "/"]
-    return [*words, *command]
+            arguments += [option, str(descriptor)]
+    arguments.append("--")
+    if switches_user:
+        user_id = user if user is not None else spare_user_id(0)
+        arguments += [*_SWITCH_USER, f"--userspec=+{user_id}:+{user_id}", "/"]
+    return [*arguments, *command]
 
 
-def a_user(number: int) -> int:
-    """A user id that nobody has, for the sandbox of that number in this process."""
-    most = _ids()
-    if most >= 2_000_000_000:
+def _shown(visible: Sequence[Visible]) -> list[str]:
+    """Read-only binds; their parent folders are created readable for everyone."""
+    arguments: list[str] = []
+    made: set[Path] = set()
+    for each in visible:
+        for folder in sorted(Path(each.inside).parents)[1:]:
+            if folder not in made:
+                made.add(folder)
+                arguments += ["--perms", "0755", "--dir", str(folder)]
+        arguments += ["--ro-bind", str(each.host), each.inside]
+    return arguments
+
+
+def spare_user_id(number: int) -> int:
+    """Return a user id that no account has, for the sandbox of that number in this process."""
+    limit = _user_id_limit()
+    if limit >= 2_000_000_000:
         return 1_500_000_000 + (os.getpid() % 65536) * 4096 + number % 4096
-    return _FIRST_SPARE + (os.getpid() * 4099 + number) % (most - _FIRST_SPARE - 16)
-
-
-def can_drop() -> bool:
-    """Whether we are root and there are users enough to become another for each sandbox."""
-    return os.geteuid() == 0 and _ids() > 2 * _FIRST_SPARE
+    spare = _spare_user_ids(limit)
+    return spare[(os.getpid() * 4099 + number) % len(spare)]
 
 
 @functools.cache
-def _ids() -> int:
-    """Up to which number users exist here; in a container that may be few."""
+def _spare_user_ids(limit: int) -> list[int]:
+    """Return the ids without an account, below those that distributions reserve for services."""
+    accounts = {account.pw_uid for account in pwd.getpwall()}
+    last = min(limit, _FIRST_RESERVED_USER)
+    return [number for number in range(_FIRST_SPARE_USER, last) if number not in accounts]
+
+
+def can_switch_user() -> bool:
+    """Whether this process is root and has enough user ids to give each sandbox its own."""
+    return os.geteuid() == 0 and _user_id_limit() > 2 * _FIRST_SPARE_USER
+
+
+@functools.cache
+def _user_id_limit() -> int:
+    """The number of user ids in this user namespace; a container may have few."""
     try:
         lines = Path("/proc/self/uid_map").read_text().splitlines()
         return max(int(line.split()[0]) + int(line.split()[2]) for line in lines)
@@ -98,47 +135,47 @@ def _ids() -> int:
 
 
 def python() -> str:
-    """The interpreter for code in the sandbox: the one that runs us, without our packages."""
+    """Return the interpreter for code in the sandbox: our own, without our packages."""
     own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     return str(own) if own.exists() else "python3"
 
 
 @functools.cache
 def _runtime() -> tuple[str, ...]:
-    """Read-only binds of what programs need to run, as few as can be: each costs time at every
-    call. Folders on the way to the interpreter are made open to all, for bubblewrap would make
-    them for its own user only."""
-    words = ["--ro-bind", "/usr", "/usr"]
+    """Read-only binds of what programs need to run; as few as possible, because each costs time on
+    every call. Parent folders of the interpreter are created readable for everyone, because
+    bubblewrap would create them for its own user only."""
+    arguments = ["--ro-bind", "/usr", "/usr"]
     for name in _LINKS:
-        place = Path("/", name)
-        if place.is_symlink():
-            words += ["--symlink", str(place.readlink()), f"/{name}"]
-        elif place.is_dir():
-            words += ["--ro-bind", f"/{name}", f"/{name}"]
-    words += ["--perms", "0755", "--dir", "/etc"]
-    words += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
+        path = Path("/", name)
+        if path.is_symlink():
+            arguments += ["--symlink", str(path.readlink()), f"/{name}"]
+        elif path.is_dir():
+            arguments += ["--ro-bind", f"/{name}", f"/{name}"]
+    arguments += ["--perms", "0755", "--dir", "/etc"]
+    arguments += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     prefix = Path(sys.base_prefix)
     if not prefix.is_relative_to("/usr"):
         for folder in sorted(prefix.parents)[1:]:
-            words += ["--perms", "0755", "--dir", str(folder)]
-        words += ["--ro-bind", str(prefix), str(prefix)]
-    return tuple(words)
+            arguments += ["--perms", "0755", "--dir", str(folder)]
+        arguments += ["--ro-bind", str(prefix), str(prefix)]
+    return tuple(arguments)
 
 
 @functools.cache
-def _packages() -> tuple[str, ...]:
-    """Packages installed for our interpreter: Sparring may be among them, and a user's measures.
-    Each costs a bind at every call, so those of other interpreters stay in sight."""
+def _package_folders() -> tuple[str, ...]:
+    """Package folders of our interpreter; they may hold Sparring and a user's measures. Each costs
+    a bind on every call, so packages of other interpreters stay visible."""
     prefix = Path(sys.base_prefix)
     roots = {prefix / "lib", *([Path("/usr/local/lib")] if prefix == Path("/usr") else [])}
     own = f"python3.{sys.version_info.minor}"
-    places = [
+    folders = [
         root / version / name
         for root in roots
         for version in (own, "python3")
         for name in ("site-packages", "dist-packages")
     ]
-    return tuple(str(place) for place in places if place.is_dir() and not place.is_symlink())
+    return tuple(str(folder) for folder in folders if folder.is_dir() and not folder.is_symlink())
 
 
 def _path() -> str:

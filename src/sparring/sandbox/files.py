@@ -1,7 +1,7 @@
-"""Reading and writing a workspace from outside, where every name in it may be a trap.
+"""Reads and writes a workspace from outside; its content is untrusted.
 
-No component of a path is ever followed if it is a link, nothing but plain files is opened, and
-nothing is read beyond a limit: a workspace belongs to the program that ran in it.
+No path component that is a link is followed, only regular files are opened, and every read has
+a limit, because the programs in the sandbox control the whole workspace.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sparring.contracts.errors import InvalidInput
+from sparring.contracts.errors import InfrastructureError, InvalidInput
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_DEEPEST = 32
+_MAX_DEPTH = 32
 
 
 class OutsideWorkspace(InvalidInput):
-    """A path that leads out of the workspace, or through a link."""
+    """A path that is outside the workspace, goes through a link, or is not a regular file."""
 
 
 def read_bytes(root: Path, name: str, most: int) -> bytes:
-    """At most so many bytes of a plain file."""
+    """Return up to `most` bytes of a regular file."""
     *folders, last = parts_of(name)
-    with _folder(root, folders) as folder:
-        descriptor = _opened(last, os.O_RDONLY, folder, name)
+    with _open_folder(root, folders) as folder:
+        descriptor = _open_file(last, os.O_RDONLY, folder, name)
         with os.fdopen(descriptor, "rb") as file:
             return file.read(most)
 
 
 def write_bytes(root: Path, name: str, content: bytes, owner: int | None = None) -> None:
-    """Replace a plain file, or make it; folders on the way are made."""
+    """Create or replace a regular file; creates missing parent folders."""
     *folders, last = parts_of(name)
-    with _folder(root, folders, owner=owner, make=True) as folder:
+    with _open_folder(root, folders, owner=owner, make=True) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        descriptor = _opened(last, flags, folder, name)
+        descriptor = _open_file(last, flags, folder, name)
         with os.fdopen(descriptor, "wb") as file:
             if owner is not None:
                 os.fchown(descriptor, owner, owner)
@@ -44,49 +44,60 @@ def write_bytes(root: Path, name: str, content: bytes, owner: int | None = None)
 
 
 def list_files(root: Path, most: int) -> list[str]:
-    """Names of what is in the workspace, folders with a slash behind, at most so many."""
-    found: list[str] = []
-    waiting = [""]
-    while waiting and len(found) < most:
-        prefix = waiting.pop()
+    """Return up to `most` names of files and folders, sorted; folders end with a slash."""
+    names: list[str] = []
+    pending = [""]
+    while pending and len(names) < most:
+        prefix = pending.pop()
         for name, is_folder in _entries(root, prefix):
-            if len(found) >= most:
+            if len(names) >= most:
                 break
             path = f"{prefix}{name}"
-            found.append(f"{path}/" if is_folder else path)
+            names.append(f"{path}/" if is_folder else path)
             if is_folder:
-                waiting.append(f"{path}/")
-    return sorted(found)
+                pending.append(f"{path}/")
+    return sorted(names)
 
 
 def parts_of(name: str) -> list[str]:
-    """A name inside the workspace, in parts; `/workspace/x` means `x`."""
-    if "\0" in name or len(name) > 1024:
-        raise OutsideWorkspace("a file name must be short and without zero bytes")
-    given = name.removeprefix("/workspace/")
-    if given.startswith("/") or given in ("", ".", "/workspace"):
+    """Split a name inside the workspace into its parts; `/workspace/x` means `x`."""
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded or len(encoded) > 1024:
+        raise OutsideWorkspace("a file name must be text of at most 1024 bytes, without zero bytes")
+    relative = name.removeprefix("/workspace/")
+    if relative.startswith("/") or relative in ("", ".", "/workspace"):
         raise OutsideWorkspace(f"{name!r} is not a file of the workspace")
-    parts = [part for part in given.split("/") if part not in ("", ".")]
-    if ".." in parts or not parts or len(parts) > _DEEPEST:
-        raise OutsideWorkspace(f"{name!r} leads out of the workspace")
+    parts = [part for part in relative.split("/") if part not in ("", ".")]
+    if ".." in parts or not parts or len(parts) > _MAX_DEPTH:
+        raise OutsideWorkspace(
+            f"{name!r} leads out of the workspace, or has more than {_MAX_DEPTH} parts"
+        )
     return parts
 
 
 def _entries(root: Path, prefix: str) -> list[tuple[str, bool]]:
     try:
         parts = parts_of(prefix) if prefix else []
-        with _folder(root, parts) as folder, os.scandir(folder) as entries:
+        with _open_folder(root, parts) as folder, os.scandir(folder) as entries:
             return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except (OSError, InvalidInput):  # gone meanwhile, or not ours to read
+    except (OSError, InvalidInput):  # it has disappeared, or cannot be read
         return []
 
 
 @contextmanager
-def _folder(
+def _open_folder(
     root: Path, parts: list[str], *, owner: int | None = None, make: bool = False
 ) -> Iterator[int]:
-    """A descriptor of a folder in the workspace, reached without following anything."""
-    current = os.open(root, _DIRECTORY)
+    """Open a folder of the workspace without following links."""
+    try:
+        current = os.open(root, _DIRECTORY)
+    except PermissionError:  # a program removed the permissions
+        raise
+    except OSError as error:
+        raise InfrastructureError(f"the workspace is gone: {error}") from error
     try:
         for part in parts:
             if make:
@@ -107,17 +118,17 @@ def _folder(
         os.close(current)
 
 
-def _opened(name: str, flags: int, folder: int, told: str) -> int:
-    """Never waits: a pipe in place of a file would hold the caller up for ever."""
+def _open_file(name: str, flags: int, folder: int, path: str) -> int:
+    """Open a regular file; never blocks, not even on a pipe in its place."""
     try:
         descriptor = os.open(
             name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder
         )
     except OSError as error:
-        if error.errno in (40, 6):  # ELOOP: a link; ENXIO: a pipe or socket without a reader
-            raise OutsideWorkspace(f"{told!r} is not a plain file") from error
+        if error.errno in (40, 6):  # ELOOP: a link; ENXIO: a socket, or a pipe without a reader
+            raise OutsideWorkspace(f"{path!r} is not a plain file") from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OutsideWorkspace(f"{told!r} is not a plain file")
+        raise OutsideWorkspace(f"{path!r} is not a plain file")
     return descriptor

@@ -1,4 +1,4 @@
-"""What one call in a sandbox may use."""
+"""The resource limits of one call in a sandbox."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """Limits of one call; `disk_bytes` and `files` are those of the whole workspace."""
+    """Limits of one call; `disk_bytes` and `files` apply to the whole workspace. `loopback` allows
+    network sockets on a private interface; their buffers are not counted as memory."""
 
     wall_seconds: float = 10.0
     cpu_seconds: int = 10
@@ -21,8 +22,9 @@ class SandboxLimits:
     scratch_bytes: int = 16 * MIB
     output_bytes: int = 256 * 1024
     open_files: int = 256
+    loopback: bool = False
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
+            if name != "loopback" and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")

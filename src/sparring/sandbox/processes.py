@@ -1,4 +1,4 @@
-"""Looking at processes from outside: what those of a sandbox use, and ending them by its folder."""
+"""Inspects the processes of sandboxes from outside, and kills them by workspace folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-_SCRATCH_FILES = 20_000
-_ENDING_SECONDS = 10.0
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_MAX_SCRATCH_FILES = 20_000
+_KILL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What a process and all below it use at this moment, in bytes and seconds."""
+class Usage:
+    """What a process and its descendants use at this moment, in bytes and seconds."""
 
     memory: int = 0
     unlinked: int = 0
@@ -26,28 +26,28 @@ class Spent:
     has_too_many_files: bool = False
 
 
-def spent_below(pid: int, scratch_bytes: int, *, with_memory: bool) -> Spent:
-    """Files that nobody can see any more, open still or never named, count as well."""
+def usage_of_tree(pid: int, scratch_bytes: int, *, with_memory: bool) -> Usage:
+    """Return what a process and its descendants use, including open files without a name."""
     memory = unlinked = ticks = 0
-    too_many = False
-    for each in _with_all_below(pid):
-        memory += _memory(each) if with_memory else 0
-        unlinked += _unlinked(each)
-        ticks += _ticks(each)
-        too_many = too_many or _scratch_is_crowded(each, scratch_bytes)
-    return Spent(memory, unlinked, ticks / _TICKS, too_many)
+    has_too_many = False
+    for member in _process_tree(pid):
+        memory += _memory(member) if with_memory else 0
+        unlinked += _unlinked(member)
+        ticks += _ticks(member)
+        has_too_many = has_too_many or _has_crowded_scratch(member, scratch_bytes)
+    return Usage(memory, unlinked, ticks / _TICKS_PER_SECOND, has_too_many)
 
 
-def end_all_in(folder: Path) -> None:
-    """End every process of sandboxes whose workspaces lie in this folder, whoever started them.
+def kill_all_in(folder: Path) -> None:
+    """Kill every process of the sandboxes whose workspaces are in this folder.
 
-    A sandbox's processes have the folder in their mounts, and bubblewrap's own in their command;
-    the first process of a sandbox takes all others with it.
+    A sandbox's processes have the folder in their mounts, and bubblewrap has it in its command
+    line. When the first process of a sandbox dies, all the others die.
     """
-    if not folder.is_absolute():  # a part of a path is in many a command
-        raise ValueError(f"{folder} must be a whole path")
-    deadline = time.monotonic() + _ENDING_SECONDS
-    while found := list(_that_name(str(folder))):
+    if not folder.is_absolute():  # a partial path matches unrelated command lines
+        raise ValueError(f"{folder} must be an absolute path")
+    deadline = time.monotonic() + _KILL_SECONDS
+    while found := list(_pids_naming(str(folder))):
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -57,16 +57,16 @@ def end_all_in(folder: Path) -> None:
 
 
 def start_of(pid: int) -> str:
-    """When a process began, which tells it from a later one of the same number."""
+    """Return a process's start time, which distinguishes it from a later one with the same pid."""
     try:
         return _stat(pid)[19]
     except (OSError, IndexError):
         return "gone"
 
 
-def _that_name(folder: str) -> Iterator[int]:
+def _pids_naming(folder: str) -> Iterator[int]:
     wanted = folder.encode() + b"/"
-    for pid in _all():
+    for pid in _all_pids():
         if pid == os.getpid():
             continue
         for file in ("cmdline", "mountinfo"):
@@ -76,22 +76,24 @@ def _that_name(folder: str) -> Iterator[int]:
                     break
 
 
-def _all() -> list[int]:
+def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only
 
 
-def _with_all_below(pid: int) -> Iterator[int]:
-    waiting = [pid]
-    while waiting:
-        current = waiting.pop()
+def _process_tree(pid: int) -> Iterator[int]:
+    pending = [pid]
+    while pending:
+        current = pending.pop()
         yield current
-        with contextlib.suppress(OSError, ValueError):
-            below = Path(f"/proc/{current}/task/{current}/children").read_text().split()
-            waiting += map(int, below)
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{current}/task"):  # noqa: PTH208 - names only
+                with contextlib.suppress(OSError, ValueError):
+                    children = Path(f"/proc/{current}/task/{thread}/children").read_text().split()
+                    pending += map(int, children)
 
 
 def _memory(pid: int) -> int:
-    """Its share of all memory that it has mapped, shared memory too."""
+    """Its proportional share of all mapped memory, including shared memory."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -104,31 +106,31 @@ def _unlinked(pid: int) -> int:
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                told = os.stat(entry.path)  # noqa: PTH116 - of what it is open on
-                if stat.S_ISREG(told.st_mode) and told.st_nlink == 0:
-                    total += told.st_blocks * 512
+                status = os.stat(entry.path)  # noqa: PTH116 - the file behind the descriptor
+                if stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                    total += status.st_blocks * 512
     return total
 
 
 def _ticks(pid: int) -> int:
-    """Its own and those of its children that have ended."""
+    """CPU ticks of the process and of its children that have ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return sum(map(int, _stat(pid)[11:15]))
     return 0
 
 
-def _scratch_is_crowded(pid: int, size: int) -> bool:
-    """Files in memory cost memory even when they are empty, and only their bytes are limited.
-    Before a process is inside, its folders of these names are the host's, and of another size."""
-    for place in ("tmp", "dev/shm"):
+def _has_crowded_scratch(pid: int, size: int) -> bool:
+    """Whether a scratch folder has too many files: empty ones cost memory too, and only bytes are
+    limited. Until a process is inside the sandbox it sees the host's folders, of another size."""
+    for folder in ("tmp", "dev/shm"):
         with contextlib.suppress(OSError):
-            told = os.statvfs(f"/proc/{pid}/root/{place}")
-            is_ours = told.f_blocks * told.f_frsize == size
-            if is_ours and told.f_files - told.f_ffree > _SCRATCH_FILES:
+            usage = os.statvfs(f"/proc/{pid}/root/{folder}")
+            is_ours = usage.f_blocks * usage.f_frsize == size
+            if is_ours and usage.f_files - usage.f_ffree > _MAX_SCRATCH_FILES:
                 return True
     return False
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields behind the name, which may hold anything."""
+    """The fields after the process name, which may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

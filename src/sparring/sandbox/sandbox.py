@@ -1,11 +1,12 @@
-"""One sandbox: a private workspace, and commands run over it, each contained.
+"""One sandbox: a private workspace, and confined commands that run in it.
 
-Every call has processes of its own, which are gone when it returns; what lasts from one call
-to the next is the workspace.
+Every call has its own processes, which are gone when it returns. Only the workspace persists
+from one call to the next.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import subprocess
@@ -16,14 +17,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sparring.contracts.errors import MachineryFailure
-from sparring.sandbox import cgroups, files, places
-from sparring.sandbox.call import Call, end, started, started_bare
-from sparring.sandbox.command import a_user, can_drop, confined
+from sparring.contracts.errors import InfrastructureError, InvalidInput
+from sparring.sandbox import cgroups, files, workspaces
+from sparring.sandbox.call import Call, kill, start_confined, start_unconfined
+from sparring.sandbox.command import Visible, can_switch_user, confined, spare_user_id
 from sparring.sandbox.limits import SandboxLimits
 from sparring.sandbox.support import probe
 
-_numbers = itertools.count()
+_counter = itertools.count()
+_PAGE_BYTES = 4096
+_MAX_ARGUMENT_BYTES = 127 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,25 @@ class Finished:
 
     @property
     def text(self) -> str:
+        """The output as text; bytes that are not UTF-8 are replaced."""
         return self.output.decode("utf-8", "replace")
 
 
-class Sandbox:
-    """Files, and programs that can reach nothing else.
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One call: the program and what it is given."""
 
-    `is_unsandboxed` runs programs in the workspace without containing them: an owner's
-    explicit choice, for a machine that may be lost.
+    command: Sequence[str]
+    stdin: bytes
+    limits: SandboxLimits
+    visible: Sequence[Visible]
+
+
+class Sandbox:
+    """A set of files, and programs that can reach nothing else.
+
+    `is_unsandboxed` runs programs in the workspace without containment: an owner's explicit
+    choice, for a disposable machine.
     """
 
     def __init__(
@@ -54,102 +68,154 @@ class Sandbox:
             probe().require()
         self.limits = limits or SandboxLimits()
         self._is_unsandboxed = is_unsandboxed
-        number = next(_numbers)
-        self._user = a_user(number) if can_drop() and not is_unsandboxed else None
-        self.root = places.new_workspace(number, self._user)
-        self._remove = weakref.finalize(self, places.remove_by, os.getpid(), self.root)
-        self._changing = threading.Condition()
+        number = next(_counter)
+        self._user = spare_user_id(number) if can_switch_user() and not is_unsandboxed else None
+        self._workspace = workspaces.new_workspace(
+            number, self._user, self.limits, is_bounded=not is_unsandboxed
+        )
+        self.root = self._workspace.root
+        self._remove = weakref.finalize(self, self._workspace.remove)
+        self._condition = threading.Condition()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._is_closed = False
 
     # ------------------------------------------------------------------ files
 
     def read(self, name: str, most: int | None = None) -> bytes:
-        """A plain file of the workspace, up to `most` bytes."""
+        """Return up to `most` bytes of a regular file of the workspace."""
         return files.read_bytes(self.root, name, most or self.limits.file_bytes)
 
     def write(self, name: str, content: bytes) -> None:
+        """Create or replace a file; raises OSError (ENOSPC) where there is no room for it."""
         if len(content) > self.limits.file_bytes or self._is_full(len(content)):
-            raise OSError(28, f"no room for {name} in the workspace")
+            raise OSError(errno.ENOSPC, f"no room for {name}: workspace full or file too large")
         files.write_bytes(self.root, name, content, self._user)
 
     def names(self, most: int = 1000) -> list[str]:
+        """Return up to `most` names of files and folders, sorted; folders end with a slash."""
         return files.list_files(self.root, most)
 
     # ------------------------------------------------------------------ programs
 
-    def run(self, command: Sequence[str], stdin: bytes = b"") -> Finished:
-        """Run a program to its end, or to its limit; all its processes are gone afterwards."""
-        use = places.measure(self.root, self.limits.files)
-        is_over = use.files > self.limits.files or use.size > 2 * self.limits.disk_bytes
-        if use.is_opaque or is_over:
+    def run(
+        self,
+        command: Sequence[str],
+        stdin: bytes = b"",
+        *,
+        limits: SandboxLimits | None = None,
+        visible: Sequence[Visible] = (),
+    ) -> Finished:
+        """Run a program until it ends or exceeds a limit; all its processes are gone afterwards.
+
+        It gets the sandbox's `limits` unless the call has its own, and sees the `visible` files of
+        the host besides the workspace.
+        """
+        _validate_command(command)
+        bounds = limits or self.limits
+        given = _Given(command, stdin, bounds, tuple(visible))
+        if not self._workspace.is_bounded and self._is_full(-self.limits.disk_bytes):
             return Finished(b"", -1, "disk")
-        began = time.monotonic()
-        group = None if self._is_unsandboxed else cgroups.make(self.limits)
+        started_at = time.monotonic()
+        group = None if self._is_unsandboxed else cgroups.make(bounds)
         try:
-            with self._started(command, group, stdin) as call:
+            with self._start(given, group) as call:
                 output, stopped_by = call.watch(
-                    self.limits, self._is_full, counts_memory=group is None
+                    bounds,
+                    None if self._workspace.is_bounded else self._is_full,
+                    counts_memory=group is None,
                 )
-            if not stopped_by and group is not None and group.hit_memory():
+            if not stopped_by and group is not None and group.has_run_out_of_memory():
                 stopped_by = "memory"
-        except OSError as error:  # no descriptors, no memory: never the program's doing
-            raise MachineryFailure(f"a sandbox could not be started: {error}") from error
+        except OSError as error:  # no descriptors or no memory: not the program's fault
+            raise InfrastructureError(f"cannot start a sandbox: {error}") from error
         finally:
             if group is not None:
                 group.remove()
-        if not stopped_by and self._is_full():
+        if not stopped_by and call.process.returncode and self._ended_full():
             stopped_by = "disk"
-        return Finished(output, call.process.returncode, stopped_by, time.monotonic() - began)
+        return Finished(output, call.process.returncode, stopped_by, time.monotonic() - started_at)
+
+    def kill_running(self) -> None:
+        """Kill the programs that run now; the workspace stays."""
+        with self._condition:
+            for process in self._running:
+                kill(process)
 
     def close(self) -> None:
-        """End what still runs, let nothing else begin, and take the workspace away."""
-        with self._changing:
+        """Kill running programs, refuse new ones and remove the workspace. Does nothing in a forked
+        child: the sandbox belongs to the parent."""
+        if os.getpid() != self._workspace.made_by:
+            return
+        with self._condition:
             self._is_closed = True
             for process in self._running:
-                end(process)
-            self._changing.wait_for(lambda: not self._running, timeout=30)
+                kill(process)
+            self._condition.wait_for(lambda: not self._running, timeout=30)
         self._remove()
 
     # ------------------------------------------------------------------ inside
 
     @contextmanager
-    def _started(
-        self, command: Sequence[str], group: cgroups.Group | None, stdin: bytes
-    ) -> Iterator[Call]:
+    def _start(self, given: _Given, group: cgroups.Group | None) -> Iterator[Call]:
         if self._is_unsandboxed:
-            starting = started_bare(command, self.limits, str(self.root), stdin)
+            starting = start_unconfined(given.command, given.limits, str(self.root), given.stdin)
         else:
-            starting = started(
-                lambda handed: confined(
-                    command,
-                    workspace=self.root,
-                    empty=places.empty_folder(),
-                    limits=self.limits,
+            starting = start_confined(
+                lambda descriptors: confined(
+                    given.command,
+                    workspace=self._workspace.folder,
+                    enter=self._workspace.enter,
+                    empty=workspaces.empty_folder(),
+                    limits=given.limits,
+                    visible=given.visible,
                     user=self._user,
-                    **handed,
+                    **descriptors,
                 ),
-                self.limits,
+                given.limits,
                 group,
-                stdin=stdin,
+                stdin=given.stdin,
                 user=self._user,
+                namespace=self._workspace.namespace,
             )
         process: subprocess.Popen[bytes] | None = None
         try:
             with starting as call:
                 process = call.process
-                with self._changing:
+                with self._condition:
                     self._running.add(process)
                     if self._is_closed:
-                        raise MachineryFailure("the rollout is over, and its sandbox is closed")
+                        raise InfrastructureError(
+                            "this sandbox is closed, because its rollout is over"
+                        )
                 yield call
         finally:
-            with self._changing:
+            with self._condition:
                 if process is not None:
                     self._running.discard(process)
-                self._changing.notify_all()
+                self._condition.notify_all()
+
+    def _ended_full(self) -> bool:
+        """Whether the workspace is full after a program; False if `close` has removed it."""
+        try:
+            return self._is_full(_PAGE_BYTES)
+        except InfrastructureError:
+            if self._is_closed:
+                return False
+            raise
 
     def _is_full(self, more: int = 0) -> bool:
-        use = places.measure(self.root, self.limits.files)
-        over = use.files > self.limits.files or use.size + more > self.limits.disk_bytes
-        return use.is_opaque or over
+        return self._workspace.is_full(self.limits, more)
+
+
+def _validate_command(command: Sequence[str]) -> None:
+    """Refuse a command line that the system cannot start."""
+    try:
+        arguments = [os.fsencode(argument) for argument in command]
+    except (UnicodeEncodeError, TypeError) as error:
+        raise InvalidInput(f"a command must be a list of strings: {error}") from error
+    if not arguments or any(
+        b"\0" in argument or len(argument) > _MAX_ARGUMENT_BYTES for argument in arguments
+    ):
+        raise InvalidInput(
+            "a command must have at least one argument, each at most 127 KiB and without zero bytes"
+        )

@@ -1,4 +1,4 @@
-"""What this machine has to contain a program with, tried out rather than guessed."""
+"""Finds out, by a trial run, what this machine can contain a program with."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 
 from sparring.contracts.errors import SandboxUnavailable
 from sparring.sandbox import cgroups
-from sparring.sandbox.command import can_drop, confined
+from sparring.sandbox.command import can_switch_user, confined
 
 _SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """`why_not` is empty where the sandbox works; `fix` is what to do where it does not."""
+    """What contains programs on this machine. Where the sandbox does not work, `why_not` gives the
+    reason and `fix` the remedy; where it works, both are empty."""
 
     bwrap: str
     why_not: str
@@ -28,29 +29,31 @@ class Support:
 
     @property
     def works(self) -> bool:
+        """Whether programs can be contained on this machine."""
         return not self.why_not
 
     def require(self) -> None:
+        """Raise SandboxUnavailable, with the fix, where the sandbox does not work."""
         if not self.works:
             raise SandboxUnavailable(
-                f"code that a model wrote cannot be contained here: {self.why_not}. {self.fix} "
-                "To run it without a sandbox all the same, on a machine that may be lost, set "
+                f"model-written code cannot be sandboxed on this machine: {self.why_not}. "
+                f"{self.fix} To run it without a sandbox, on a machine that may be lost, set "
                 "unsandboxed=true; every report will show it."
             )
 
 
 @functools.cache
 def probe() -> Support:
-    """Run a program in a sandbox and see whether it works."""
-    user = "a user of its own for each sandbox" if can_drop() else "a user namespace"
-    memory = cgroups.kind() or "rlimits and a watchdog, which a program can outrun"
+    """Run a program in a sandbox once and report whether it worked."""
+    user = "a user of its own for each sandbox" if can_switch_user() else "a user namespace"
+    memory = cgroups.describe_limits() or "rlimits and a watchdog, which a program can outrun"
     if not sys.platform.startswith("linux"):
-        return _not("bubblewrap is for Linux", "On Windows use WSL2; on macOS a Linux VM.")
+        return _unsupported("bubblewrap is for Linux", "On Windows use WSL2; on macOS a Linux VM.")
     bwrap = shutil.which("bwrap")
     if bwrap is None:
-        return _not("bubblewrap is not installed", f"Install it: {_install_command()}.")
+        return _unsupported("bubblewrap is not installed", f"Install it: {_install_command()}.")
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             confined(["/bin/sh", "-c", "exit 0"], workspace=None),
             capture_output=True,
             text=True,
@@ -59,15 +62,17 @@ def probe() -> Support:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return _not(f"bubblewrap does not run: {error}", "Run `bwrap --version` to see why.", bwrap)
-    if done.returncode:
-        told = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return _not(told, _fix_for(told), bwrap)
+        return _unsupported(
+            f"bubblewrap does not run: {error}", "Run `bwrap --version` to see why.", bwrap
+        )
+    if finished.returncode:
+        reason = (finished.stderr.strip().splitlines() or [f"exit code {finished.returncode}"])[-1]
+        return _unsupported(reason, _fix_for(reason), bwrap)
     return Support(bwrap, "", "", user, memory)
 
 
-def _not(why: str, fix: str, bwrap: str = "") -> Support:
-    return Support(bwrap, why, fix, "", "")
+def _unsupported(reason: str, fix: str, bwrap: str = "") -> Support:
+    return Support(bwrap, reason, fix, "", "")
 
 
 def _install_command() -> str:
@@ -83,8 +88,8 @@ def _install_command() -> str:
     return "the package is called bubblewrap"
 
 
-def _fix_for(told: str) -> str:
-    """The usual reasons why namespaces are refused, each with its way out."""
+def _fix_for(reason: str) -> str:
+    """The remedy for each usual reason why a system refuses namespaces."""
     if _is_set("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
         return (
             "This system (Ubuntu 24.04 and later) restricts user namespaces by AppArmor: "
@@ -97,7 +102,7 @@ def _fix_for(told: str) -> str:
         return "Allow user namespaces: sudo sysctl kernel.unprivileged_userns_clone=1."
     if _is_set("/proc/sys/user/max_user_namespaces", "0"):
         return "Allow user namespaces: sudo sysctl user.max_user_namespaces=15000."
-    if Path("/.dockerenv").exists() or "permitted" in told:
+    if Path("/.dockerenv").exists() or "permitted" in reason:
         return (
             "In a container, let it make namespaces: docker run --cap-add SYS_ADMIN "
             "--security-opt seccomp=unconfined --security-opt apparmor=unconfined …"

@@ -1,8 +1,8 @@
-"""System calls that a sandboxed program has no business with, as a seccomp filter.
+"""A seccomp filter for the system calls that a sandboxed program does not need.
 
-Namespaces and an unprivileged user are what contains; this takes away the parts of the kernel
-through which containment has been broken before, and what no namespace covers: keyrings,
-virtual sockets to the hypervisor, typing into somebody's terminal.
+Namespaces and an unprivileged user contain the program. The filter removes parts of the kernel
+that have been used to escape, and what no namespace covers: keyrings, virtual sockets to the
+hypervisor, and input into a terminal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _NEW_NAMESPACES = 0x7E020000
-_DEATH_SIGNAL = 1  # that it dies with whoever started it
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, which makes it die with its parent
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
-_SOCKET_FAMILIES = (1, 2, 10, 16)  # unix, IPv4, IPv6, netlink: all of them namespaced
+_UNIX, _IPV4, _IPV6 = 1, 2, 10
 
 # Denied by name, with their numbers on x86-64 and on 64-bit ARM.
 _DENIED: dict[str, tuple[int, int | None]] = {
@@ -53,6 +53,13 @@ _DENIED: dict[str, tuple[int, int | None]] = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "memfd_secret": (447, 447),
+    "io_setup": (206, 0),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "mq_open": (240, 180),
     "init_module": (175, 105),
     "finit_module": (313, 273),
     "delete_module": (176, 106),
@@ -83,6 +90,16 @@ _DENIED: dict[str, tuple[int, int | None]] = {
 }
 
 
+# Memory that only a control group counts.
+_UNCOUNTED = {
+    "memfd_create": (319, 279),
+    "shmget": (29, 194),
+    "semget": (64, 190),
+    "msgget": (68, 186),
+}
+_NEWEST_CALL = 466  # removexattrat, of Linux 6.13
+
+
 @dataclass(frozen=True, slots=True)
 class _Machine:
     architecture: int
@@ -101,52 +118,64 @@ _MACHINES = {
 
 
 @functools.cache
-def seccomp_filter() -> bytes | None:
-    """The filter for this machine, as bubblewrap takes it; None where it has none."""
+def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> bytes | None:
+    """Return the filter for this machine in bubblewrap's format; None for other architectures.
+
+    Without a control group, calls whose memory only a control group counts are refused too. Unix
+    sockets are allowed, and IP sockets with `has_loopback`; nothing counts the buffers of those.
+    Calls newer than this list fail with ENOSYS.
+    """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         return None
-    refuse = _then(_RETURN, _ERRNO | _EPERM)
+    refuse = _statement(_RETURN, _ERRNO | _EPERM)
     program = [
-        _then(_LOAD, _ARCHITECTURE),
-        _if(_IS, machine.architecture, skip_if=1),
-        _then(_RETURN, _KILL),
-        _then(_LOAD, _NUMBER),
-        _if(_AT_LEAST, 0x40000000, skip_if_not=1),  # the x32 calls, which have other numbers
-        _then(_RETURN, _ERRNO | _ENOSYS),
-        _if(_IS, machine.clone3, skip_if_not=1),  # its flags lie in memory; libc falls back
-        _then(_RETURN, _ERRNO | _ENOSYS),
+        _statement(_LOAD, _ARCHITECTURE),
+        _jump(_IS, machine.architecture, skip_if=1),
+        _statement(_RETURN, _KILL),
+        _statement(_LOAD, _NUMBER),
+        _jump(_AT_LEAST, _NEWEST_CALL + 1, skip_if_not=1),  # includes the x32 calls
+        _statement(_RETURN, _ERRNO | _ENOSYS),
+        _jump(
+            _IS, machine.clone3, skip_if_not=1
+        ),  # its flags are in memory; libc falls back to clone
+        _statement(_RETURN, _ERRNO | _ENOSYS),
     ]
-    for numbers in _DENIED.values():
+    families = (_UNIX, _IPV4, _IPV6) if has_loopback else (_UNIX,)
+    denied = [*_DENIED.values(), *([] if has_group else _UNCOUNTED.values())]
+    for numbers in denied:
         if (number := numbers[machine.column]) is not None:
-            program += [_if(_IS, number, skip_if_not=1), refuse]
+            program += [_jump(_IS, number, skip_if_not=1), refuse]
     program += [
-        _if(_IS, machine.clone, skip_if_not=3),
-        _then(_LOAD, _FIRST),
-        _if(_ANY_BIT, _NEW_NAMESPACES, skip_if_not=1),
+        _jump(_IS, machine.clone, skip_if_not=3),
+        _statement(_LOAD, _FIRST),
+        _jump(_ANY_BIT, _NEW_NAMESPACES, skip_if_not=1),
         refuse,
-        _then(_LOAD, _NUMBER),
-        _if(_IS, machine.prctl, skip_if_not=4),
-        _then(_LOAD, _FIRST),
-        _if(_IS, _DEATH_SIGNAL, skip_if_not=1),
+        _statement(_LOAD, _NUMBER),
+        _jump(_IS, machine.prctl, skip_if_not=4),
+        _statement(_LOAD, _FIRST),
+        _jump(_IS, _SET_DEATH_SIGNAL, skip_if_not=1),
         refuse,
-        _then(_LOAD, _NUMBER),
-        _if(_IS, machine.ioctl, skip_if_not=1 + 2 * len(_TERMINAL_INPUT)),
-        _then(_LOAD, _SECOND),
+        _statement(_LOAD, _NUMBER),
+        _jump(_IS, machine.ioctl, skip_if_not=1 + 2 * len(_TERMINAL_INPUT)),
+        _statement(_LOAD, _SECOND),
     ]
     for request in _TERMINAL_INPUT:
-        program += [_if(_IS, request, skip_if_not=1), refuse]
-    program += [_then(_LOAD, _NUMBER), _if(_IS, machine.socket, skip_if_not=6)]
-    program.append(_then(_LOAD, _FIRST))
-    for number, family in enumerate(_SOCKET_FAMILIES):
-        program.append(_if(_IS, family, skip_if=len(_SOCKET_FAMILIES) - number))
-    program += [refuse, _then(_RETURN, _ALLOW)]
+        program += [_jump(_IS, request, skip_if_not=1), refuse]
+    program += [
+        _statement(_LOAD, _NUMBER),
+        _jump(_IS, machine.socket, skip_if_not=2 + len(families)),
+    ]
+    program.append(_statement(_LOAD, _FIRST))
+    for number, family in enumerate(families):
+        program.append(_jump(_IS, family, skip_if=len(families) - number))
+    program += [refuse, _statement(_RETURN, _ALLOW)]
     return b"".join(program)
 
 
-def _then(code: int, value: int) -> bytes:
+def _statement(code: int, value: int) -> bytes:
     return struct.pack("=HBBI", code, 0, 0, value)
 
 
-def _if(code: int, value: int, *, skip_if: int = 0, skip_if_not: int = 0) -> bytes:
+def _jump(code: int, value: int, *, skip_if: int = 0, skip_if_not: int = 0) -> bytes:
     return struct.pack("=HBBI", code, skip_if, skip_if_not, value)

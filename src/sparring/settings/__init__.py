@@ -1,4 +1,4 @@
-"""Settings: layers merged purely, each value with its source and its lock.
+"""Resolves settings from layers; each value carries its source and its lock.
 
-It is given texts and values, and reads no file, clock or environment of its own.
+Pure: it works on the texts and values it is given, and reads no file, clock or environment.
 """

@@ -1,4 +1,4 @@
-"""`--set a.b=c`: values from a command line, as tables."""
+"""Parses `--set a.b=c` arguments into nested tables."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput
 
-_DEEPEST = 8
+_MAX_DEPTH = 8
 
 
 def assigned(assignments: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
-    """`values`, with what the assignments say; JSON where it is JSON, else a text."""
+    """Writes the assignments into `values` and returns it; a value that is not JSON is a string."""
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         parts = name.strip().split(".")
-        if not equals or not all(parts) or len(parts) > _DEEPEST:
+        if not equals or not all(parts) or len(parts) > _MAX_DEPTH:
             raise InvalidInput(f"--set wants NAME=VALUE, as in lora.r=8; got {assignment[:100]!r}")
         *tables, last = parts
-        place = values
+        target = values
         for table in tables:
-            before = place.get(table)
-            place[table] = dict(before) if isinstance(before, dict) else {}
-            place = place[table]
-        place[last] = _value(text)
+            existing = target.get(table)
+            target[table] = dict(existing) if isinstance(existing, dict) else {}
+            target = target[table]
+        target[last] = _value(text)
     return values
 
 
@@ -32,4 +32,4 @@ def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        return text.strip()

@@ -1,4 +1,4 @@
-"""Reading a project file: TOML or YAML, with the line of every value."""
+"""Parses project files (TOML or YAML) and records the line of every value."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
-from sparring.settings.plain import refuse_odd
+from sparring.settings.safe_values import refuse_unsafe_values
 
-_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
-_KEY = re.compile(
-    r"""^\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*="""
-)
-_PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
-_TEXT = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'[^']*'""")
+_LONG = 100  # lines of one statement
+_MAY_END = re.compile(r"""[]}"']\s*(#.*)?$""")  # the last of several lines of one statement
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The tables of a file, and `FILE:LINE` for dotted names in them."""
+    """The tables of a file, and the line of each dotted name in them."""
 
     name: str
     tables: Mapping[str, Any]
     lines: Mapping[str, int]
 
     def place_of(self, dotted: str) -> str:
-        """The line of a value, or of the first thing in it, or of what is nearest around it."""
+        """Returns `FILE:LINE` of a value, else of the first value in it, else of the nearest table
+        around it."""
         inside = [line for name, line in self.lines.items() if name.startswith(f"{dotted}.")]
         if dotted not in self.lines and inside:
             return f"{self.name}:{min(inside)}"
@@ -40,7 +37,7 @@ class Document:
         return self.name
 
     def places_below(self, prefix: str) -> dict[str, str]:
-        """Places of everything in one table, by names relative to it; "" is its own."""
+        """Returns the place of each value in a table, by its name there; "" is the table's own."""
         start = f"{prefix}."
         places = {
             name.removeprefix(start): f"{self.name}:{line}"
@@ -51,68 +48,60 @@ class Document:
 
 
 def parse(text: str, name: str) -> Document:
-    """The document in a file of that name, whose ending says how it is written."""
+    """Parses the text of a file; the ending of its name selects TOML or YAML."""
     if name.endswith((".yaml", ".yml")):
         return _parse_yaml(text, name)
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        told = re.search(r"line (\d+)", str(error))
-        place = f"{name}:{told.group(1)}" if told else name
+        line = re.search(r"line (\d+)", str(error))
+        place = f"{name}:{line.group(1)}" if line else name
         raise InvalidInput(f"{place}: this is not TOML: {error or 'nested too deeply'}") from error
-    refuse_odd(tables, name)
+    refuse_unsafe_values(tables, name)
     return Document(name, tables, _toml_lines(text))
 
 
 def _toml_lines(text: str) -> dict[str, int]:
-    """Where each key of a valid TOML text stands. Keys of tables in one line have its line."""
+    """Maps each key of a valid TOML text to its line. Keys of an inline table have its line.
+
+    A statement is the shortest run of lines that is TOML by itself, so that tomllib alone decides
+    where strings and brackets end.
+    """
     lines: dict[str, int] = {}
     counts: dict[str, int] = {}
-    table = ""
-    inside = ""  # the quotes of a text over several lines that has not ended
-    depth = 0  # brackets of a value over several lines
-    for number, line in enumerate(text.split("\n"), 1):
-        is_fresh = not inside and depth == 0
-        bare, inside = _without_texts(line, inside)
-        header = _HEADER.match(line) if is_fresh and bare.lstrip().startswith("[") else None
-        if header:
-            table = _joined(header.group(2))
-            if header.group(1) == "[[":
-                place = counts.get(table, 0)
-                counts[table] = place + 1
-                table = f"{table}.{place}"
-            lines.setdefault(table, number)
+    table: list[str] = []
+    rows = text.replace("\r\n", "\n").split("\n")
+    start = depth = 0
+    for end, row in enumerate(rows, 1):
+        if end - start == 1:
+            depth = 0
+        depth += sum(map(row.count, "[{")) - sum(map(row.count, "]}"))
+        if end - start > 1 and not _MAY_END.search(row):
             continue
-        if is_fresh and (key := _KEY.match(line)):
-            dotted = _joined(key.group(1))
-            lines[f"{table}.{dotted}" if table else dotted] = number
-        depth += sum(bare.count(each) for each in "[{") - sum(bare.count(each) for each in "]}")
+        if end - start > _LONG and depth > 0:  # parsing at each line would take quadratic time
+            continue
+        try:
+            node: Any = tomllib.loads("\n".join(rows[start:end]))
+        except ValueError:
+            continue
+        first, start = start, end
+        is_header = rows[first].lstrip().startswith("[")
+        names = [] if is_header else list(table)
+        while isinstance(node, dict) and len(node) == 1:
+            ((key, node),) = node.items()
+            names.append(key)
+            dotted = ".".join(names)
+            if is_header and isinstance(node, list):
+                counts[dotted] = counts.get(dotted, -1) + 1
+                node = node[0]
+            if is_header and dotted in counts:
+                names.append(str(counts[dotted]))
+            else:
+                lines.setdefault(dotted, first + 1)
+        if is_header:
+            table = names
+            lines.setdefault(".".join(names), first + 1)
     return lines
-
-
-def _without_texts(line: str, inside: str) -> tuple[str, str]:
-    """A line without its texts and its comment, and the quotes of a text that goes on."""
-    bare = ""
-    while line:
-        if inside:
-            end = line.find(inside)
-            if end < 0:
-                return bare, inside if len(inside) == 3 else ""
-            line, inside = line[end + len(inside) :], ""
-        elif line[0] == "#":
-            break
-        elif line[:3] in ('"""', "'''"):
-            inside, line = line[:3], line[3:]
-        elif line[0] in "\"'":
-            text = _TEXT.match(line)
-            line = line[text.end() :] if text else ""
-        else:
-            bare, line = bare + line[0], line[1:]
-    return bare, inside if len(inside) == 3 else ""
-
-
-def _joined(key: str) -> str:
-    return ".".join(part.strip("\"'") for part in _PART.findall(key))
 
 
 def _parse_yaml(text: str, name: str) -> Document:
@@ -122,24 +111,26 @@ def _parse_yaml(text: str, name: str) -> Document:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 line = event.start_mark.line + 1 if event.start_mark else 1
-                raise InvalidInput(f"{name}:{line}: write it out: aliases are not accepted here")
+                raise InvalidInput(
+                    f"{name}:{line}: aliases are not accepted here; write the value out"
+                )
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         tables = yaml.safe_load(text)
     except InvalidInput:
         raise
-    except Exception as error:  # its constructors raise whatever Python's own do
+    except Exception as error:  # PyYAML's constructors raise any exception of Python's
         mark = getattr(error, "problem_mark", None)
-        at = getattr(error, "position", None)  # of a character that YAML does not allow
+        offset = getattr(error, "position", None)  # of a character that YAML does not allow
         place = name
-        if mark is not None or at is not None:
-            place = f"{name}:{1 + (mark.line if mark else text.count(chr(10), 0, at))}"
-        told = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error)
-        raise InvalidInput(f"{place}: this is not YAML: {told}") from error
+        if mark is not None or offset is not None:
+            place = f"{name}:{1 + (mark.line if mark else text.count(chr(10), 0, offset))}"
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error)
+        raise InvalidInput(f"{place}: this is not YAML: {problem}") from error
     if tables is None:
         return Document(name, {}, {})
     if not isinstance(tables, dict):
         raise InvalidInput(f"{name}:1: a project file holds tables, not {type(tables).__name__}")
-    refuse_odd(tables, name)
+    refuse_unsafe_values(tables, name)
     lines: dict[str, int] = {}
     _yaml_lines(tree, "", lines, name)
     return Document(name, tables, lines)
@@ -150,7 +141,7 @@ def _yaml_lines(node: Any, prefix: str, lines: dict[str, int], name: str) -> Non
         for key, value in node.value:
             dotted, line = f"{prefix}{getattr(key, 'value', '')}", key.start_mark.line + 1
             if dotted in lines:
-                raise InvalidInput(f"{name}:{line}: {dotted} is there twice")
+                raise InvalidInput(f"{name}:{line}: {dotted} is defined twice; remove one of them")
             lines[dotted] = line
             _yaml_lines(value, f"{dotted}.", lines, name)
     elif node.id == "sequence":

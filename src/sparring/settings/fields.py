@@ -1,7 +1,7 @@
-"""The settings that there are: names, types and defaults, for each kind of run.
+"""All settings of each kind of run: their names, types, defaults and checks.
 
-One flat list for whoever sets them: how rollouts are played and how the model learns, which
-model, on how many processes; and `config`, the fields that an environment declares itself.
+Users see one flat list: how rollouts are played, how the model learns, which model, on how many
+processes; and `config`, the fields that an environment declares itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -22,33 +23,36 @@ from pydantic_core import SchemaValidator, core_schema
 from sparring.contracts.environments import FieldDescription
 from sparring.contracts.errors import ConfigError, SettingError
 from sparring.contracts.refused_settings import OURS
+from sparring.contracts.sampling import as_table
 from sparring.contracts.specs import PlaySettings, Supervision
 from sparring.contracts.training import TrainSettings
-from sparring.settings.resolving import DEFAULTS, Resolved
+from sparring.settings.layers import DEFAULTS, Resolved
 
 Kind = Literal["train", "eval"]
-MODELS: Mapping[Kind, type[BaseModel]] = {"train": TrainSettings, "eval": PlaySettings}
+Model = TypeVar("Model", bound=BaseModel)
+MODELS: Mapping[Kind, type[PlaySettings]] = {"train": TrainSettings, "eval": PlaySettings}
 BESIDES: Mapping[str, tuple[type, Any, str]] = {
-    "model": (str, None, "hub name, folder, tiny or smollm2; by default the agent's own"),
-    "family": (str, None, "chat format, where it is not recognised"),
+    "model": (str, None, "hub name, folder, tiny or smollm2; default: the agent's own model"),
+    "family": (str, None, "chat format, if it is not recognised"),
     "processes": (int, 1, "processes on each host"),
     "nodes": (int, 1, "hosts"),
-    "rendezvous": (str, None, "HOST:PORT that all hosts reach"),
+    "rendezvous": (str, None, "HOST:PORT that all hosts can reach"),
 }
-_OF_TRAINING_ONLY = ("processes", "nodes", "rendezvous")
+_TRAINING_ONLY = ("processes", "nodes", "rendezvous")
 
 
 def known_names(kind: Kind) -> list[str]:
-    besides = [name for name in BESIDES if kind == "train" or name not in _OF_TRAINING_ONLY]
-    return [*MODELS[kind].model_fields, *besides, *Supervision.model_fields, "config"]
+    """Returns the names of all settings of a kind of run."""
+    extra = [name for name in BESIDES if kind == "train" or name not in _TRAINING_ONLY]
+    return [*MODELS[kind].model_fields, *extra, *Supervision.model_fields, "config"]
 
 
-# An evaluation is played as training is, but for how often and from which seed.
+# The settings that an evaluation takes over from training.
 PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
 
 
 def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
-    """The lowest layer."""
+    """Returns the default of every setting, and of every optional field of an environment."""
     values = normalised(MODELS[kind]().model_dump(mode="json"))
     values |= {name: BESIDES[name][1] for name in BESIDES if name in known_names(kind)}
     values |= Supervision().model_dump(mode="json")
@@ -57,80 +61,93 @@ def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
 
 
 def describe_settings(kind: Kind = "train") -> dict[str, str]:
-    """What each setting is for, by name."""
+    """Returns the description of each setting, by name."""
     fields = {**MODELS[kind].model_fields, **Supervision.model_fields}
-    told = {name: field.description or "" for name, field in fields.items()}
-    return told | {name: BESIDES[name][2] for name in BESIDES if name in known_names(kind)}
+    descriptions = {name: field.description or "" for name, field in fields.items()}
+    return descriptions | {name: BESIDES[name][2] for name in BESIDES if name in known_names(kind)}
 
 
 def types_of_settings(kind: Kind = "train") -> dict[str, str]:
-    """What each setting may be, in few words."""
-    told: dict[str, str] = {}
+    """Returns a short text for the type of each setting, by name."""
+    types: dict[str, str] = {}
     for model in (MODELS[kind], Supervision):
         schema = model.model_json_schema()
         for name, field in schema["properties"].items():
-            told[name] = _type_words(field, schema.get("$defs", {}))
+            types[name] = _type_text(field, schema.get("$defs", {}))
     for name in BESIDES.keys() & set(known_names(kind)):
-        told[name] = "integer" if BESIDES[name][0] is int else "string or null"
-    return told
+        types[name] = "integer" if BESIDES[name][0] is int else "string or null"
+    return types
 
 
-def _type_words(field: Mapping[str, Any], named: Mapping[str, Any]) -> str:
+def _type_text(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     if reference := field.get("$ref"):
-        return _type_words(named[reference.rpartition("/")[2]], named)
+        return _type_text(definitions[reference.rpartition("/")[2]], definitions)
     if choices := field.get("enum"):
         return " | ".join(map(str, choices))
     if "const" in field:
         return str(field["const"])
     if parts := field.get("anyOf"):
-        return " or ".join(dict.fromkeys(_type_words(each, named) for each in parts))
-    if inside := field.get("properties"):
-        return f"table of {', '.join(inside)}"
+        return " or ".join(dict.fromkeys(_type_text(part, definitions) for part in parts))
+    if properties := field.get("properties"):
+        return f"table of {', '.join(properties)}"
     if field.get("type") == "array":
-        return f"list of {_type_words(field.get('items', {}), named)}"
+        return f"list of {_type_text(field.get('items', {}), definitions)}"
     return {"object": "table"}.get(str(field.get("type")), str(field.get("type", "anything")))
 
 
 def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> None:
-    """Names that nothing answers to, with the nearest that something does."""
+    """Raises `SettingError` for the first unknown name, with the nearest known one."""
     for name in names:
         if name in known:
             continue
         if name in OURS:
             raise SettingError(f"{place}: {name}: {OURS[name]}")
-        hint = nearest(name, known) or f"TRL's own go to engine.{name}"
+        hint = nearest(name, known) or f"set TRL's own settings as engine.{name}"
         raise SettingError(f"{place}: {name}: there is no such setting; {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSettings:
+    """Settings after validation: all values by name, and the models they belong to."""
+
+    values: dict[str, Any]
+    settings: PlaySettings
+    supervision: Supervision
 
 
 def check_types(
     resolved: Resolved, kind: Kind, fields: Sequence[FieldDescription]
-) -> dict[str, Any]:
-    """The values, with types and limits checked; an error names the field and its place."""
+) -> CheckedSettings:
+    """Validates the settings once, for good; an error names the field and its place."""
     values = resolved.values()
-    for model in (MODELS[kind], Supervision):
-        own = {name: values[name] for name in model.model_fields if name in values}
-        try:
-            model.model_validate(own)
-        except ValidationError as error:
-            raise SettingError(_told(error, resolved, model)) from error
+    settings = _validated(MODELS[kind], values, resolved)
+    supervision = _validated(Supervision, values, resolved)
     for name, (type_, _, _) in BESIDES.items():
         if name not in values or (values[name] is None and type_ is not int):
             continue
         value = values[name]
-        wrong = not isinstance(value, type_) or isinstance(value, bool)
-        if wrong or (type_ is int and value < 1):
-            kinds = "a number from 1 upwards" if type_ is int else "a text"
+        is_wrong_type = not isinstance(value, type_) or isinstance(value, bool)
+        if is_wrong_type or (type_ is int and value < 1):
+            expected = "a whole number of at least 1" if type_ is int else "a string"
             place = resolved.source_of(name)
-            raise SettingError(f"{place}: {name} must be {kinds}, not {str(value)[:80]!r}")
+            raise SettingError(f"{place}: {name} must be {expected}, not {str(value)[:80]!r}")
     values["config"] = _checked_config(values.get("config", {}), fields, resolved)
-    return values
+    return CheckedSettings(values, settings, supervision)
+
+
+def _validated(model: type[Model], values: Mapping[str, Any], resolved: Resolved) -> Model:
+    given = {name: values[name] for name in model.model_fields if name in values}
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise SettingError(_error_text(error, resolved, model)) from error
 
 
 def _checked_config(
     config: Any, fields: Sequence[FieldDescription], resolved: Resolved
 ) -> dict[str, Any]:
-    """What somebody set of an environment's config. Its own defaults it knows better: they may be
-    of kinds that cannot be written down."""
+    """The config fields that some layer sets. Defaults are left to the environment: they may be of
+    types that JSON cannot express."""
     known = {each.name: each for each in fields}
     if not isinstance(config, dict):
         place = resolved.source_of("config")
@@ -150,19 +167,19 @@ def _checked_config(
     for name, field in known.items():
         if field.required and name not in given:
             raise SettingError(
-                f"config.{name}: the environment wants it ({field.type}); set it in the project "
+                f"config.{name}: the environment requires it ({field.type}); set it in the project "
                 "file, or for this run"
             )
     return given
 
 
 def _fits_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[JsonSchemaError]:
-    """By an engine whose time does not explode: a value may be chosen to make Python's."""
+    """Matches in linear time, with pydantic's engine: a hostile value could stall Python's `re`."""
     if not isinstance(value, str):
         return
     try:
         check = SchemaValidator(core_schema.str_schema(pattern=pattern))
-    except PydanticSchemaError:  # of another dialect
+    except PydanticSchemaError:  # the pattern is in another dialect
         return
     try:
         check.validate_python(value)
@@ -176,38 +193,40 @@ _Validator: Any = extend(  # type: ignore[no-untyped-call]
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str:
-    """What a schema has against a value. One that JSON Schema does not understand, such as a
-    pattern of another dialect, has nothing: pydantic will see."""
+    """Why a value does not fit a schema; empty if it fits. A schema that cannot be applied here,
+    such as a pattern in another dialect, is left to pydantic."""
     try:
-        wrong = next(iter(_Validator(schema).iter_errors(value)), None)
+        error = next(iter(_Validator(schema).iter_errors(value)), None)
     except (re.error, SchemaError, ValueError, RecursionError):
         return ""
-    return "" if wrong is None else wrong.message[:300]
+    return "" if error is None else error.message[:300]
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """`did you mean …?`, where something known is near enough."""
+    """Returns `did you mean …?` for the closest known name; empty if none is close."""
     near = difflib.get_close_matches(name[:100], list(known), 1)
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
 def normalised(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The short ways to say a table, as that table, so that layers can add to it."""
-    long: dict[str, Any] = dict(values)
-    if long.get("lora") is True:
-        long["lora"] = {}
+    """Expands shorthand values to the tables they stand for, so that layers can add to them."""
+    expanded: dict[str, Any] = dict(values)
+    if expanded.get("lora") is True:
+        expanded["lora"] = {}
     for name, field in (("warm_start", "source"), ("vllm", "mode")):
-        if isinstance(long.get(name), str):
-            long[name] = {field: long[name]}
-    if isinstance(guards := long.get("guards"), Mapping):
-        long["guards"] = {
+        if isinstance(expanded.get(name), str):
+            expanded[name] = {field: expanded[name]}
+    if expanded.get("sampling") is not None:
+        expanded["sampling"] = as_table(expanded["sampling"])
+    if isinstance(guards := expanded.get("guards"), Mapping):
+        expanded["guards"] = {
             name: {"action": given} if isinstance(given, str) else given
             for name, given in guards.items()
         }
-    return long
+    return expanded
 
 
-def _told(error: ValidationError, resolved: Resolved, model: type[BaseModel]) -> str:
+def _error_text(error: ValidationError, resolved: Resolved, model: type[BaseModel]) -> str:
     lines = []
     for problem in error.errors():
         path = [
@@ -215,15 +234,17 @@ def _told(error: ValidationError, resolved: Resolved, model: type[BaseModel]) ->
         ]
         name = _as_given(".".join(path), resolved)
         place = resolved.source_of(name)
+        if problem["type"] == "missing":
+            name = f"{name}.{path[-1]}"
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            message = _no_such(name, model)
+            message = _unknown_text(name, model)
         lines.append(f"{place}: {name}: {message}")
     return "\n".join(dict.fromkeys(lines))
 
 
 def _as_given(dotted: str, resolved: Resolved) -> str:
-    """The longest beginning that somebody set: what follows is how types are tried out."""
+    """The longest prefix that is a setting: pydantic appends the type that it tried."""
     parts = dotted.split(".")
     given = {".".join(name.split(".")[:n]) for name in resolved.settings for n in range(1, 9)}
     while len(parts) > 1 and ".".join(parts) not in given:
@@ -231,24 +252,24 @@ def _as_given(dotted: str, resolved: Resolved) -> str:
     return ".".join(parts)
 
 
-def _no_such(name: str, model: type[BaseModel]) -> str:
+def _unknown_text(name: str, model: type[BaseModel]) -> str:
     *tables, last = name.split(".")
     known: Sequence[str] = list(model.model_fields)
     for table in tables:
         field = model.model_fields.get(table)
         inner = getattr(field, "annotation", None)
-        kinds = [inner, *getattr(inner, "__args__", ())]
-        found = [each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)]
-        if not found:
+        types = [inner, *getattr(inner, "__args__", ())]
+        models = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
+        if not models:
             return "there is no such setting"
-        model = found[0]
+        model = models[0]
         known = list(model.model_fields)
     hint = nearest(last, known) or f"there are {', '.join(known)}"
     return f"there is no such setting; {hint}"
 
 
 def changed_from_defaults(resolved: Resolved) -> dict[str, str]:
-    """Where values that are not defaults came from, for a run's spec."""
+    """Returns the source of each value that is not a default, for a run's spec."""
     return {
         name: setting.source
         for name, setting in resolved.settings.items()

@@ -1,4 +1,4 @@
-"""Locks: values that somebody fixed, whom they bind, and those that bind by default."""
+"""Locks on settings: the fields they fix, whom they bind, and the default locks of operators."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from sparring.settings.names import covers
 
 UNSET: Any = object()
 
-# What an AI operator may not change unless the project says so: which weights and servers are
-# used, how long everything is and takes, and where it goes.
+# Fields that an AI operator may not change unless the project's `may_set` lists them: they choose
+# weights, servers, lengths, deadlines and destinations.
 DEFAULT_LOCKS = (
     "model",
     "family",
+    "thinking",
+    "history_thinking",
     "device",
     "dtype",
     "vllm",
+    "sampling",
+    "players",
+    "max_staleness",
     "quantization",
     "max_completion_length",
     "in_flight",
+    "turn_cache",
     "tool_seconds",
     "rollout_seconds",
     "measure_seconds",
@@ -52,8 +58,8 @@ DEFAULT_LOCKS = (
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A field that stays as it is. Without a value of its own, it holds what the layers below
-    the command say."""
+    """A field that may not be changed. A lock without a value fixes the value that the layers below
+    the command resolve to."""
 
     field: str
     source: str
@@ -63,19 +69,22 @@ class Lock:
     binds_owner: bool = True
     way_out: str = ""
 
-    def refusal(self, asked_by: str, field: str, locked: object, wanted: object) -> LockedField:
-        by = f"{self.author} in {self.source}" if self.author else self.source
-        why = f" ({self.reason})" if self.reason else ""
-        kind = LockedConfig if field.startswith("config.") else LockedField
-        return kind(
-            f"{asked_by}: {field} is locked to {locked!r} by {by}{why}; {wanted!r} was asked for. "
-            f"Drop it, or {self.way_out or f'unlock it in {self.source}'}."
+    def refusal(self, requested_by: str, field: str, locked: object, wanted: object) -> LockedField:
+        """Returns the error for an attempt to change a locked field."""
+        holder = f"{self.author} in {self.source}" if self.author else self.source
+        reason = f" ({self.reason})" if self.reason else ""
+        error_class = LockedConfig if field.partition(".")[0] == "config" else LockedField
+        return error_class(
+            f"{requested_by}: {field} is locked to {locked!r} by {holder}{reason}; you asked for "
+            f"{wanted!r}. Drop it, or {self.way_out or f'unlock it in {self.source}'}."
         )
 
 
-def default_locks(free: Sequence[str] = (), besides: Sequence[str] = ()) -> tuple[Lock, ...]:
-    """Those that bind operators, but for what the project leaves to them; `besides` are fields of
-    an environment's config that are as delicate."""
+def default_locks(
+    free: Sequence[str] = (), sensitive_config: Sequence[str] = ()
+) -> tuple[Lock, ...]:
+    """Returns the locks that bind operators, without the fields in `free`. `sensitive_config` adds
+    fields of an environment's config."""
     return tuple(
         Lock(
             field,
@@ -83,6 +92,6 @@ def default_locks(free: Sequence[str] = (), besides: Sequence[str] = ()) -> tupl
             binds_owner=False,
             way_out=f"have the owner add {field!r} to [operators] may_set",
         )
-        for field in (*DEFAULT_LOCKS, *besides)
+        for field in (*DEFAULT_LOCKS, *sensitive_config)
         if not any(covers(name, field) for name in free)
     )

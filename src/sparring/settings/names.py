@@ -1,17 +1,17 @@
-"""Dotted names for values in tables: `lora.r` is `r` in the table `lora`."""
+"""Dotted names of values in tables: `lora.r` is `r` in the table `lora`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# What is in these tables is somebody else's to understand: a value of theirs may be a table with
-# any names in it, dots too, and is one value to us.
+# The contents of these tables are defined elsewhere: a value in them may be a table with any keys,
+# even dotted ones, and counts as one value.
 OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "slurm", "vllm"})
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is not a table, by its dotted name; an empty table is a value."""
+    """Yields every value that is not a table, with its dotted name; an empty table is a value."""
     for name, value in table.items():
         dotted = f"{prefix}{name}"
         is_whole = prefix.partition(".")[0] in OPEN_TABLES
@@ -22,24 +22,24 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables that dotted names stand for."""
+    """Returns the nested tables of values with dotted names."""
     tables: dict[str, Any] = {}
     for dotted, value in values.items():
         *path, last = dotted.split(".")
-        place = tables
+        target = tables
         for part in path:
-            if not isinstance(place.get(part), dict):  # a value gives way to its table
-                place[part] = {}
-            place = place[part]
-        place[last] = value
+            if not isinstance(target.get(part), dict):  # a table replaces a plain value
+                target[part] = {}
+            target = target[part]
+        target[last] = value
     return tables
 
 
 def covers(name: str, other: str) -> bool:
-    """Whether a word on `name` is a word on `other`: the same, or a table that holds it."""
+    """Whether `other` is `name`, or lies in the table `name`."""
     return name == other or other.startswith(f"{name}.")
 
 
 def touches(name: str, other: str) -> bool:
-    """Whether setting one changes the other."""
+    """Whether setting one name changes the other."""
     return covers(name, other) or covers(other, name)

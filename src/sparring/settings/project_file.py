@@ -1,4 +1,4 @@
-"""What a project file says: where to look, settings, locks, budget. Nothing else is accepted."""
+"""The contents of a project file: folders, settings, locks and budget. Anything else is refused."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen
 from sparring.settings.document import Document
 from sparring.settings.fields import PLAYED, known_names, nearest, normalised, refuse_unknown
+from sparring.settings.layers import Layer
 from sparring.settings.locks import DEFAULT_LOCKS, UNSET, Lock
 from sparring.settings.names import covers
-from sparring.settings.resolving import Layer
 
-_TABLES = ("project", "settings", "eval", "environment", "lock", "budget", "operators")
+_TABLES = ("project", "settings", "sampling", "eval", "environment", "lock", "budget", "operators")
 
-_AT_ONCE, _PER_DAY = 2, 50  # of operators, where the project says nothing
+_AT_ONCE, _PER_DAY = 2, 50  # limits of operators, unless the project sets its own
 
 
 class ProjectTable(Frozen):
+    """The `[project]` table: where environments and runs are."""
+
     look_in: tuple[str, ...] = Field(default=(".",), description="folders with environments")
     runs: str = Field(default="runs", description="folder that holds the runs")
 
 
 class Budget(Frozen):
-    """What a project may spend, on one run or at once."""
+    """The `[budget]` table: limits of one run, and of runs together."""
 
     steps: int | None = Field(default=None, ge=1, description="optimizer steps of one run")
     rollouts: int | None = Field(default=None, ge=1, description="rollouts of one run")
     hours: float | None = Field(default=None, gt=0, description="hours of one run")
     runs_at_once: int | None = Field(default=None, ge=1, description="runs at the same time")
     starts_per_day: int | None = Field(
-        default=None, ge=0, description="runs that operators start or go on with in 24 hours"
+        default=None, ge=0, description="runs that operators start or resume in 24 hours"
     )
 
     def for_operators(self) -> Budget:
-        """Where a person has set no limit, an operator has one: it does not get tired."""
+        """Returns the budget with default limits on operators' runs where the project sets none."""
         limits = {
             "runs_at_once": self.runs_at_once or _AT_ONCE,
             "starts_per_day": _PER_DAY if self.starts_per_day is None else self.starts_per_day,
@@ -47,6 +49,8 @@ class Budget(Frozen):
 
 
 class LockTable(Frozen):
+    """A `[[lock]]` table: one setting that nobody may change."""
+
     field: str = Field(min_length=1)
     value: Any = None
     author: str = ""
@@ -55,12 +59,16 @@ class LockTable(Frozen):
 
 
 class OperatorsTable(Frozen):
+    """The `[operators]` table: what operators may change."""
+
     may_set: tuple[str, ...] = Field(
-        default=(), description="fields that the default locks leave to operators"
+        default=(), description="fields locked by default that operators may set"
     )
 
 
 class EnvironmentTable(Frozen):
+    """An `[environment.NAME]` table: settings and config of one environment."""
+
     settings: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any] = Field(default_factory=dict)
     eval: dict[str, Any] = Field(default_factory=dict)
@@ -68,43 +76,41 @@ class EnvironmentTable(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """A project file, checked as far as it can be without an environment."""
+    """A project file, checked as far as is possible without loading an environment."""
 
     document: Document
     project: ProjectTable = field(default_factory=ProjectTable)
     budget: Budget = field(default_factory=Budget)
     operators: OperatorsTable = field(default_factory=OperatorsTable)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     eval: Mapping[str, Any] = field(default_factory=dict)
     environments: Mapping[str, EnvironmentTable] = field(default_factory=dict)
     locks: tuple[LockTable, ...] = ()
 
     def layers(self, environment: str, kind: str) -> list[Layer]:
-        """For every environment, then for this one; for an evaluation, what holds for those
-        goes last."""
+        """Returns the layers for a run of an environment, lowest first: general settings, its own,
+        then those of evaluations."""
         parts = [("settings", self.settings)]
+        below = [self._nested_layer("sampling", self.sampling)] if kind == "train" else []
         own = self.environments.get(environment, EnvironmentTable())
         table = f"environment.{environment}"
         parts += [(f"{table}.settings", own.settings)]
         if kind == "eval":
-            parts = [(name, _playable(values)) for name, values in parts]
+            parts = [(name, _inherited_by_eval(values)) for name, values in parts]
             parts += [("eval", self.eval), (f"{table}.eval", own.eval)]
-        layers = [self._layer(name, values) for name, values in parts]
+        layers = [*below, *(self._layer(name, values) for name, values in parts)]
         if own.config:
-            places = {
-                f"config.{name}": place
-                for name, place in self.document.places_below(f"{table}.config").items()
-            }
-            config = {"config": own.config}
-            layers.append(Layer(self.document.name, config, places, is_written=True))
+            layers.append(self._nested_layer("config", own.config, f"{table}.config"))
         return layers
 
     def locks_for(self, environment: str) -> tuple[Lock, ...]:
+        """Returns the locks that apply to an environment."""
         return tuple(
             Lock(
                 field=each.field,
                 source=self.document.place_of(f"lock.{number}.field"),
-                value=_whole(each) if "value" in each.model_fields_set else UNSET,
+                value=_expanded_value(each) if "value" in each.model_fields_set else UNSET,
                 author=each.author,
                 reason=each.reason,
             )
@@ -113,7 +119,7 @@ class ProjectFile:
         )
 
     def misnamed(self, known: Sequence[str]) -> str:
-        """What is said of an environment that there is not."""
+        """Returns an error text for the first environment named here that is not `known`, or ""."""
         named = [(f"environment.{name}", name) for name in self.environments]
         named += [(f"lock.{n}.environment", each.environment) for n, each in enumerate(self.locks)]
         for place, name in named:
@@ -123,13 +129,22 @@ class ProjectFile:
                 return f"{where}: there is no environment {name!r}; {hint}"
         return ""
 
+    def _nested_layer(self, setting: str, values: Mapping[str, Any], table: str = "") -> Layer:
+        """A layer that sets the fields of one setting, from a table of its own."""
+        places = {
+            f"{setting}.{name}": place
+            for name, place in self.document.places_below(table or setting).items()
+        }
+        given = {setting: dict(values)} if values else {}
+        return Layer(self.document.name, given, places, is_written=True)
+
     def _layer(self, table: str, values: Mapping[str, Any]) -> Layer:
         places = self.document.places_below(table)
         return Layer(self.document.name, normalised(values), places, is_written=True)
 
 
 def read_project_file(document: Document) -> ProjectFile:
-    """Check a document; an error names the field, its line, and the nearest valid name."""
+    """Checks a document; an error names the field, its line and the nearest valid name."""
     tables = document.tables
     for name in tables:
         if name not in _TABLES:
@@ -142,12 +157,13 @@ def read_project_file(document: Document) -> ProjectFile:
             f"{document.place_of('lock')}: lock: write each lock as [[lock]] with field, value, "
             "author and reason"
         )
-    read = ProjectFile(
+    file = ProjectFile(
         document=document,
         project=_model(document, "project", ProjectTable, _table(document, "project")),
         budget=_model(document, "budget", Budget, _table(document, "budget")),
         operators=_model(document, "operators", OperatorsTable, _table(document, "operators")),
         settings=_table(document, "settings"),
+        sampling=_table(document, "sampling"),
         eval=_table(document, "eval"),
         environments={
             name: _model(document, f"environment.{name}", EnvironmentTable, values)
@@ -158,34 +174,34 @@ def read_project_file(document: Document) -> ProjectFile:
             for number, values in enumerate(locks)
         ),
     )
-    _refuse_unknown_settings(read)
-    return read
+    _refuse_unknown_settings(file)
+    return file
 
 
-def _refuse_unknown_settings(read: ProjectFile) -> None:
-    tables = [("settings", read.settings, "train"), ("eval", read.eval, "eval")]
-    for name, own in read.environments.items():
+def _refuse_unknown_settings(file: ProjectFile) -> None:
+    tables = [("settings", file.settings, "train"), ("eval", file.eval, "eval")]
+    for name, own in file.environments.items():
         tables.append((f"environment.{name}.settings", own.settings, "train"))
         tables.append((f"environment.{name}.eval", own.eval, "eval"))
     for table, values, kind in tables:
         known = [name for name in known_names(kind) if name != "config"]  # type: ignore[arg-type]
         for name in values:
-            place = read.document.place_of(f"{table}.{name}")
+            place = file.document.place_of(f"{table}.{name}")
             if name == "config":
                 raise InvalidInput(
                     f"{place}: config belongs to one environment: write [environment.NAME.config]"
                 )
             refuse_unknown([name], place, known)
     known = known_names("train")
-    for number, lock in enumerate(read.locks):
-        place = read.document.place_of(f"lock.{number}.field")
+    for number, lock in enumerate(file.locks):
+        place = file.document.place_of(f"lock.{number}.field")
         refuse_unknown([lock.field.partition(".")[0]], place, known)
-    for name in read.operators.may_set:
-        place = read.document.place_of("operators.may_set")
+    for name in file.operators.may_set:
+        place = file.document.place_of("operators.may_set")
         if name.partition(".")[0] != "config" and not any(
             covers(name, field) for field in DEFAULT_LOCKS
         ):
-            hint = nearest(name, DEFAULT_LOCKS) or f"locked are {', '.join(DEFAULT_LOCKS)}"
+            hint = nearest(name, DEFAULT_LOCKS) or f"locked by default: {', '.join(DEFAULT_LOCKS)}"
             raise InvalidInput(f"{place}: may_set: {name} is not locked by default; {hint}")
 
 
@@ -216,12 +232,11 @@ def _model(document: Document, table: str, kind: type[Any], values: Any) -> Any:
         raise InvalidInput(f"{place}: {table}.{name}: {problem['msg']}") from error
 
 
-def _whole(lock: LockTable) -> Any:
-    """Its value, in the long way to say it."""
+def _expanded_value(lock: LockTable) -> Any:
     return normalised({lock.field: lock.value})[lock.field]
 
 
-def _playable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What an evaluation takes over from the settings of training: how rollouts are played,
-    but not how many there are of a case."""
+def _inherited_by_eval(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The training settings that also apply to an evaluation: how rollouts are played, but not how
+    many there are per case."""
     return {name: value for name, value in values.items() if name in PLAYED}

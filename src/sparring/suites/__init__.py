@@ -1,4 +1,5 @@
-"""Cases: loading, ids, splitting, digests. Held-out cases are handed out by name only."""
+"""Suites of cases: loading, ids, splits and digests. A caller gets held-out cases only by naming
+their split."""
 
 from sparring.suites.suite import Suite
 

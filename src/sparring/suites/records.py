@@ -1,4 +1,4 @@
-"""Where raw records come from. Each source can be asked for the n-th without holding all."""
+"""Sources of raw records, with random access and without loading all records into memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Records(Protocol):
 
 
 class JsonlRecords:
-    """A JSONL file read by offset: eight bytes a record in memory, whatever the file holds."""
+    """A JSONL file that is read by offset. Memory is 16 bytes per record, whatever its size."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise SuiteError(f"there is no file {path}; give the path of a JSONL file")
+            raise SuiteError(f"{path} does not exist; give the path of a JSONL file")
         self._path = path
         self._offsets: array[int] = array("Q")
         self._lines: array[int] = array("Q")
@@ -44,21 +44,21 @@ class JsonlRecords:
         return len(self._offsets)
 
     def __getitem__(self, number: int) -> Mapping[str, Any]:
-        # One positioned read, so that threads can share the file.
+        # A positioned read, because threads share the file.
         start = self._offsets[number]
         stop = self._offsets[number + 1] if number + 1 < len(self) else os.fstat(self._fd).st_size
         line = os.pread(self._fd, stop - start, start)
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             problem = str(error).partition(":")[0]
             raise SuiteError(
                 f"{self._path}:{self._lines[number]} is not JSON ({problem}); "
-                "each line must hold one object"
+                "each line must be one object"
             ) from error
         if not isinstance(record, dict):
             raise SuiteError(
-                f"{self._path}:{self._lines[number]} holds {type(record).__name__}, "
+                f"{self._path}:{self._lines[number]} is {type(record).__name__}, "
                 'not an object; each line must be like {"input": …, "expected": …}'
             )
         return record
@@ -69,7 +69,7 @@ class JsonlRecords:
 
 
 class ListRecords:
-    """Records that the caller holds in memory anyway."""
+    """Records that are in memory already."""
 
     def __init__(self, records: list[Mapping[str, Any]]) -> None:
         self._records = records
@@ -88,26 +88,47 @@ class ListRecords:
 
 
 def spool(records: Iterable[Mapping[str, Any]]) -> JsonlRecords:
-    """Write a stream to an indexed local file, one record at a time, and read it from there."""
+    """Writes a stream of records to a temporary file, one at a time, and indexes it."""
     descriptor, name = tempfile.mkstemp(prefix="suite-", suffix=".jsonl")
     path = Path(name)
-    with os.fdopen(descriptor, "wb") as file:
-        for record in records:
-            file.write(json.dumps(dict(record), default=repr).encode("ascii") + b"\n")
-    indexed = JsonlRecords(path)
-    path.unlink()  # the open file keeps the data; nothing is left behind at exit
-    return indexed
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for number, record in enumerate(records):
+                file.write(_line(record, number))
+        return JsonlRecords(path)
+    finally:
+        path.unlink()  # the open descriptor still reads it, and nothing is left behind
+
+
+def _line(record: Any, number: int) -> bytes:
+    if not isinstance(record, Mapping):
+        raise SuiteError(
+            f"record {number} is {type(record).__name__}, not a mapping; "
+            "give dictionaries like {'input': …, 'expected': …}"
+        )
+    try:
+        return json.dumps(dict(record), default=repr).encode("ascii") + b"\n"
+    except TypeError as error:
+        raise SuiteError(f"record {number} cannot be written as JSON: {error}") from error
 
 
 def csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yields the rows of a CSV file with a header."""
     if not path.is_file():
-        raise SuiteError(f"there is no file {path}; give the path of a CSV file with a header")
+        raise SuiteError(f"{path} does not exist; give the path of a CSV file with a header")
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
-        for row in reader:
-            if None in row:
-                raise SuiteError(
-                    f"{path}:{reader.line_num} has more cells than the header has columns; "
-                    "quote cells that contain a comma"
-                )
-            yield row
+        try:
+            for row in reader:
+                if None in row:
+                    raise SuiteError(
+                        f"{path}:{reader.line_num} has more cells than the header has columns; "
+                        "quote cells that contain a comma"
+                    )
+                yield row
+        except UnicodeDecodeError as error:
+            raise SuiteError(f"{path} is not UTF-8: {error}; save it as UTF-8") from error
+        except csv.Error as error:
+            raise SuiteError(
+                f"{path}:{reader.line_num + 1} cannot be read ({error}); use JSONL for long texts"
+            ) from error

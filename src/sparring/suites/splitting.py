@@ -1,10 +1,12 @@
-"""Which side a case falls on: a pure function of its id."""
+"""Splits cases by id, and digests inputs. All functions are pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,59 +22,100 @@ DEFAULT_SHARES: Mapping[Split, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Splitter:
-    """Splits by id alone, so that adding cases never moves one across.
+    """Assigns a case to a split by its id alone, so that adding cases never moves one.
 
-    The cuts run held-out, validation, training: raising the training share, the usual
-    change, moves cases out of the other two and never a held-out case into validation.
+    The splits are cut in the order held-out, validation, training. Raising the training share at
+    the expense of validation leaves the held-out cases as they are.
     """
 
     held_out: float
     validation: float
+    is_adapted: bool = False  # to a suite that is too small for the default shares
 
     @classmethod
     def of(cls, shares: Mapping[str, float] | None) -> Splitter:
+        """A splitter with these shares by split name, or with `DEFAULT_SHARES`."""
         named = shares or DEFAULT_SHARES
         if unknown := [name for name in named if name not in list(Split)]:
             raise SuiteError(
-                f"`shares` names {', '.join(unknown)}; the splits are "
+                f"`shares` has unknown splits: {', '.join(unknown)}; the splits are "
                 "training, validation, held-out"
             )
-        given = {Split(name): float(share) for name, share in named.items()}
-        total = sum(given.values())
-        if any(share < 0 for share in given.values()) or abs(total - 1.0) > 1e-6:
+        by_split = {Split(name): float(share) for name, share in named.items()}
+        total = sum(by_split.values())
+        if any(not 0 <= share <= 1 for share in by_split.values()) or not abs(total - 1.0) <= 1e-6:
             raise SuiteError(
                 f"the shares of the splits must be positive and add up to 1, not {total:g}: "
-                f"{ {name.value: share for name, share in given.items()} }"
+                f"{ {split.value: share for split, share in by_split.items()} }"
             )
-        return cls(given.get(Split.HELD_OUT, 0.0), given.get(Split.VALIDATION, 0.0))
+        return cls(by_split.get(Split.HELD_OUT, 0.0), by_split.get(Split.VALIDATION, 0.0))
+
+    @classmethod
+    def adapted(cls, case_ids: Sequence[str], minimum: int) -> Splitter:
+        """A splitter with `DEFAULT_SHARES`, or with shares that suit a suite too small for them.
+
+        A small suite gives `minimum` cases to validation first, then to training, then to held-out.
+        """
+        default = cls.of(None)
+        sizes = Counter(map(default.side, case_ids))
+        if all(sizes[split] >= minimum for split in Split):
+            return default
+        if len(case_ids) < 2 * minimum:
+            return cls(held_out=0.0, validation=1.0, is_adapted=True)
+        positions = sorted(map(_position, case_ids))
+        held_out = positions[minimum] if len(case_ids) >= 3 * minimum else 0.0
+        first = positions.index(held_out) if held_out else 0
+        return cls(held_out, validation=positions[first + minimum] - held_out, is_adapted=True)
 
     def side(self, case_id: str) -> Split:
-        digest = hashlib.sha256(b"split:" + case_id.encode()).digest()
-        place = int.from_bytes(digest[:8], "big") / 2**64
-        if place < self.held_out:
+        """The split of a case."""
+        position = _position(case_id)
+        if position < self.held_out:
             return Split.HELD_OUT
-        if place < self.held_out + self.validation:
+        if position < self.held_out + self.validation:
             return Split.VALIDATION
         return Split.TRAINING
 
     def share(self, split: Split) -> float:
+        """The share of a split."""
         if split is Split.HELD_OUT:
             return self.held_out
         if split is Split.VALIDATION:
             return self.validation
-        return 1.0 - self.held_out - self.validation
+        return round(1.0 - self.held_out - self.validation, 12)
+
+
+def _position(case_id: str) -> float:
+    """The place of a case between 0 and 1."""
+    digest = hashlib.sha256(b"split:" + case_id.encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def question_digest(value: Any) -> str:
-    """What an input asks last, whatever comes before it, and however it is spaced."""
-    asked = value
+    """A digest of an input's last user message, ignoring spacing, case and earlier messages."""
+    question = value
     if isinstance(value, list):
         users = [each for each in value if isinstance(each, dict) and each.get("role") == "user"]
-        asked = users[-1].get("content") if users else value
-    return input_digest(" ".join(asked.split()).casefold() if isinstance(asked, str) else asked)
+        question = users[-1].get("content") if users else value
+    if isinstance(question, str):
+        question = " ".join(question.split()).casefold()
+    return input_digest(question)
+
+
+def normal(value: Any) -> Any:
+    """Normalizes content: spacing, case and Unicode form; a single message becomes its text."""
+    if isinstance(value, str):
+        return " ".join(unicodedata.normalize("NFKC", value).split()).casefold()
+    if isinstance(value, list | tuple):
+        if len(value) == 1 and isinstance(value[0], dict) and set(value[0]) == {"role", "content"}:
+            return normal(value[0]["content"])
+        return [normal(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): normal(each) for name, each in value.items()}
+    return value
 
 
 def input_digest(value: Any) -> str:
-    """The default id: equal inputs share it, so duplicates never straddle a split."""
+    """The default id of a case. Equal inputs have equal ids, so duplicates share a split."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,30 +1,35 @@
-"""A suite: cases with a stable split into training, validation and held-out."""
+"""A suite: cases with stable splits into training, validation and held-out."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SplitTooSmall, SuiteError
 from sparring.contracts.rollouts import clean_text
+from sparring.suites.chat_format import to_input_items
+from sparring.suites.copies import CopyDetector, canonical
+from sparring.suites.foreign import inspect_records, json_records, records_by_split
+from sparring.suites.promptfoo import promptfoo_records
 from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, spool
 from sparring.suites.splitting import Splitter, input_digest, question_digest
 
 Column = str | Callable[[Mapping[str, Any]], Any]
-_SIDES = tuple(Split)
+_SPLITS = tuple(Split)
+# A small suite fills validation first, then training, then held-out.
+_NEEDED_SPLITS = {Split.VALIDATION: 1, Split.TRAINING: 2, Split.HELD_OUT: 3}
 MINIMUM_CASES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where in a record each part of a case is: a column name, or a function of the record."""
+    """Maps the parts of a case to columns: each a column name, or a function of the record."""
 
     input: Column = "input"
     expected: Column | None = None
@@ -33,10 +38,23 @@ class Columns:
     measures: Column | None = None
 
 
-class Suite:
-    """Cases behind an index: a byte and a digest a case in memory, the rest where it lies.
+class SuiteOptions(TypedDict, total=False):
+    """Options of the loaders: where a record holds the parts of a case, and how cases are split."""
 
-    Iterating a split reads one case at a time, so a million cases cost no more than one.
+    input: Column
+    expected: Column | None
+    id: Column | None
+    split: Column | None
+    measures: Column | None
+    shares: Mapping[str, float] | None
+    minimum_cases: int
+
+
+class Suite:
+    """Cases with stable splits, read from their source on demand.
+
+    The index takes one byte per case. Iterating over a split reads one case at a time, so memory
+    does not depend on the size of the cases.
     """
 
     def __init__(
@@ -44,16 +62,16 @@ class Suite:
         records: Records,
         *,
         columns: Columns,
-        splitter: Splitter,
+        splitter: Splitter | None = None,
         minimum_cases: int = MINIMUM_CASES,
     ) -> None:
         self._records = records
         self._columns = columns
-        self.splitter = splitter
         self.minimum = minimum_cases
-        self._sides = array("B")
+        self.splitter = splitter or self._default_splitter()
+        self._splits = array("B")
         self._repeats: dict[int, int] = {}
-        self.names_splits = False  # by a field of the records
+        self.names_splits = False  # whether records have a split field
         self.digest = self._index()
 
     # ------------------------------------------------------------------ loading
@@ -71,148 +89,220 @@ class Suite:
         shares: Mapping[str, float] | None = None,
         minimum_cases: int = MINIMUM_CASES,
     ) -> Suite:
-        """A suite from mappings. A list stays in memory; any other iterable is written to an
-        indexed temporary file first, one record at a time."""
+        """A suite from mappings. A list stays in memory; any other iterable is first written to an
+        indexed temporary file, one record at a time."""
         source: Records = (
             ListRecords(list(records)) if isinstance(records, Sequence) else spool(records)
         )
         columns = Columns(input, expected, id, split, measures)
-        return cls(
-            source, columns=columns, splitter=Splitter.of(shares), minimum_cases=minimum_cases
-        )
+        splitter = Splitter.of(shares) if shares else None
+        return cls(source, columns=columns, splitter=splitter, minimum_cases=minimum_cases)
 
     @classmethod
-    def from_jsonl(cls, path: str | Path, **options: Any) -> Suite:
+    def from_jsonl(cls, path: str | Path, **options: Unpack[SuiteOptions]) -> Suite:
         """A suite from a JSONL file, read in place. Options as for `from_records`."""
-        return cls._over(JsonlRecords(Path(path)), options)
+        return cls._create(JsonlRecords(Path(path)), options)
 
     @classmethod
-    def from_csv(cls, path: str | Path, **options: Any) -> Suite:
+    def from_csv(cls, path: str | Path, **options: Unpack[SuiteOptions]) -> Suite:
         """A suite from a CSV file with a header. Options as for `from_records`."""
-        return cls._over(spool(csv_rows(Path(path))), options)
+        return cls._create(spool(csv_rows(Path(path))), options)
 
     @classmethod
-    def from_dataset(cls, dataset: Any, **options: Any) -> Suite:
-        """A suite from a Hugging Face `Dataset` (read in place) or `IterableDataset`."""
+    def from_json(cls, path: str | Path, **options: Unpack[SuiteOptions]) -> Suite:
+        """A suite from a JSON file with an array of objects. Options as for `from_records`."""
+        return cls._create(ListRecords(json_records(Path(path))), options)
+
+    @classmethod
+    def from_inspect(cls, task: Any, **options: Unpack[SuiteOptions]) -> Suite:
+        """A suite from a task or dataset of Inspect, without its solvers and scorers.
+
+        Targets become `expected`, metadata become fields. Options as for `from_records`.
+        """
+        records = spool(inspect_records(task))
+        return cls._create(records, {"expected": "expected", "id": "id", **options})
+
+    @classmethod
+    def from_promptfoo(
+        cls,
+        path: str | Path,
+        *,
+        ignore_assertions: Sequence[str] = (),
+        **options: Unpack[SuiteOptions],
+    ) -> Suite:
+        """A suite from a promptfoo configuration or tests file, without its providers.
+
+        The prompt with its variables filled in becomes the input; with several prompts, name the
+        variable that holds the input. The measure `assertions()` judges the tests' assertions.
+        Options as for `from_records`.
+        """
+        records = list(promptfoo_records(Path(path), ignore_assertions=ignore_assertions))
+        return cls._create(ListRecords(records), options)
+
+    @classmethod
+    def from_dataset(cls, dataset: Any, **options: Unpack[SuiteOptions]) -> Suite:
+        """A suite from a Hugging Face `Dataset` (read in place), `IterableDataset`, or a
+        `DatasetDict`, whose keys name the splits."""
         if isinstance(dataset, Mapping):
-            raise SuiteError(
-                f"this is a dictionary of datasets ({', '.join(map(str, dataset))}); pass one of "
-                "them, or give each record a `split` field"
-            )
+            return cls._create(spool(records_by_split(dataset)), options)
         if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-            return cls._over(dataset, options)
-        return cls._over(spool(dataset), options)
+            return cls._create(dataset, options)
+        return cls._create(spool(dataset), options)
 
     @classmethod
-    def _over(cls, records: Records, options: dict[str, Any]) -> Suite:
-        shares = options.pop("shares", None)
-        minimum = options.pop("minimum_cases", MINIMUM_CASES)
-        try:
-            columns = Columns(**options)
-        except TypeError as error:
-            wrong = str(error).rpartition("argument ")[2]
+    def _create(cls, records: Records, options: SuiteOptions) -> Suite:
+        if unknown := sorted(options.keys() - SuiteOptions.__annotations__.keys()):
             raise SuiteError(
-                f"a suite has no option {wrong}; the options are input, expected, id, split, "
-                "measures, shares and minimum_cases"
-            ) from error
-        return cls(records, columns=columns, splitter=Splitter.of(shares), minimum_cases=minimum)
+                f"a suite has no option {unknown[0]!r}; the options are "
+                f"{', '.join(SuiteOptions.__annotations__)}"
+            )
+        columns = Columns(
+            input=options.get("input", "input"),
+            expected=options.get("expected"),
+            id=options.get("id"),
+            split=options.get("split"),
+            measures=options.get("measures"),
+        )
+        shares = options.get("shares")
+        return cls(
+            records,
+            columns=columns,
+            splitter=Splitter.of(shares) if shares else None,
+            minimum_cases=options.get("minimum_cases", MINIMUM_CASES),
+        )
 
     # ------------------------------------------------------------------ reading
 
     def __len__(self) -> int:
-        return len(self._sides)
+        return len(self._splits)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{self.size(side)} {side.value}" for side in Split)
+        counts = ", ".join(f"{self.size(split)} {split.value}" for split in Split)
         return f"Suite({len(self)} cases: {counts})"
 
     def size(self, split: Split) -> int:
-        return self._sides.count(_SIDES.index(split))
+        """The number of cases in a split."""
+        return self._splits.count(_SPLITS.index(split))
 
     def cases(self, split: Split, limit: int | None = None) -> Iterator[Case]:
-        """The cases of one split, in the order of the records, one at a time."""
+        """Yields up to `limit` cases of one split, in the order of the records."""
         self.require(split)
-        wanted = _SIDES.index(split)
-        given = 0
-        for number, side in enumerate(self._sides):
-            if side == wanted:
-                if limit is not None and given >= limit:
+        wanted = _SPLITS.index(split)
+        count = 0
+        for number, index in enumerate(self._splits):
+            if index == wanted:
+                if limit is not None and count >= limit:
                     return
-                given += 1
+                count += 1
                 yield self._case(number)
 
     def all_but(self, split: Split) -> Iterator[Case]:
-        """The cases of the other splits, in the order of the records."""
-        left_out = _SIDES.index(split)
-        for number, side in enumerate(self._sides):
-            if side != left_out:
+        """Yields the cases of all other splits, in the order of the records."""
+        excluded = _SPLITS.index(split)
+        for number, index in enumerate(self._splits):
+            if index != excluded:
                 yield self._case(number)
 
     def case_ids(self, split: Split) -> list[str]:
-        """The ids of one split, in the order of the records."""
+        """The ids of the cases of one split, in the order of the records."""
         return [case.id for case in self.cases(split)]
 
     def question_digests(self, split: Split) -> frozenset[str]:
-        """What the cases of one split ask, in a form that tells two apart and shows none."""
-        wanted = _SIDES.index(split)
+        """Digests of the questions of one split, which do not reveal the questions."""
+        wanted = _SPLITS.index(split)
         return frozenset(
             question_digest(self._case(number).input)
-            for number, side in enumerate(self._sides)
-            if side == wanted
+            for number, index in enumerate(self._splits)
+            if index == wanted
         )
 
     def finder(self, split: Split) -> Callable[[str], Case]:
-        """Looks cases of one split up by id; a record is read when it is asked for."""
-        wanted = _SIDES.index(split)
-        places = {
+        """A function that looks up cases of one split by id, and reads each on demand."""
+        wanted = _SPLITS.index(split)
+        numbers = {
             self._case(number).id: number
-            for number, side in enumerate(self._sides)
-            if side == wanted
+            for number, index in enumerate(self._splits)
+            if index == wanted
         }
-        return lambda case_id: self._case(places[case_id])
+        return lambda case_id: self._case(numbers[case_id])
+
+    def cases_to_add(self, split: Split) -> int:
+        """The number of cases that a suite with adapted shares lacks for a split."""
+        return max(0, _NEEDED_SPLITS[split] * self.minimum - len(self))
 
     def require(self, split: Split) -> None:
-        """Refuse a split with too few cases to say anything, with the number needed."""
-        have = self.size(split)
-        if have >= self.minimum:
+        """Raises SplitTooSmall if a split has fewer than `minimum` cases."""
+        size = self.size(split)
+        if size >= self.minimum:
             return
         share = self.splitter.share(split)
-        way_out = "give records a `split` field, change `shares`"
+        remedy = "give records a `split` field, change `shares`"
         if self.names_splits:
-            way_out = f"give {self.minimum - have} more records the `split` {split.value}"
+            remedy = f"give {self.minimum - size} more records the `split` {split.value}"
+        elif self.splitter.is_adapted:
+            remedy = f"add {self.cases_to_add(split)} cases"
         elif share > 0:
-            more = math.ceil((self.minimum - have) / share)
-            way_out = f"about {more} more cases are needed at a share of {share:.0%}, or {way_out}"
-        tells = f", which tells a pass rate to ±{98 / math.sqrt(have):.0f} points" if have else ""
+            more = math.ceil((self.minimum - size) / share)
+            remedy = f"add about {more} cases (at a share of {share:.0%}), {remedy}"
+        training = self.size(Split.TRAINING)
+        if split is Split.VALIDATION and training >= self.minimum:
+            remedy += (
+                f", evaluate on the {training} training cases with split='training' (unless the "
+                "model was trained on them)"
+            )
+        points = f"{98 / math.sqrt(size):.0f}" if size else ""
+        margin = f" (which measure a pass rate to within ±{points} points)" if size else ""
         raise SplitTooSmall(
-            f"the {split.value} split has {have} of {len(self)} cases{tells}; {self.minimum} are "
-            f"the least: {way_out}, or lower `minimum_cases` if a rough figure will do"
+            f"the {split.value} split has {size} of {len(self)} cases{margin}, but needs at least "
+            f"{self.minimum}: {remedy}, or lower `minimum_cases` if a rough result is enough"
         )
 
-    # ------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------ indexing
 
     def _index(self) -> str:
-        """One pass over all records: sides, repeated ids, and the digest of the whole."""
+        """Reads all records once, assigns each to a split and finds repeated ids. Returns the
+        suite's digest."""
         if not len(self._records):
             raise SuiteError("the suite has no cases; check the file or the list it comes from")
         digest = hashlib.sha256()
-        seen: dict[str, int] = {}
+        occurrences: dict[str, int] = {}
+        detector = CopyDetector(
+            name
+            for name in (self._columns.id, self._columns.split, "split")
+            if isinstance(name, str)
+        )
         for number in range(len(self._records)):
             record = self._records[number]
             case_id = self._id(record, number)
             expected = self._expected(record, number)
-            seen[case_id] = seen.get(case_id, 0) + 1
-            if seen[case_id] > 1:
+            occurrences[case_id] = occurrences.get(case_id, 0) + 1
+            if occurrences[case_id] > 1:
                 if self._columns.id is not None:
                     raise SuiteError(
-                        f"record {number} has the id {case_id!r}, which an earlier record has "
-                        "too; ids must differ (leave the id out to use the input's digest)"
+                        f"record {number} has the same id as an earlier record: {case_id!r}; ids "
+                        "must differ (omit the id column to use the input's digest)"
                     )
-                self._repeats[number] = seen[case_id]
-            side = self._side(record, case_id, number)
-            self._sides.append(_SIDES.index(side))
-            digest.update(_canonical([case_id, side, self._input(record, number), expected]))
+                self._repeats[number] = occurrences[case_id]
+            split = self._split_of(record, case_id, number)
+            self._splits.append(_SPLITS.index(split))
+            case_input = self._input(record, number)
+            if isinstance(case_input, list):
+                to_input_items(case_input, f"record {number}")  # raises now, not while playing
+            digest.update(canonical([case_id, split, case_input, expected]))
+            detector.add(record, case_input, expected, split)
+        detector.refuse_copies()
         return digest.hexdigest()
+
+    def _default_splitter(self) -> Splitter:
+        """The default shares, adapted to a suite that is too small for them."""
+        count = len(self._records)
+        if self._columns.split is not None or count >= 20 * self.minimum:
+            return Splitter.of(None)
+        records = [self._records[number] for number in range(count)]
+        if any("split" in record for record in records):
+            return Splitter.of(None)
+        case_ids = [self._id(record, number) for number, record in enumerate(records)]
+        return Splitter.adapted(case_ids, self.minimum)
 
     def _case(self, number: int) -> Case:
         record = self._records[number]
@@ -220,50 +310,54 @@ class Suite:
         case_id = self._id(record, number)
         if number in self._repeats:
             case_id = f"{case_id}~{self._repeats[number]}"
+        case_input = self._input(record, number)
+        if isinstance(case_input, list):
+            case_input = to_input_items(case_input, f"record {number}")
         return Case(
             id=case_id,
-            input=self._input(record, number),
+            input=case_input,
             expected=self._expected(record, number),
-            split=_SIDES[self._sides[number]],
-            measures=_names(_take(record, columns.measures, number), number),
+            split=_SPLITS[self._splits[number]],
+            measures=_measure_names(_column_value(record, columns.measures, number), number),
             fields=dict(record),
         )
 
     def _input(self, record: Mapping[str, Any], number: int) -> str | list[dict[str, Any]]:
-        value = _take(record, self._columns.input, number)
+        value = _column_value(record, self._columns.input, number)
         if not isinstance(value, str | list) or not value:
             raise SuiteError(
-                f"the input of record {number} is {value!r}; it must be a text that is not "
-                "empty, or a list of input items"
+                f"the input of record {number} is {value!r}; it must be a non-empty text or list "
+                "of input items"
             )
         return value
 
     def _expected(self, record: Mapping[str, Any], number: int) -> Any:
-        """Optional as long as nobody named its column; a misspelt name must not pass."""
+        """Returns the expected answer. It is optional, unless its column was named: then a missing
+        column is probably a typo."""
         if self._columns.expected is None:
             return record.get("expected")
-        return _take(record, self._columns.expected, number)
+        return _column_value(record, self._columns.expected, number)
 
     def _id(self, record: Mapping[str, Any], number: int) -> str:
         if self._columns.id is None:
             return input_digest(self._input(record, number))
-        return clean_text(str(_take(record, self._columns.id, number)))
+        return clean_text(str(_column_value(record, self._columns.id, number)))
 
-    def _side(self, record: Mapping[str, Any], case_id: str, number: int) -> Split:
+    def _split_of(self, record: Mapping[str, Any], case_id: str, number: int) -> Split:
         column = self._columns.split
         if column is None and "split" not in record:
             return self.splitter.side(case_id)
         self.names_splits = True
-        value = _take(record, column or "split", number)
+        value = _column_value(record, column or "split", number)
         try:
-            return _SPELLINGS[str(value).lower()]
+            return _SPLIT_NAMES[str(value).lower()]
         except KeyError:
             raise SuiteError(
                 f"record {number} has the split {value!r}; use training, validation or held-out"
             ) from None
 
 
-_SPELLINGS = {
+_SPLIT_NAMES = {
     "training": Split.TRAINING,
     "train": Split.TRAINING,
     "validation": Split.VALIDATION,
@@ -277,27 +371,24 @@ _SPELLINGS = {
 }
 
 
-def _take(record: Mapping[str, Any], column: Column | None, number: int) -> Any:
+def _column_value(record: Mapping[str, Any], column: Column | None, number: int) -> Any:
     if column is None:
         return None
     if callable(column):
         return column(record)
     if column not in record:
+        fields = ", ".join(map(str, record)) or "no fields"
         raise SuiteError(
-            f"record {number} has no {column!r}, only {', '.join(map(str, record)) or 'nothing'}. "
+            f"record {number} has no {column!r}; it has {fields}. "
             "Name the columns, as in Suite.from_…(…, input='question', expected='answer')"
         )
     return record[column]
 
 
-def _names(value: Any, number: int) -> tuple[str, ...]:
+def _measure_names(value: Any, number: int) -> tuple[str, ...]:
     if value is None:
         return ()
     names = [value] if isinstance(value, str) else list(value)
     if not all(isinstance(name, str) for name in names):
         raise SuiteError(f"the measures of record {number} must be names, not {value!r}")
     return tuple(names)
-
-
-def _canonical(case: list[Any]) -> bytes:
-    return json.dumps(case, sort_keys=True, default=repr).encode("ascii") + b"\n"

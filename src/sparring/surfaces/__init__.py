@@ -1,1 +1,3 @@
-"""Turning operations into a command line, tools and routes. No logic lives here."""
+"""The command line, the MCP server and the agent tools: they parse requests for `operations` and
+render the results. No logic lives here.
+"""

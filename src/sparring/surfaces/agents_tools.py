@@ -1,6 +1,6 @@
-"""The same tools for an agent of the openai-agents SDK, in its own process.
+"""The operator tools for an agent of the openai-agents SDK that runs in the same process.
 
-For an agent that runs elsewhere, or in another language, there is `sparring mcp`.
+An agent that runs elsewhere, or in another language, uses `sparring mcp`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from sparring.surfaces.tools.catalogue import Tool, tools_for
 
 
 def operator_tools(project: str | Path = ".", name: str = "operator") -> list[FunctionTool]:
-    """Tools that operate a project inside the limits that its owner set, on record as `name`."""
+    """Return tools that operate a project within its owner's limits.
+
+    The activity log and the runs name the operator as `name`.
+    """
     folder = Path(project).resolve()
     caller = Caller(Role.OPERATOR, find_project(folder).runs, name, folder)
-    return [_tool(tool, caller) for tool in tools_for(Role.OPERATOR).values()]
+    return [_function_tool(tool, caller) for tool in tools_for(Role.OPERATOR).values()]
 
 
-def _tool(tool: Tool, caller: Caller) -> FunctionTool:
+def _function_tool(tool: Tool, caller: Caller) -> FunctionTool:
     async def invoke(_: ToolContext[Any], arguments: str) -> str:
-        """What the model wrote may be no JSON at all, and is refused like any other mistake."""
+        """Call the tool. Arguments that are no JSON object are refused like any invalid input."""
         try:
-            given = json.loads(arguments or "{}")
+            request = json.loads(arguments or "{}")
         except ValueError:
-            given = None
-        given = given if isinstance(given, dict) else {"arguments": arguments}
-        answer = await asyncio.to_thread(tool.call, given, caller)
+            request = None
+        request = request if isinstance(request, dict) else {"arguments": arguments}
+        answer = await asyncio.to_thread(tool.call, request, caller)
         return json.dumps(answer.table, ensure_ascii=False)
 
     return FunctionTool(

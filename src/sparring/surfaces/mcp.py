@@ -1,17 +1,21 @@
-"""`sparring mcp`: the tools over the Model Context Protocol, on standard input and output.
+"""`sparring mcp`: serves the tools over the Model Context Protocol, on standard input and output.
 
-The server holds nothing: runs go on without it, and plans are on disk. Whoever starts it says
-who is at the other end; no call can change that.
+The server keeps no state: runs continue without it, and plans are on disk. The process that starts
+it sets the caller's name and role; no call can change them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import anyio
+import anyio.from_thread
+import anyio.lowlevel
 import anyio.to_thread
 import mcp_types as types
 from mcp.server import Server, ServerRequestContext
@@ -26,11 +30,11 @@ from sparring.surfaces.tools.catalogue import (
     tools_for,
 )
 
-_SEATS = {"at once": 8, "asking": 8, "waiting": 64}
+_SEATS = {"quick": 8, "environment": 8, "comparing": 2, "waiting": 64}  # threads of each pool
 
 
 def serve(caller: Caller) -> None:
-    """Until the other end closes."""
+    """Serve the tools to one client until it closes the connection."""
     anyio.run(_serve, caller)
 
 
@@ -41,27 +45,27 @@ async def _serve(caller: Caller) -> None:
 
 
 def server_for(caller: Caller) -> Server[Any]:
+    """Return an MCP server whose every call is made as `caller`."""
     tools = tools_for(caller.role)
-    listed = [_listed(tool) for tool in tools.values()]
+    listing = [_mcp_tool(tool) for tool in tools.values()]
     limits: dict[str, anyio.CapacityLimiter] = {}
 
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=listed)
+        return types.ListToolsResult(tools=listing)
 
     async def call_tool(
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         tool = tools.get(params.name)
-        seat = tool.seat if tool is not None else "at once"
+        seat = tool.seat if tool is not None else "quick"
         if seat not in limits:
             limits[seat] = anyio.CapacityLimiter(_SEATS[seat])
-        work = partial(_called, tool, tools, params.name, params.arguments or {}, caller)
-        answer = await anyio.to_thread.run_sync(
-            work, limiter=limits[seat], abandon_on_cancel=seat == "waiting"
-        )
-        return _sent(answer)
+        work = partial(_call, tool, tools, params.name, params.arguments or {}, caller)
+        if seat == "waiting":
+            return _mcp_result(await _in_seat(work, limits[seat]))
+        return _mcp_result(await anyio.to_thread.run_sync(work, limiter=limits[seat]))
 
     return Server(
         "sparring",
@@ -73,15 +77,43 @@ def server_for(caller: Caller) -> Server[Any]:
     )
 
 
-def _called(
-    tool: Tool | None, tools: dict[str, Tool], name: str, given: dict[str, Any], caller: Caller
+async def _in_seat(work: Callable[[], Answer], seats: anyio.CapacityLimiter) -> Answer:
+    """Run `work` in a thread, in a call that can be cancelled.
+
+    A cancelled call's thread runs to its end and keeps its seat until then: a client that cancels
+    call after call never gets more threads than there are seats.
+    """
+    loop, seat = anyio.lowlevel.current_token(), object()
+    await seats.acquire_on_behalf_of(seat)
+    has_begun = False
+
+    def run() -> Answer:
+        nonlocal has_begun
+        has_begun = True
+        try:
+            return work()
+        finally:
+            with suppress(RuntimeError):  # the server has ended in the meantime
+                anyio.from_thread.run_sync(seats.release_on_behalf_of, seat, token=loop)
+
+    try:
+        return await anyio.to_thread.run_sync(
+            run, limiter=anyio.CapacityLimiter(1), abandon_on_cancel=True
+        )
+    finally:
+        if not has_begun:
+            seats.release_on_behalf_of(seat)
+
+
+def _call(
+    tool: Tool | None, tools: dict[str, Tool], name: str, arguments: dict[str, Any], caller: Caller
 ) -> Answer:
     if tool is None:
-        return refuse_unknown_tool(name, given, caller, tools)
-    return tool.call(given, caller)
+        return refuse_unknown_tool(name, arguments, caller, tools)
+    return tool.call(arguments, caller)
 
 
-def _listed(tool: Tool) -> types.Tool:
+def _mcp_tool(tool: Tool) -> types.Tool:
     operation = tool.operation
     return types.Tool(
         name=tool.name,
@@ -98,8 +130,8 @@ def _listed(tool: Tool) -> types.Tool:
     )
 
 
-def _sent(answer: Answer) -> types.CallToolResult:
-    """The same table twice: for clients that read structure, and for those that read text."""
+def _mcp_result(answer: Answer) -> types.CallToolResult:
+    """Return the answer twice: structured, and as text for clients that read only text."""
     text = json.dumps(answer.table, ensure_ascii=False)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)],

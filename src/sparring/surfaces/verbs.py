@@ -1,61 +1,64 @@
-"""`python -m sparring.surfaces.verbs`: the page of the docs that lists every verb.
+"""`python -m sparring.surfaces.verbs`: prints the docs page that lists every verb.
 
-A verb is what an operation is registered as, so that this page cannot say more than there is.
+The page is generated from the registry of operations, so it cannot list a verb that does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparring.operations.every import every_operation
 from sparring.operations.operation import Forms, Role
+from sparring.operations.registry import all_operations
 
 _HEAD = """\
 # Every verb, on every surface
 
 <!-- made by `python -m sparring.surfaces.verbs`; do not edit -->
 
-Each is one operation, with the same checks behind it however it is called. The role says who may:
-a *viewer* looks, an *operator* is an AI agent inside the project's [locks and budget](settings.md),
-the *owner* is a person at the command line. Calls that change something are
-[on record](operating.md#the-record).
+Each verb is one operation; every surface runs the same checks. The role says who may call it:
+a *viewer* reads, an *operator* is an AI agent inside the project's [locks and budget](settings.md),
+the *owner* is a person at the command line. Calls that change something are written to the
+[activity log](operating.md#activity-log).
 """
 
 
 def page() -> str:
-    return "\n".join([_HEAD, *_verbs(), "", *_names(), ""])
+    """Return the page as Markdown."""
+    return "\n".join([_HEAD, *_verbs(), "", *_other_names(), ""])
 
 
 def _verbs() -> Iterator[str]:
     yield "| what it does | command | tool | Python | role | changes something |"
     yield "|---|---|---|---|---|---|"
-    for each in every_operation().values():
-        forms = each.forms
+    for operation in all_operations().values():
+        forms = operation.forms
         if forms == Forms():
             continue
         cells = [
-            each.summary.replace("|", "\\|"),
+            operation.summary.replace("|", "\\|"),
             f"`sparring {forms.cli}`" if forms.cli else "",
             f"`{forms.tool}`" if forms.tool else "",
             f"`{forms.python}`" if forms.python else "",
-            each.role.name.lower() if each.role < Role.OWNER else "owner",
-            "yes" if each.changes_state else "",
+            operation.role.name.lower() if operation.role < Role.OWNER else "owner",
+            "yes" if operation.changes_state else "",
         ]
         yield f"| {' | '.join(cells)} |"
 
 
-def _names() -> Iterator[str]:
-    yield "## If you look for"
+def _other_names() -> Iterator[str]:
+    yield "## Names in other tools"
     yield ""
-    yield "| name elsewhere | here |"
+    yield "| name elsewhere | name here |"
     yield "|---|---|"
-    known = [
-        (name, each.forms) for each in every_operation().values() for name in each.forms.known_as
+    aliases = [
+        (alias, operation.forms)
+        for operation in all_operations().values()
+        for alias in operation.forms.known_as
     ]
-    for name, forms in sorted(known, key=lambda pair: pair[0]):
-        here = [f"`{forms.tool}`"] if forms.tool else []
-        here += [f"`sparring {forms.cli}`"] if forms.cli else []
-        yield f"| `{name}` | {', '.join(here)} |"
+    for alias, forms in sorted(aliases, key=lambda pair: pair[0]):
+        names = [f"`{forms.tool}`"] if forms.tool else []
+        names += [f"`sparring {forms.cli}`"] if forms.cli else []
+        yield f"| `{alias}` | {', '.join(names)} |"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Metrics in somebody else's viewer: trackio, W&B, MLflow, TensorBoard, by name.
+"""Sends a run's metrics to TensorBoard, trackio, W&B or MLflow.
 
-A tracker that is missing or fails warns once and never ends a run: the run folder has it all.
+A tracker that is missing or fails warns once and never ends a run: the run folder holds every
+metric.
 """
 
-from sparring.trackers.trackers import TRACKERS, Trackers
+from sparring.trackers.trackers import Trackers, known_trackers
 
-__all__ = ["TRACKERS", "Trackers"]
+__all__ = ["Trackers", "known_trackers"]

@@ -1,4 +1,8 @@
-"""The four trackers behind one interface, and the guard around them."""
+"""Trackers behind one interface, and `Trackers`, which keeps their failures from a run.
+
+A package adds a tracker by an entry point in the group `sparring.trackers`: a class that follows
+`Tracker` and takes a `TrackedRun`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sparring.contracts.errors import SettingError
+from sparring.installed import load_plugin, plugin_names
 
 Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """What a tracker is told of a run."""
+    """The facts about a run that a tracker gets."""
 
     id: str
     name: str
@@ -27,15 +32,19 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
+    """Where metrics go. `link` is the URL or command that shows the run."""
+
     link: str
 
-    def log(self, step: int, figures: Figures) -> None: ...
+    def log(self, step: int, figures: Figures) -> None:
+        """Log the metrics of one step."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Flush and close the tracker."""
 
 
 class TensorBoard:
-    """Event files in the run folder; `tensorboard --logdir` shows them."""
+    """Writes event files to the run folder; `tensorboard --logdir` shows them."""
 
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -45,16 +54,18 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder), purge_step=run.first_step + 1)
 
     def log(self, step: int, figures: Figures) -> None:
+        """Log the metrics of one step."""
         for name, value in figures.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def finish(self) -> None:
+        """Close the event file."""
         self._writer.close()
 
 
 class Trackio:
-    """A local database; `trackio show` opens it."""
+    """Writes to a local database; `trackio show` opens it."""
 
     def __init__(self, run: TrackedRun) -> None:
         import trackio
@@ -70,14 +81,16 @@ class Trackio:
         )
 
     def log(self, step: int, figures: Figures) -> None:
+        """Log the metrics of one step."""
         self._trackio.log(dict(figures), step=step)
 
     def finish(self) -> None:
+        """End the trackio run."""
         self._trackio.finish()
 
 
 class WeightsAndBiases:
-    """W&B; offline where WANDB_MODE says so."""
+    """Logs to W&B, or offline with WANDB_MODE=offline."""
 
     def __init__(self, run: TrackedRun) -> None:
         import wandb
@@ -94,29 +107,33 @@ class WeightsAndBiases:
         self.link = self._run.url or f"wandb sync {Path(self._run.dir).parent}"
 
     def log(self, step: int, figures: Figures) -> None:
+        """Log the metrics of one step."""
         self._run.log(dict(figures), step=step)
 
     def finish(self) -> None:
+        """End the W&B run."""
         self._run.finish()
 
 
 class MLflow:
-    """An experiment of MLflow, at MLFLOW_TRACKING_URI or in ./mlruns."""
+    """Logs to an MLflow experiment at MLFLOW_TRACKING_URI, or in ./mlruns."""
 
     def __init__(self, run: TrackedRun) -> None:
         import mlflow
 
         self._mlflow = mlflow
         mlflow.set_experiment(run.project)
-        started = mlflow.start_run(run_name=run.name)
+        active = mlflow.start_run(run_name=run.name)
         mlflow.log_params({key: str(value)[:500] for key, value in run.settings.items()})
-        self.link = f"{mlflow.get_tracking_uri()}: {run.project}, run {started.info.run_id}"
+        self.link = f"{mlflow.get_tracking_uri()}: {run.project}, run {active.info.run_id}"
 
     def log(self, step: int, figures: Figures) -> None:
-        names = {name.replace(" ", "_"): value for name, value in figures.items()}
-        self._mlflow.log_metrics(names, step=step)
+        """Log the metrics of one step, with spaces in names replaced by underscores."""
+        metrics = {name.replace(" ", "_"): value for name, value in figures.items()}
+        self._mlflow.log_metrics(metrics, step=step)
 
     def finish(self) -> None:
+        """End the MLflow run."""
         self._mlflow.end_run()
 
 
@@ -126,7 +143,19 @@ TRACKERS: Mapping[str, Callable[[TrackedRun], Tracker]] = {
     "wandb": WeightsAndBiases,
     "mlflow": MLflow,
 }
+GROUP = "sparring.trackers"
 Warn = Callable[[str], None]
+
+
+def known_trackers() -> list[str]:
+    """Return the names of the built-in trackers and of those that packages provide."""
+    return [*TRACKERS, *plugin_names(GROUP)]
+
+
+def _open(name: str, run: TrackedRun) -> Tracker:
+    factory = TRACKERS.get(name) or load_plugin(GROUP, name)
+    tracker: Tracker = factory(run)
+    return tracker
 
 
 def _warn(message: str) -> None:
@@ -134,45 +163,46 @@ def _warn(message: str) -> None:
 
 
 class Trackers:
-    """All trackers of a run. One that fails is dropped, with one warning."""
+    """All trackers of a run. A tracker that fails is dropped, with one warning."""
 
     def __init__(self, names: tuple[str, ...], run: TrackedRun, warn: Warn = _warn) -> None:
-        if unknown := [name for name in names if name not in TRACKERS]:
-            raise SettingError(
-                f"there is no tracker {', '.join(unknown)}; there are {', '.join(TRACKERS)}, none"
-            )
+        if unknown := [name for name in names if name not in known_trackers()]:
+            known = ", ".join(known_trackers())
+            raise SettingError(f"there is no tracker {', '.join(unknown)}; use {known} or none")
         self._warn = warn
         self._working: dict[str, Tracker] = {}
         for name in names:
             try:
-                self._working[name] = TRACKERS[name](run)
+                self._working[name] = _open(name, run)
             except ImportError:
-                warn(f"{name} is not installed (pip install {name}); the run goes on without it")
-            except Exception as error:  # whatever a tracker does wrong, the run goes on
-                warn(f"{name} cannot be used ({error}); the run goes on without it")
+                warn(f"{name} is not installed (pip install {name}); the run continues without it")
+            except Exception as error:  # no failure of a tracker may end the run
+                warn(f"{name} cannot be used ({error}); the run continues without it")
 
     def links(self) -> dict[str, str]:
-        """Where each tracker shows the run."""
+        """Return the URL or command of each tracker that shows the run."""
         return {name: tracker.link for name, tracker in self._working.items()}
 
     def log(self, step: int, row: Mapping[str, Any]) -> None:
+        """Send the numbers of a metrics row to every tracker that works."""
         figures = {
             name: float(value)
             for name, value in row.items()
             if isinstance(value, int | float) and not isinstance(value, bool)
         }
         for name, tracker in list(self._working.items()):
-            self._guarded(name, lambda tracker=tracker: tracker.log(step, figures))  # type: ignore[misc]
+            self._guard(name, lambda tracker=tracker: tracker.log(step, figures))  # type: ignore[misc]
 
     def finish(self) -> None:
+        """Flush and close every tracker that works."""
         for name, tracker in list(self._working.items()):
-            self._guarded(name, tracker.finish)
+            self._guard(name, tracker.finish)
 
-    def _guarded(self, name: str, act: Callable[[], None]) -> None:
+    def _guard(self, name: str, call: Callable[[], None]) -> None:
         try:
-            act()
+            call()
         except Exception as error:
             self._working.pop(name, None)
             self._warn(
-                f"{name} failed ({type(error).__name__}: {error}); the run goes on without it"
+                f"{name} failed ({type(error).__name__}: {error}); the run continues without it"
             )

@@ -1,1 +1,1 @@
-"""Planning a run: what it would be, cost and miss, kept with all that it rests on."""
+"""Plans: what a run would be and cost, and what it lacks, stored until it is started."""

@@ -1,8 +1,7 @@
-"""What a plan rests on besides settings: files, told apart by their content.
+"""Fingerprints of the files that a plan depends on, to detect changes before it is started.
 
-Source by what it says; what lies beside an environment, files that its config names and weights in
-a folder by size and times (also of the last change to the file itself, which nobody can set back),
-for they can be large.
+Source files are hashed. Data beside the environment, files named by its config and weights can be
+large: they are compared by size, inode and times, including the change time, which cannot be set.
 """
 
 from __future__ import annotations
@@ -12,31 +11,31 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sparring.operations.settling import Settled, path_fields
+from sparring.operations.resolution import RunSettings, path_fields
 
-_NOT_DATA_ENDS = (".log", ".py", ".pyc")  # source is told by what it says
-_MOST, _NAMED = 5_000, 200
-_NOT_DATA = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
+_IGNORED_SUFFIXES = (".log", ".py", ".pyc")  # source files are hashed instead
+_MAX_FILES, _MAX_LISTED = 5_000, 200
+_IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
 
 
-def fingerprints(settled: Settled) -> dict[str, str]:
-    """By what it is, for whoever is told that it has changed."""
-    project, found = settled.project, settled.found
-    told = {f"file {each}": _content(each) for each in project.sources_of(found)}
-    near = list(_data_near(Path(found.file).parent, project.runs))
-    if len(near) <= _NAMED:
-        told |= {f"file {each}": _stats([each]) for each in near}
+def fingerprints(run_settings: RunSettings) -> dict[str, str]:
+    """Fingerprints by a label that names the file in a refusal."""
+    project, found = run_settings.project, run_settings.found
+    prints = {f"file {path}": _content(path) for path in project.sources_of(found)}
+    data = list(_data_below(Path(found.file).parent, project.runs))
+    if len(data) <= _MAX_LISTED:
+        prints |= {f"file {path}": _stats([path]) for path in data}
     else:
-        told["data beside it"] = _stats(near)
-    for name in path_fields(settled.description):
-        value = settled.config.get(name)
+        prints["data beside the environment"] = _stats(data)
+    for name in path_fields(run_settings.description):
+        value = run_settings.config.get(name)
         for place in value if isinstance(value, list) else [value]:
             if isinstance(place, str):
-                told[f"config.{name} {place}"] = _stats(_below(Path(place)))
-    model = settled.values.get("model")
+                prints[f"config.{name} {place}"] = _stats(_files_below(Path(place)))
+    model = run_settings.values.get("model")
     if isinstance(model, str) and Path(model).is_dir():
-        told[f"model {model}"] = _stats(_below(Path(model)))
-    return told
+        prints[f"model {model}"] = _stats(_files_below(Path(model)))
+    return prints
 
 
 def _content(path: Path) -> str:
@@ -47,23 +46,23 @@ def _content(path: Path) -> str:
 
 
 def _stats(paths: Iterable[Path]) -> str:
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(paths):
         try:
             stat = path.stat()
         except OSError:
             continue
-        told.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "replace"))
-        told.update(f"{stat.st_ctime_ns}\0{stat.st_ino}\n".encode())
-    return told.hexdigest()
+        digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode("utf-8", "replace"))
+        digest.update(f"{stat.st_ctime_ns}\0{stat.st_ino}\n".encode())
+    return digest.hexdigest()
 
 
-def _below(place: Path) -> Iterator[Path]:
-    """A file, or all of a folder, as far as one looks."""
+def _files_below(place: Path) -> Iterator[Path]:
+    """The file itself, or the first files of a folder."""
     if place.is_file():
         yield place
         return
-    left = _MOST
+    left = _MAX_FILES
     for folder, folders, names in os.walk(place):
         folders.sort()
         for name in sorted(names)[:left]:
@@ -73,18 +72,20 @@ def _below(place: Path) -> Iterator[Path]:
             return
 
 
-def _data_near(folder: Path, runs: Path) -> Iterator[Path]:
-    left = _MOST
+def _data_below(folder: Path, runs: Path) -> Iterator[Path]:
+    left = _MAX_FILES
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(
             name
             for name in folders
-            if name not in _NOT_DATA and not name.startswith(".") and Path(place, name) != runs
+            if name not in _IGNORED_FOLDERS
+            and not name.startswith(".")
+            and Path(place, name) != runs
         )
         if "pyvenv.cfg" in names:
             folders.clear()
             continue
         for name in sorted(names):
-            if left > 0 and not name.startswith(".") and not name.endswith(_NOT_DATA_ENDS):
+            if left > 0 and not name.startswith(".") and not name.endswith(_IGNORED_SUFFIXES):
                 left -= 1
                 yield Path(place, name)

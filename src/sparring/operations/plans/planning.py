@@ -1,8 +1,7 @@
-"""Planning a run, changing the plan, and starting exactly that.
+"""Operations that plan a run, revise the plan, and start exactly what was planned.
 
-A plan is made by the same steps that a start takes, up to the spec. Starting it takes them again
-and compares: what a person has locked, what the source says, what the budget allows may all have
-changed, and then the plan says something that would not happen.
+Planning resolves a request to a spec, as starting a run does. Starting a plan resolves the request
+again and compares: if settings, locks, budget, source or data have changed, the plan is refused.
 """
 
 from __future__ import annotations
@@ -22,72 +21,85 @@ from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
 from sparring.operations.evaluating import evaluation_of
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.outgrown import asked_of, settings_of
-from sparring.operations.plans.estimating import Cost, Done, cost_of, done_before
+from sparring.operations.plans.estimating import Cost, Done, completed_before, cost_of
 from sparring.operations.plans.fingerprints import fingerprints
-from sparring.operations.plans.kept import PlanRecord, Plans, changes, digest_of, plain
-from sparring.operations.plans.needs import missing_for
+from sparring.operations.plans.preflight import missing_for
+from sparring.operations.plans.store import Plans, StoredPlan, changes, digest_of, plain
 from sparring.operations.proving import proof_of, within
+from sparring.operations.resolution import RunSettings, resolve_run
+from sparring.operations.revalidation import request_of, settings_of
 from sparring.operations.run_control import read_run_spec
-from sparring.operations.settling import Settled, settle
 from sparring.operations.starting import Started, new_name, start
 from sparring.operations.training import begin_training, training_of
-from sparring.run_folder.files import read_told
+from sparring.run_folder.files import read_json_or_empty
 from sparring.runs.finding import find_run
 from sparring.settings.fields import known_names, nearest
 from sparring.settings.names import flatten, nested
 
-_OWN_FIELDS = {"train": "prove", "eval": "cases"}  # of a plan, besides the settings
+_OWN_FIELDS = {"train": "prove", "eval": "cases"}  # fields of a plan that are not settings
 
 
 class PlanRun(Frozen):
-    environment: str = Field(default="", description="its name; may be left out with `like`")
+    """The run to plan."""
+
+    environment: str = Field(default="", description="its name; optional with `like`")
     kind: Literal["train", "eval"] = Field(
-        default="train", description="train the model, or only play validation cases and judge"
+        default="train",
+        description="train: train the model; eval: play validation cases and judge them",
     )
     settings: dict[str, Any] = Field(
         default_factory=dict,
-        description="what is to be different from the project's values, by dotted name, as in "
-        "{'temperature': 0.9, 'config.level': 2}; null turns off what can be off",
+        description="changes to the project's values, by dotted name, as in "
+        "{'temperature': 0.9, 'config.level': 2}; null turns an optional setting off",
     )
     like: str = Field(
-        default="", description="a run: what was asked for it is asked again, under `settings`"
+        default="", description="a run whose request is repeated; `settings` override it"
     )
     prove: bool = Field(
-        default=True, description="after a training, prove it on held-out cases by a run of its own"
+        default=True, description="start a proof on held-out cases after the training run"
     )
-    cases: int | None = Field(default=None, ge=1, description="of an evaluation: at most so many")
+    cases: int | None = Field(
+        default=None, ge=1, description="maximum number of cases of an evaluation"
+    )
 
 
 class PlanQuery(Frozen):
+    """One plan."""
+
     plan: str = Field(description="the id of a plan")
 
 
 class RevisePlan(PlanQuery):
+    """One change to a plan."""
+
     field: str = Field(description="dotted name of a setting, as in temperature or config.level")
-    value: Any = Field(description="what it is to be; null turns off what can be off")
+    value: Any = Field(description="its new value; null turns an optional setting off")
 
 
 class LastCheck(Frozen):
+    """The verdict of the newest check."""
+
     run: str
     verdict: str
     why: ForeignText = ""
 
 
 class Plan(Frozen):
-    """A run that could be started, exactly like this."""
+    """A run that can be started exactly as described."""
 
     plan: str
     kind: str
     environment: str
     model: str
-    settings: MixedTable = Field(description="all that is not a default, by dotted name")
+    settings: MixedTable = Field(
+        description="settings that differ from the defaults, by dotted name"
+    )
     cost: Cost
-    ready: bool = Field(description="whether nothing is missing")
+    ready: bool = Field(description="true if nothing is missing")
     missing: tuple[Finding, ...] = ()
-    proves: bool = Field(description="whether a proof follows it")
+    proves: bool = Field(description="true if a proof follows the training")
     last_check: LastCheck | None = Field(
-        default=None, description="what the newest check of this environment and model found"
+        default=None, description="the newest check of this environment and model"
     )
     changes: str = Field(default="", description="what differs from the plan that this revises")
     may_change: Annotated[tuple[str, ...], MIXED] = Field(
@@ -99,24 +111,26 @@ class Plan(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class _Prospect:
-    """What a request comes to, now."""
+    """The run that a request resolves to now."""
 
-    settled: Settled
+    run_settings: RunSettings
     spec: TrainSpec | EvalSpec
     proves: bool
 
     def resolved(self) -> dict[str, Any]:
-        """All that makes the run what it would be."""
+        """Everything that determines the run; stored with the plan and compared at its start."""
         proof = None
         if self.proves and isinstance(self.spec, TrainSpec):
-            proof = within(self.settled.budget, proof_of("", self.spec)).model_dump(mode="json")
+            proof = within(self.run_settings.budget, proof_of("", self.spec)).model_dump(
+                mode="json"
+            )
         return plain(
             {
                 "sparring": version("sparring"),
                 "spec": self.spec.model_dump(mode="json"),
                 "proof": proof,
-                "budget": self.settled.budget.model_dump(mode="json"),
-                "files": fingerprints(self.settled),
+                "budget": self.run_settings.budget.model_dump(mode="json"),
+                "files": fingerprints(self.run_settings),
             }
         )
 
@@ -130,12 +144,12 @@ class _Prospect:
     ),
 )
 def plan_run(request: PlanRun, caller: Caller) -> Plan:
-    """Say what a run would be, what it would cost and what is missing, without starting it.
+    """Plan a run without starting it: its settings, its cost, and what is missing.
 
-    Settings are resolved and held against locks and budget. The answer's `plan` is for start_run;
-    revise_plan changes one field of it.
+    Settings are resolved and checked against locks and budget. Pass the `plan` of the answer to
+    start_run, or to revise_plan to change one field.
     """
-    return _planned(_without_like(request, caller), caller)
+    return _make_plan(_expand_like(request, caller), caller)
 
 
 @operation(
@@ -145,11 +159,11 @@ def plan_run(request: PlanRun, caller: Caller) -> Plan:
     forms=Forms(cli="plan revise", tool="revise_plan", known_as=("edit_config", "set_config")),
 )
 def revise_plan(request: RevisePlan, caller: Caller) -> Plan:
-    """Make a new plan from one that is there, with one field changed."""
-    record = _own_plan(request.plan, caller)
-    asked = PlanRun.model_validate(record.asked)
-    changed = _with(asked, request.field, request.value, caller)
-    return _planned(changed, caller, revises=record)
+    """Make a new plan from an existing one, with one field changed."""
+    stored = _own_plan(request.plan, caller)
+    planned = PlanRun.model_validate(stored.request)
+    changed = _with_field(planned, request.field, request.value, caller)
+    return _make_plan(changed, caller, revises=stored)
 
 
 @operation(
@@ -160,115 +174,138 @@ def revise_plan(request: RevisePlan, caller: Caller) -> Plan:
     forms=Forms(cli="plan start", tool="start_run", known_as=("start_training", "launch")),
 )
 def start_planned(request: PlanQuery, caller: Caller) -> Started:
-    """Start the run of a plan: exactly that, and once.
+    """Start the run of a plan, exactly as planned. A plan starts one run.
 
-    It is refused if anything that the plan rests on has changed since: settings, locks, budget,
-    source, data. The run goes on by itself; wait_for_run tells how it gets on.
+    The start is refused if settings, locks, budget, source or data have changed since the plan was
+    made. The run continues in the background; wait_for_run reports its progress.
     """
-    record = _own_plan(request.plan, caller)
-    _refuse_used(record, caller)
-    prospect = _as_planned(record, caller)
+    stored = _own_plan(request.plan, caller)
+    _refuse_used(stored, caller)
+    prospect = _resolve_again(stored, caller)
     _refuse_missing(prospect)
-    spec = prospect.spec.model_copy(update={"plan": record.plan})
+    spec = prospect.spec.model_copy(update={"plan": stored.plan})
     name = new_name(spec)
-    Plans(caller.runs).claim(record.plan, name)
+    Plans(caller.runs).claim(stored.plan, name)
     if isinstance(spec, TrainSpec):
-        return begin_training(spec, prospect.settled, caller, proves=prospect.proves, name=name)
-    return start(spec, caller, runs_at_once=prospect.settled.budget.runs_at_once, name=name)
+        return begin_training(
+            spec, prospect.run_settings, caller, proves=prospect.proves, name=name
+        )
+    return start(spec, caller, runs_at_once=prospect.run_settings.budget.runs_at_once, name=name)
 
 
-# ---------------------------------------------------------------------- inside
+def describe_plan(name: str, caller: Caller) -> Plan:
+    """Describes a stored plan as it resolves now; refuses one that is out of date."""
+    stored = _own_plan(name, caller)
+    return _described(stored, _resolve_again(stored, caller), caller)
 
 
-def _planned(request: PlanRun, caller: Caller, revises: PlanRecord | None = None) -> Plan:
+def _make_plan(request: PlanRun, caller: Caller, revises: StoredPlan | None = None) -> Plan:
     prospect = _prospect(request, caller)
-    first = revises.plan if revises else ""
-    settled = prospect.settled
-    missing = missing_for(settled)
-    before = done_before(settled, caller)
+    role, revised = caller.role.name.lower(), revises.plan if revises else ""
+    stored = Plans(caller.runs).add(
+        caller.name, role, request.model_dump(mode="json"), prospect.resolved(), revised
+    )
+    return _described(stored, prospect, caller, revises)
+
+
+def _described(
+    stored: StoredPlan, prospect: _Prospect, caller: Caller, revises: StoredPlan | None = None
+) -> Plan:
+    run_settings = prospect.run_settings
+    missing = missing_for(run_settings)
+    before = completed_before(run_settings, caller)
     ready = all(each.standing != "missing" for each in missing)
-    role = caller.role.name.lower()
-    asked = request.model_dump(mode="json")
-    record = Plans(caller.runs).keep(caller.name, role, asked, prospect.resolved(), first)
     return Plan(
-        plan=record.plan,
-        kind=request.kind,
-        environment=settled.found.name,
-        model=str(settled.values.get("model") or "the agent's own model"),
+        plan=stored.plan,
+        kind=run_settings.kind,
+        environment=run_settings.found.name,
+        model=str(run_settings.values.get("model") or "the agent's own model"),
         settings=dict(sorted(settings_of(prospect.spec).items())),
         cost=cost_of(prospect.spec, before),
         ready=ready,
         missing=missing,
         proves=prospect.proves,
         last_check=_last_check(before),
-        changes=changes(revises.resolved, record.resolved) if revises else "",
-        may_change=() if revises else tuple(_free_fields(settled)),
-        revises=first,
+        changes=changes(revises.resolved, stored.resolved) if revises else "",
+        may_change=() if revises else tuple(_free_fields(run_settings)),
+        revises=stored.revises,
         next="start_run starts it; revise_plan changes a field" if ready else "see `missing`",
     )
 
 
-def _as_planned(record: PlanRecord, caller: Caller) -> _Prospect:
-    """What a plan comes to now, by whoever made it; refused where that is something else."""
-    role = min(caller.role, Role[record.role.upper()])
-    planner = replace(caller, role=role, name=record.author)
-    prospect = _prospect(PlanRun.model_validate(record.asked), planner)
+def _resolve_again(stored: StoredPlan, caller: Caller) -> _Prospect:
+    """Resolves a plan with its author's rights; refuses it if the result differs."""
+    role = min(caller.role, Role[stored.role.upper()])
+    planner = replace(caller, role=role, name=stored.author)
+    prospect = _prospect(PlanRun.model_validate(stored.request), planner)
     now = prospect.resolved()
-    if digest_of(now) != digest_of(record.resolved):
-        changed = changes(record.resolved, now) or "something"
+    if digest_of(now) != digest_of(stored.resolved):
+        changed = changes(stored.resolved, now) or "something"
         raise PlanRefused(
-            f"plan {record.plan} no longer says what would happen: {changed} changed since; plan "
-            "the run again and look at what is different"
+            f"plan {stored.plan} is out of date: {changed} changed since it was made; plan the run "
+            "again and look at what is different"
         )
     return prospect
 
 
-def _refuse_used(record: PlanRecord, caller: Caller) -> None:
-    if run := Plans(caller.runs).started_as(record.plan):
-        told = f"was started already, as run {run}"
+def _refuse_used(stored: StoredPlan, caller: Caller) -> None:
+    refusal = Plans(caller.runs).refusal_of(stored.plan)
+    if refusal is not None:
+        reason = f": {refusal}" if refusal else ""
+        raise PlanRefused(f"the owner refused plan {stored.plan}{reason}; make another plan")
+    if run := Plans(caller.runs).started_as(stored.plan):
+        use = f"was started already, as run {run}"
         if not (caller.runs / run).is_dir():
-            told = f"was to become run {run} when its process died on the way, and nothing runs"
-        raise PlanRefused(f"plan {record.plan} {told}; a plan is used once: make another")
+            use = f"was used for run {run}, whose process died before the run was created"
+        raise PlanRefused(f"plan {stored.plan} {use}; a plan starts one run: make a new plan")
 
 
 def _refuse_missing(prospect: _Prospect) -> None:
-    missing = [each for each in missing_for(prospect.settled) if each.standing == "missing"]
+    missing = [each for each in missing_for(prospect.run_settings) if each.standing == "missing"]
     if missing:
-        told = "; ".join(f"{each.what}: {each.found} ({each.fix})" for each in missing)
-        raise PlanRefused(f"something is missing here, which is for the owner to mend: {told}")
+        listed = "; ".join(f"{each.what}: {each.found} ({each.fix})" for each in missing)
+        raise PlanRefused(f"this machine lacks what the run needs; tell the owner: {listed}")
 
 
 def _prospect(request: PlanRun, caller: Caller) -> _Prospect:
     if not request.environment:
-        raise InvalidInput("say which environment, or name a run that it is to be like")
+        raise InvalidInput("name an environment, or a run in `like`")
     if request.kind == "train" and request.cases is not None:
-        raise InvalidInput("cases is for an evaluation; a training goes by max_steps")
-    settled = settle(request.environment, request.kind, _tables(request.settings), caller)
+        raise InvalidInput("cases is for evaluations; set max_steps to limit a training run")
+    run_settings = resolve_run(
+        request.environment, request.kind, _expand_dotted(request.settings), caller
+    )
     if request.kind == "train":
-        return _Prospect(settled, training_of(settled), request.prove)
-    return _Prospect(settled, evaluation_of(settled, Split.VALIDATION, request.cases), False)
+        return _Prospect(run_settings, training_of(run_settings), request.prove)
+    return _Prospect(
+        run_settings, evaluation_of(run_settings, Split.VALIDATION, request.cases), False
+    )
 
 
 def _last_check(before: Sequence[Done]) -> LastCheck | None:
     for done in before:
-        told = read_told(done.folder.summary) if done.kind == "check" else {}
-        if verdict := told.get("verdict"):
-            why = str(told.get("why") or "")
+        summary = read_json_or_empty(done.folder.summary) if done.kind == "check" else {}
+        if verdict := summary.get("verdict"):
+            why = str(summary.get("why") or "")
             return LastCheck(run=done.folder.id, verdict=str(verdict), why=why)
     return None
 
 
-def _without_like(request: PlanRun, caller: Caller) -> PlanRun:
-    """What was asked for another run, with what is asked now over it. All else is as the project
-    has it today."""
+def _expand_like(request: PlanRun, caller: Caller) -> PlanRun:
+    """The request of the run named in `like`, overridden by this one. Settings that neither sets
+    have the project's current values."""
     if not request.like:
         return request
     spec = read_run_spec(find_run(caller.runs, request.like))
     if not isinstance(spec, TrainSpec | EvalSpec):
-        raise InvalidInput(f"a run of kind {spec.kind} is not planned; like means a training")
+        raise InvalidInput(
+            f"a run of kind {spec.kind} cannot be planned; name a training run in `like`"
+        )
     if request.environment not in ("", spec.environment):
-        raise InvalidInput(f"{request.like} is of {spec.environment}: leave environment out")
-    settings = nested({**asked_of(spec), **dict(flatten(_tables(request.settings)))})
+        raise InvalidInput(
+            f"run {request.like} is of environment {spec.environment}: leave environment out"
+        )
+    settings = nested({**request_of(spec), **dict(flatten(_expand_dotted(request.settings)))})
     cases = spec.cases if isinstance(spec, EvalSpec) else None
     update = {
         "environment": spec.environment,
@@ -280,12 +317,12 @@ def _without_like(request: PlanRun, caller: Caller) -> PlanRun:
     return request.model_copy(update=update)
 
 
-def _tables(settings: dict[str, Any]) -> dict[str, Any]:
-    """`{"config.level": 2}` is as good as a table: answers write names with dots, too."""
-    told: dict[str, Any] = plain(settings)
-    for name in [each for each in told if "." in each]:
-        _put(told, name.split("."), told.pop(name))
-    return told
+def _expand_dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    """`{"config.level": 2}` as nested tables: answers use dotted names, so requests may."""
+    tables: dict[str, Any] = plain(settings)
+    for name in [each for each in tables if "." in each]:
+        _put(tables, name.split("."), tables.pop(name))
+    return tables
 
 
 def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
@@ -296,32 +333,34 @@ def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
     table[path[-1]] = value
 
 
-def _with(asked: PlanRun, field: str, value: Any, caller: Caller) -> PlanRun:
-    if field == _OWN_FIELDS[asked.kind]:
-        return PlanRun.model_validate({**asked.model_dump(), field: value})
+def _with_field(request: PlanRun, field: str, value: Any, caller: Caller) -> PlanRun:
+    if field == _OWN_FIELDS[request.kind]:
+        return PlanRun.model_validate({**request.model_dump(), field: value})
     parts = field.split(".")
-    if parts[0] not in known_names(asked.kind) or not all(parts):
-        free = _free_fields(settle(asked.environment, asked.kind, {}, caller))
-        hint = nearest(field, known_names(asked.kind))
+    if parts[0] not in known_names(request.kind) or not all(parts):
+        free = _free_fields(resolve_run(request.environment, request.kind, {}, caller))
+        hint = nearest(field, known_names(request.kind))
         raise SettingError(
-            f"a plan of kind {asked.kind} has no field {field[:80]!r}; {hint}{' ' * bool(hint)}you "
-            f"may change {', '.join(free)}"
+            f"a plan of kind {request.kind} has no field {field[:80]!r}; {hint}{' ' * bool(hint)}"
+            f"you may change {', '.join(free)}"
         )
-    settings = _tables(asked.settings)
+    settings = _expand_dotted(request.settings)
     _put(settings, parts, value)
-    return asked.model_copy(update={"settings": settings})
+    return request.model_copy(update={"settings": settings})
 
 
-def _free_fields(settled: Settled) -> list[str]:
-    """Settings without a lock; tables by the name of the table."""
-    locked = {name for name, each in settled.resolved.settings.items() if each.lock is not None}
-    names = [name for name in settled.resolved.settings if name not in {*locked, "config"}]
+def _free_fields(run_settings: RunSettings) -> list[str]:
+    """Settings without a lock; tables appear by their own name only."""
+    locked = {
+        name for name, each in run_settings.resolved.settings.items() if each.lock is not None
+    }
+    names = [name for name in run_settings.resolved.settings if name not in {*locked, "config"}]
     own = {name if name.startswith("config.") else name.split(".")[0] for name in names}
-    return sorted({_OWN_FIELDS[settled.kind], *own})
+    return sorted({_OWN_FIELDS[run_settings.kind], *own})
 
 
-def _own_plan(name: str, caller: Caller) -> PlanRecord:
-    record = Plans(caller.runs).read(name)
-    if record.author != caller.name and not caller.is_owner:
-        raise NotPermitted(f"plan {record.plan} is {record.author}'s; make one of your own")
-    return record
+def _own_plan(name: str, caller: Caller) -> StoredPlan:
+    stored = Plans(caller.runs).read(name)
+    if stored.author != caller.name and not caller.is_owner:
+        raise NotPermitted(f"plan {stored.plan} is {stored.author}'s; make your own plan")
+    return stored

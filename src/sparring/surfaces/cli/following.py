@@ -1,12 +1,11 @@
-"""Following a run in the foreground: progress, Ctrl-C, and how it ended."""
+"""Follows a run in the foreground: progress, Ctrl-C, and the result or error at its end."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -21,58 +20,38 @@ from rich.progress import (
 from rich.text import Text
 
 from sparring.contracts.errors import GuardStop, NotFinished, RunFailed
-from sparring.contracts.progress import NewLines, in_words
 from sparring.operations.operation import Caller
 from sparring.operations.run_control import stop_run
 from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery, Status
 from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
 from sparring.runs.lifecycle import RunState
-from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
-from sparring.surfaces.cli.tables import printable, show_summary, show_training
+from sparring.surfaces.cli.kind_views import Beat, view_of
+from sparring.surfaces.cli.proof_tables import show_proof
+from sparring.surfaces.cli.tables import printable
 
-Beat = dict[str, Any]
-_LOOK_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a heartbeat says on the bar."""
-
-    done: int
-    total: int
-    news: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How runs of one kind show themselves. `lines` gives what is new enough to stay."""
-
-    stopping: str
-    shown: Callable[[Beat], Shown]
-    show: Callable[[dict[str, Any], Console], None]
-    way_on: Callable[[Beat, str], str]
-    lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
+_POLL_SECONDS = 0.2
+_NO_MESSAGE = "the run ended without a message; `sparring run logs` shows its output"
 
 
 def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> None:
-    """Leave a run that was started to itself, or follow it."""
-    if beside := _running_beside(started, caller):
-        print(f"it shares this machine with {', '.join(beside)}", file=sys.stderr)
+    """Follow a started run to its end, or with `detach` print its id and return."""
+    if others := _other_running(started, caller):
+        print(f"other runs are active: {', '.join(others)}", file=sys.stderr)
     if not detach:
         follow(started.run, caller, as_json=as_json, proof=started.proof)
         return
     print(started.model_dump_json() if as_json else started.run)
     if not started.is_new:
-        print(f"it is {started.state.value} already", file=sys.stderr)
+        print(f"the run is already {started.state.value}", file=sys.stderr)
     elif started.message:
         print(started.message, file=sys.stderr)
     if started.proof:
-        print(f"its proof follows: {started.proof}", file=sys.stderr)
+        print(f"proof of this training: {started.proof}", file=sys.stderr)
 
 
-def _running_beside(started: Started, caller: Caller) -> list[str]:
-    """Other runs that are at work: the same command, given twice, is easily overlooked."""
+def _other_running(started: Started, caller: Caller) -> list[str]:
+    """Return other active runs, so that a user notices a command that was started twice."""
     states = (RunState.STARTING, RunState.RUNNING)
     page = list_runs(ListRuns(states=states, count=3), caller)
     return [each.run for each in page.runs if each.run not in (started.run, started.proof)]
@@ -81,76 +60,82 @@ def _running_beside(started: Started, caller: Caller) -> list[str]:
 def follow(
     run: str, caller: Caller, *, as_json: bool, only_looks: bool = False, proof: str = ""
 ) -> None:
-    """Wait for a run, with progress on a terminal; then show what came of it, and what its proof
-    says. Ctrl-C without a terminal to ask ends the run that this command started, and not one
-    that it only looks at."""
+    """Show the progress of a run until it ends, then its results and those of its proof.
+
+    Ctrl-C asks what to do. Without a terminal, Ctrl-C stops the run, or leaves it running if
+    `only_looks` is true.
+    """
     console = Console(stderr=True)
     console.print(Text.assemble("run ", (run, "bold")), soft_wrap=True)
     query = RunQuery(run=run)
-    status = _wait_or_ask(query, caller, console, otherwise="leave" if only_looks else "stop")
+    status = _wait_or_ask(query, caller, console, default_choice="leave" if only_looks else "stop")
     if status is None:
-        told = f"it goes on by itself; `sparring run watch {run}` looks at it again"
-        raise NotFinished(told)
+        message = f"the run continues in the background; `sparring run watch {run}` follows it"
+        raise NotFinished(message)
     if status.state is not RunState.COMPLETED:
-        _give_up(status)
+        _raise_failure(status)
     summary = run_results(ResultsQuery(run=run), caller).summary
     if not as_json:
-        KINDS[status.kind].show(summary, Console())
-    proved = _proof(proof, caller, console) if proof else None
+        view_of(status.kind).show(summary, Console())
+    proof_summary = _wait_for_proof(proof, caller, console) if proof else None
     if as_json:
-        print(json.dumps({**summary, "proof": proved} if proof else summary))
-    elif proved:
-        show_proof(proved, Console())
+        print(json.dumps({**summary, "proof": proof_summary} if proof else summary))
+    elif proof_summary:
+        show_proof(proof_summary, Console())
 
 
-def _proof(run: str, caller: Caller, console: Console) -> dict[str, Any] | None:
-    """What the proof of a training says. A proof that fails does not undo the training."""
+def _wait_for_proof(run: str, caller: Caller, console: Console) -> dict[str, Any] | None:
+    """Return the summary of a run's proof. A proof that fails does not fail the training run."""
     console.print(Text.assemble("proof ", (run, "bold")), soft_wrap=True)
-    status = _wait_or_ask(RunQuery(run=run), caller, console, otherwise="leave")
+    status = _wait_or_ask(RunQuery(run=run), caller, console, default_choice="leave")
     if status is None:
         return None
     if status.state is not RunState.COMPLETED:
-        told = printable(status.message or "it ended without a word")
-        console.print(Text(f"no proof: {told}", style="yellow"), soft_wrap=True)
+        message = printable(status.message or _NO_MESSAGE)
+        console.print(Text(f"no proof: {message}", style="yellow"), soft_wrap=True)
         return None
     return run_results(ResultsQuery(run=run), caller).summary
 
 
 def _wait_or_ask(
-    query: RunQuery, caller: Caller, console: Console, otherwise: str
+    query: RunQuery, caller: Caller, console: Console, default_choice: str
 ) -> Status | None:
-    """How the run ended; None where the person leaves it running."""
-    lines = KINDS[run_status(query, caller).kind].lines()
+    """Return the status of the run at its end, or None if the user leaves it running.
+
+    Without a terminal, Ctrl-C means `default_choice`.
+    """
+    lines = view_of(run_status(query, caller).kind).lines()
     while True:
         try:
             return _wait(query, caller, console, lines)
         except KeyboardInterrupt:
-            choice = _choice(console) if sys.stdin.isatty() else otherwise
+            choice = _ask_choice(console) if sys.stdin.isatty() else default_choice
         if choice == "leave":
             return None
         if choice == "stop":
-            kind = KINDS[run_status(query, caller).kind]
-            console.print(kind.stopping)
+            view = view_of(run_status(query, caller).kind)
+            console.print(view.stopping)
             stop_run(query, caller)
             return _wait(query, caller, console, lines)
 
 
-def _choice(console: Console) -> str:
-    """What Ctrl-C means."""
-    question = "\nstop it (s), leave it running (l), or go on watching (Enter)? "
+def _ask_choice(console: Console) -> str:
+    """Ask whether to stop the run, leave it running or keep watching it."""
+    question = "\nstop the run (s), leave it running (l), or keep watching (Enter)? "
     try:
         console.print(question, end="")
         answer = input().strip().lower()
     except (KeyboardInterrupt, EOFError):
         console.print()
-        return "leave"  # whoever is in a hurry loses nothing
+        return "leave"  # a second Ctrl-C must lose no work
     return {"s": "stop", "l": "leave"}.get(answer[:1], "watch")
 
 
 def _wait(
     query: RunQuery, caller: Caller, console: Console, lines: Callable[[Beat], list[str]]
 ) -> Status:
-    kind, shown_state, said = KINDS[run_status(query, caller).kind], None, ""
+    """Poll the run until it ends; show a progress bar, and print each new line of progress."""
+    view, last_state, last_activity = view_of(run_status(query, caller).kind), None, ""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -163,27 +148,26 @@ def _wait(
         task = bar.add_task("queued", total=None, news="")
         while True:
             status = run_status(query, caller)
-            if status.state is not shown_state:
-                shown_state = status.state
+            if status.state is not last_state:
+                last_state = status.state
                 if status.state is RunState.STARTING and status.last_restart:
-                    told = f"starting again: {printable(status.last_restart)}"
-                    console.print(told, soft_wrap=True, highlight=False, markup=False)
-            if (doing := _doing(status)) != said and not console.is_terminal:
-                console.print(doing, soft_wrap=True, highlight=False, markup=False)
-            said = doing
-            bar.update(task, description=doing)
+                    line = f"restarting: {printable(status.last_restart)}"
+                    console.print(line, soft_wrap=True, highlight=False, markup=False)
+            if (activity := _activity(status)) != last_activity and not console.is_terminal:
+                console.print(activity, soft_wrap=True, highlight=False, markup=False)
+            last_activity = activity
+            bar.update(task, description=activity)
             if (beat := status.progress) and status.state is not RunState.QUEUED:
-                seen = kind.shown(beat)
-                total, done = seen.total, seen.done
-                bar.update(task, total=total, completed=done, news=seen.news)
+                progress = view.shown(beat)
+                bar.update(task, total=progress.total, completed=progress.done, news=progress.news)
                 for line in lines(beat):
                     console.print(line, soft_wrap=True, highlight=False, markup=False)
             if status.state.has_ended:
                 return status
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
-IN_WORDS = {
+ACTIVITIES = {
     "starting": "starting its process",
     "loading": "loading libraries and the model",
     "scoring": "computing advantages",
@@ -193,85 +177,28 @@ IN_WORDS = {
 }
 
 
-def _doing(status: Status) -> str:
-    """What is being done, or waited for."""
-    doing = IN_WORDS.get(status.doing, status.doing)
+def _activity(status: Status) -> str:
+    """Return what the run is doing or waiting for."""
+    activity = ACTIVITIES.get(status.doing, status.doing)
     match status.state:
         case RunState.QUEUED:
             return "queued"
         case RunState.STARTING:
-            return doing or "starting"
+            return activity or "starting"
         case RunState.STOPPING:
-            return f"stopping, once this is done: {doing}" if doing else "stopping"
+            return f"stopping, after {activity}" if activity else "stopping"
         case RunState.RUNNING:
-            return doing or "running"
+            return activity or "running"
         case _:
             return status.state.value
 
 
-def _give_up(status: Status) -> NoReturn:
-    message = printable(status.message or "it ended without a word")
-    goes_on = status.error != GuardStop.__name__  # it would come to the same end
+def _raise_failure(status: Status) -> NoReturn:
+    """Raise RunFailed with the message of a stopped or failed run, and how to resume it."""
+    message = printable(status.message or _NO_MESSAGE)
+    can_resume = status.error != GuardStop.__name__  # the guard would stop it again
     beat = status.progress or {}
-    if goes_on and (way_on := KINDS[status.kind].way_on(beat, status.run)):
-        message += f"\n{way_on}"
+    if can_resume and (hint := view_of(status.kind).resume_hint(beat, status.run)):
+        message += f"\n{hint}"
     kind = "Stopped" if status.state is RunState.STOPPED else status.error or "RunFailed"
     raise RunFailed(message, kind, status.exit_code or 100)
-
-
-# ---------------------------------------------------------------------- kinds of runs
-
-
-def _training(beat: Beat) -> Shown:
-    left = beat.get("seconds_left")
-    news = f"{beat['tokens_drawn']:,} tokens sampled"
-    news += "" if left is None else f" · about {in_words(left)} left"
-    return Shown(beat["step"], beat["steps"], news)
-
-
-def _playing(beat: Beat) -> Shown:
-    news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
-    if (left := beat.get("seconds_left")) is not None:
-        news += f" · about {in_words(left)} left to play"
-    return Shown(beat["rollouts"], beat["total"], news)
-
-
-def _training_goes_on(beat: Beat, run: str) -> str:
-    if not beat.get("step"):
-        return ""
-    return f"`sparring run resume {run}` goes on from its newest checkpoint"
-
-
-def _evaluation_goes_on(beat: Beat, run: str) -> str:
-    if not beat.get("total") or beat["rollouts"] >= beat["total"]:
-        return ""
-    return (
-        f"{beat['rollouts']} of {beat['total']} rollouts are kept: `sparring run resume {run}` "
-        "goes on. (In-process weights are played in blocks of --in-flight rollouts, each kept when "
-        "it is whole.)"
-    )
-
-
-def _played(show: Callable[[dict[str, Any], Console], None]) -> Kind:
-    """A run that plays rollouts and learns nothing."""
-    return Kind(
-        stopping="stopping…",
-        shown=_playing,
-        show=show,
-        way_on=_evaluation_goes_on,
-    )
-
-
-KINDS: Mapping[str, Kind] = {
-    "train": Kind(
-        stopping="stopping after this step, with a checkpoint…",
-        shown=_training,
-        show=show_training,
-        way_on=_training_goes_on,
-        lines=NewLines,
-    ),
-    "eval": _played(show_summary),
-    "check": _played(show_check),
-    "audit": _played(show_audit),
-    "prove": _played(show_proof),
-}

@@ -1,4 +1,4 @@
-"""What a user would do next, after each kind of run: a few commands, each with what it is for."""
+"""The commands that a user may want next, after each kind of run, each with its purpose."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ Summary = Mapping[str, Any]
 
 
 def show_next_steps(steps: Steps, console: Console) -> None:
-    """From what for to command; a command may be longer than the line."""
+    """Print a table of purposes and commands. Long commands wrap and are never cut."""
     table = Table(box=None, show_header=False, pad_edge=False, title_justify="left")
     table.add_column(style="dim", no_wrap=True)
     table.add_column(style="cyan", overflow="fold")
-    for what_for, command in steps.items():
-        table.add_row(what_for, Text(command))
+    for purpose, command in steps.items():
+        table.add_row(purpose, Text(command))
     console.print()
     console.print(table)
 
 
 def after_look(run: str) -> Steps:
+    """After an evaluation, check or audit."""
     name = short_id(run)
     return {
         "the report": f"sparring run report {name}",
@@ -35,6 +36,7 @@ def after_look(run: str) -> Steps:
 
 
 def after_init(name: str) -> Steps:
+    """After `sparring init`."""
     return {
         "does it work?": f"sparring env test {name}",
         "can it be learned?": f"sparring check {name}",
@@ -43,10 +45,12 @@ def after_init(name: str) -> Steps:
 
 
 def after_env_test(name: str) -> Steps:
+    """After `sparring env test`."""
     return {"can it be learned?": f"sparring check {name}"}
 
 
 def after_check(summary: Summary) -> Steps:
+    """After a check: training only if the verdict is learnable."""
     name = summary.get("environment") or "ENV"
     steps = (
         {"train and prove": f"sparring train {name}"} if summary["verdict"] == "learnable" else {}
@@ -55,7 +59,7 @@ def after_check(summary: Summary) -> Steps:
 
 
 def after_training(summary: Summary) -> Steps:
-    """A training that a script did has no environment, and its agent is in the script."""
+    """After a training run. A run from Python has no environment; its agent is in the script."""
     run, environment = short_id(summary["run"]), summary.get("environment", "")
     agent = "" if environment else ", agent=…"
     more = max(2 * int(summary["planned_steps"]), 1)
@@ -73,9 +77,29 @@ def after_training(summary: Summary) -> Steps:
     }
 
 
+def after_shipment(summary: Summary) -> Steps:
+    """After a shipment that was handed over."""
+    run = short_id(summary["run"])
+    return {
+        "how to run it": f"{summary['to']}/how_to_run.md",
+        "what is proved": f"{summary['to']}/proof_card.md",
+        "the report": f"sparring run report {run}",
+    }
+
+
+def after_trial(summary: Summary) -> Steps:
+    """After a trial, which hands nothing over."""
+    return {
+        "ship it": f"sparring ship {short_id(summary['training'])} --to FOLDER",
+        "the report": f"sparring run report {short_id(summary['run'])}",
+    }
+
+
 def after_proof(summary: Summary) -> Steps:
+    """After a proof."""
     proof, run = short_id(summary["run"]), short_id(summary["training"])
-    steps = {
+    steps = {"ship it": f"sparring ship {run}"} if summary["verdict"] == "better" else {}
+    steps |= {
         "talk to it": f"sparring chat {run}",
         "use it in Python": f'sparring.TrainResult.load("{run}").generate("…")',
         "before and after": f"sparring run report {proof}",

@@ -1,4 +1,4 @@
-"""What the commands about operators do: serving tools, showing limits and the record."""
+"""Implements the commands about operators: the tool server, plans, limits and the activity log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
-from sparring.operations.operation import Caller, Nothing, Role
+from sparring.operations.activity.log import request_of_entry
+from sparring.operations.activity.reading import (
+    ShowActivity,
+    VerifyActivity,
+    show_activity,
+    verify_activity,
+)
+from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.operations.permissions import show_limits
 from sparring.operations.plans.estimating import Cost
 from sparring.operations.plans.planning import (
@@ -25,30 +32,38 @@ from sparring.operations.plans.planning import (
     start_planned,
 )
 from sparring.operations.plans.planning import revise_plan as revise
-from sparring.operations.record.reading import ShowTrail, VerifyTrail, show_trail, verify_trail
 from sparring.projects import find_project
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import begin
 from sparring.surfaces.cli.starting import owner
-from sparring.surfaces.cli.tables import printable
+from sparring.surfaces.cli.tables import print_json, printable
 
 _ROLES = {"viewer": Role.VIEWER, "operator": Role.OPERATOR}
-_STYLES = {"done": "green", "refused": "yellow", "failed": "red", "asked": "dim"}
+_STYLES = {
+    "done": "green",
+    "refused": "yellow",
+    "failed": "red",
+    "requested": "dim",
+    "asked": "dim",
+}
 
 
 def serve(name: str, role: str, project: str, runs: str | None) -> None:
+    """Serve the tools over MCP until the client disconnects."""
     try:
         from sparring.surfaces.mcp import serve as serve_tools
     except ImportError as error:
         raise MissingPackage(f"{error}: pip install 'sparring[mcp]'") from error
     if sys.stdin.isatty():
-        told = "an MCP client is to start this; `sparring mcp --print-config` says how"
-        print(told, file=sys.stderr)
+        hint = (
+            "this command is for MCP clients; `sparring mcp --print-config` shows how to set one up"
+        )
+        print(hint, file=sys.stderr)
     serve_tools(_operator(name, role, project, runs))
 
 
 def print_config(name: str, role: str, project: str, runs: str | None) -> None:
-    """In the form that most clients keep in a file."""
+    """Print the server's entry for the configuration file of an MCP client."""
     caller = _operator(name, role, project, runs)
     arguments = ["-m", "sparring", "mcp", "--project", str(caller.folder), "--as", name]
     arguments += [] if role == "operator" else ["--role", role]
@@ -58,35 +73,39 @@ def print_config(name: str, role: str, project: str, runs: str | None) -> None:
 
 
 def print_tools(role: str) -> None:
+    """Print the role's tools as function schemas."""
     from sparring.surfaces.tools.catalogue import function_schemas
 
     print(json.dumps(function_schemas(_role(role)), indent=2))
 
 
 def make_plan(
-    request: dict[str, Any], given: list[str], runs: str | None, *, as_json: bool
+    request: dict[str, Any], assignments: list[str], runs: str | None, *, as_json: bool
 ) -> None:
-    asked = PlanRun.model_validate({**request, "settings": assigned(given, {})})
-    _show_plan(plan_run(asked, owner(runs)), as_json=as_json)
+    """Make a plan and show it."""
+    plan = PlanRun.model_validate({**request, "settings": assigned(assignments, {})})
+    _show_plan(plan_run(plan, owner(runs)), as_json=as_json)
 
 
 def revise_plan(plan: str, field: str, value: str, runs: str | None, *, as_json: bool) -> None:
-    (read,) = assigned([f"value={value}"], {}).values()
-    asked = RevisePlan(plan=plan, field=field, value=read)
-    _show_plan(revise(asked, owner(runs)), as_json=as_json)
+    """Make a plan from another with one field changed, and show it."""
+    (parsed,) = assigned([f"value={value}"], {}).values()
+    request = RevisePlan(plan=plan, field=field, value=parsed)
+    _show_plan(revise(request, owner(runs)), as_json=as_json)
 
 
 def start_plan(plan: str, runs: str | None, *, detach: bool, as_json: bool) -> None:
+    """Start the run of a plan, and follow it unless detached."""
     caller = owner(runs)
     begin(start_planned(PlanQuery(plan=plan), caller), caller, detach=detach, as_json=as_json)
 
 
 def _show_plan(plan: Plan, *, as_json: bool) -> None:
     if as_json:
-        print(plan.model_dump_json())
+        print_json(plan)
         return
     cost = plan.cost
-    hours = "" if cost.hours is None else f"{cost.hours:g} hours, by what "
+    hours = "" if cost.hours is None else f"{cost.hours:g} hours: "
     rows = [
         ("plan", plan.plan),
         ("what", f"{plan.kind} {plan.environment} with {plan.model}"),
@@ -106,25 +125,28 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
 
 def _rollouts(cost: Cost) -> str:
     if cost.rollouts is None:
-        return "as many as one pass over the cases takes"
-    return f"{cost.rollouts:,}, and at most {cost.rollouts_at_most:,}"
+        return "as many as one pass over the cases needs"
+    return f"{cost.rollouts:,}, at most {cost.rollouts_at_most:,}"
 
 
 def limits(runs: str | None, *, as_json: bool) -> None:
+    """Show an operator's budget and locks."""
     caller = owner(runs)
-    shown = show_limits(Nothing(), Caller(Role.OPERATOR, caller.runs, "operator", caller.folder))
+    shown = show_limits(
+        NoArguments(), Caller(Role.OPERATOR, caller.runs, "operator", caller.folder)
+    )
     if as_json:
-        print(shown.model_dump_json())
+        print_json(shown)
         return
     console = Console()
     budget = shown.budget
     rows = [
-        ("steps of a run", budget.steps),
-        ("rollouts of a run", budget.rollouts),
-        ("hours of a run", budget.hours),
-        ("runs at once", f"{budget.runs_at_once} ({shown.runs_on} on now)"),
-        ("starts a day", f"{budget.starts_per_day} ({shown.starts_today} used)"),
-        ("may set, freed by you", ", ".join(shown.freed_by_owner) or "nothing besides"),
+        ("steps per run", budget.steps),
+        ("rollouts per run", budget.rollouts),
+        ("hours per run", budget.hours),
+        ("runs at once", f"{budget.runs_at_once} ({shown.runs_on} running)"),
+        ("starts per day", f"{budget.starts_per_day} ({shown.starts_today} used)"),
+        ("unlocked by may_set", ", ".join(shown.freed_by_owner) or "nothing"),
         ("locked for operators", ", ".join(shown.locked_for_operators)),
         ("locked for everybody", ", ".join(each.field for each in shown.locks) or "nothing"),
     ]
@@ -134,40 +156,42 @@ def limits(runs: str | None, *, as_json: bool) -> None:
     console.print(table)
 
 
-def show_audit(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
-    trail = show_trail(ShowTrail.model_validate(query), owner(runs))
+def show_log(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+    """Show entries of the activity log."""
+    activity = show_activity(ShowActivity.model_validate(query), owner(runs))
     if as_json:
-        print(trail.model_dump_json())
+        print_json(activity)
         return
     console = Console()
-    if not trail.entries:
-        console.print("nothing is on record here yet")
-    for each in trail.entries:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(each.get("time", 0))))
-        outcome = str(each.get("outcome"))
-        told = each.get("reason") or each.get("result") or each.get("asked") or ""
-        words = told if isinstance(told, str) else json.dumps(told)
+    if not activity.entries:
+        console.print("the activity log is empty")
+    for entry in activity.entries:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(entry.get("time", 0))))
+        outcome = str(entry.get("outcome"))
+        detail = entry.get("reason") or entry.get("result") or request_of_entry(entry)
+        text = detail if isinstance(detail, str) else json.dumps(detail)
         line = Text.assemble(
-            (f"{each.get('number'):>5} {when} ", "dim"),
-            f"{printable(str(each.get('who')))} ",
+            (f"{entry.get('number'):>5} {when} ", "dim"),
+            f"{printable(str(entry.get('who')))} ",
             (f"{outcome} ", _STYLES.get(outcome, "")),
-            (f"{printable(str(each.get('verb')))} ", "bold"),
-            printable(words)[:500],
+            (f"{printable(str(entry.get('verb')))} ", "bold"),
+            printable(text)[:500],
         )
         console.print(line, soft_wrap=True)
 
 
-def verify_audit(expect: str, runs: str | None, *, as_json: bool) -> int:
-    found = verify_trail(VerifyTrail(expect=expect), owner(runs))
+def verify_log(expect: str, runs: str | None, *, as_json: bool) -> int:
+    """Verify the activity log's hash chain, and return 0 if it is intact, else 1."""
+    found = verify_activity(VerifyActivity(expect=expect), owner(runs))
     if as_json:
-        print(found.model_dump_json())
+        print_json(found)
         return 0 if found.ok else 1
     for fault in found.faults:
         print(fault, file=sys.stderr)
-    for each in found.unanswered:
-        print(printable(f"nobody knows what came of: {each}"))
-    standing = "is whole" if found.ok else "is NOT whole"
-    print(f"{found.file} {standing}: {found.entries} entries, the last has digest {found.digest}")
+    for request in found.unanswered:
+        print(printable(f"no outcome was logged for: {request}"))
+    status = "is intact" if found.ok else "is NOT intact"
+    print(f"{found.file} {status}: {found.entries} entries, the last has digest {found.digest}")
     return 0 if found.ok else 1
 
 
@@ -175,11 +199,13 @@ def _operator(name: str, role: str, project: str, runs: str | None) -> Caller:
     folder = Path(project).resolve()
     if not folder.is_dir():
         raise InvalidInput(f"--project {folder}: there is no such folder")
-    place = Path(runs) if runs is not None else find_project(folder).runs
-    return Caller(_role(role), place, name, folder)
+    runs_folder = Path(runs) if runs is not None else find_project(folder).runs
+    return Caller(_role(role), runs_folder, name, folder)
 
 
 def _role(name: str) -> Role:
     if name not in _ROLES:
-        raise InvalidInput(f"--role is operator or viewer, not {name!r}; owners use the CLI itself")
+        raise InvalidInput(
+            f"--role must be operator or viewer, not {name!r}; the owner uses the CLI"
+        )
     return _ROLES[name]

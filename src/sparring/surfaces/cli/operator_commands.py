@@ -1,77 +1,81 @@
-"""`sparring mcp`, `limits`, `plan …` and `audit …`: an AI agent at work, and its record."""
+"""Declares `sparring mcp`, `limits`, `plan …` and `activity …`, the commands about AI operators."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
-from sparring.surfaces.cli import proof_commands
+from sparring.contracts.errors import InvalidInput
 from sparring.surfaces.cli.options import AsJson, Assignments, Detach, EnvironmentName, RunsFolder
 
 
-class _MeasuresByDefault(TyperGroup):
-    """`sparring audit ENVIRONMENT` is short for `sparring audit measures ENVIRONMENT`."""
+class AuditCommand(TyperCommand):
+    """`sparring audit ENVIRONMENT`, which also accepts the forms of version 0.1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in {*self.commands, "--help"}:
-            args = ["measures", *args]
+        """Parse the arguments; the old forms are translated, or refused with the new command."""
+        if args[:1] == ["measures"]:
+            args = args[1:]
+        if args[:1] in (["show"], ["verify"]):
+            raise InvalidInput(f"`sparring audit {args[0]}` is now `sparring activity {args[0]}`")
         return super().parse_args(ctx, args)
 
 
-audits = typer.Typer(
-    help="`audit ENV` looks for faults in its measures; the rest shows what operators did.",
-    cls=_MeasuresByDefault,
-    no_args_is_help=True,
+activity = typer.Typer(
+    help="The activity log: who did what, and which calls were refused.", no_args_is_help=True
 )
-audits.command("measures")(proof_commands.audit)
 
 
-@audits.command("show")
-def show_trail(
-    count: Annotated[int, typer.Option(help="The last so many entries.")] = 20,
-    who: Annotated[str, typer.Option(help="Of one operator only.")] = "",
-    refused: Annotated[bool, typer.Option("--refused", help="Refusals only.")] = False,
+@activity.command("show")
+def show_activity(
+    count: Annotated[int, typer.Option(help="Number of entries, counted from the last.")] = 20,
+    who: Annotated[str, typer.Option(help="Only entries of this operator.")] = "",
+    refused: Annotated[bool, typer.Option("--refused", help="Only refusals.")] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show who did what, and what was refused to whom."""
+    """Show who did what, and which calls were refused."""
     from sparring.surfaces.cli import operating
 
     query = {"count": count, "who": who, "refused": refused}
-    operating.show_audit(query, runs, as_json=as_json)
+    operating.show_log(query, runs, as_json=as_json)
 
 
-@audits.command("verify")
-def verify_trail(
+@activity.command("verify")
+def verify_activity(
     expect: Annotated[
-        str, typer.Option(help="A digest kept from an earlier look: it must still be there.")
+        str, typer.Option(help="A digest printed by an earlier check; the log must contain it.")
     ] = "",
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether the record is whole: no entry changed, none missing. Else exit with 1."""
+    """Check that no entry was changed or removed. Exits with 1 otherwise."""
     from sparring.surfaces.cli import operating
 
-    raise typer.Exit(operating.verify_audit(expect, runs, as_json=as_json))
+    raise typer.Exit(operating.verify_log(expect, runs, as_json=as_json))
 
 
-plans = typer.Typer(help="Say what a run would be, before it is started.", no_args_is_help=True)
+plans = typer.Typer(help="Plan a run before starting it.", no_args_is_help=True)
 
 
 @plans.command("make")
 def make_plan(
     environment: EnvironmentName,
     kind: Annotated[str, typer.Option(help="train or eval.")] = "train",
-    like: Annotated[str, typer.Option(help="A run whose settings are taken over.")] = "",
-    prove: Annotated[bool, typer.Option("--prove/--no-prove", help="Followed by a proof.")] = True,
-    cases: Annotated[int | None, typer.Option(help="Of an evaluation: at most so many.")] = None,
+    like: Annotated[str, typer.Option(help="A run whose settings the plan copies.")] = "",
+    prove: Annotated[
+        bool, typer.Option("--prove/--no-prove", help="Prove the training at its end.")
+    ] = True,
+    cases: Annotated[
+        int | None, typer.Option(help="Maximum number of cases of an evaluation.")
+    ] = None,
     set: Assignments = None,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a run would be, what it would cost and what is missing, without starting it."""
+    """Show what a run would do, what it would cost and what is missing, without starting it."""
     from sparring.surfaces.cli import operating
 
     request = {"environment": environment, "kind": kind, "like": like, "prove": prove}
@@ -82,11 +86,11 @@ def make_plan(
 def revise_plan(
     plan: Annotated[str, typer.Argument(help="The id of a plan.")],
     field: Annotated[str, typer.Argument(help="A setting, as in temperature or config.level.")],
-    value: Annotated[str, typer.Argument(help="JSON, or a text.")],
+    value: Annotated[str, typer.Argument(help="JSON or text.")],
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new plan from one that is there, with one field changed."""
+    """Make a new plan from an existing one, with one field changed."""
     from sparring.surfaces.cli import operating
 
     operating.revise_plan(plan, field, value, runs, as_json=as_json)
@@ -99,7 +103,7 @@ def start_plan(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start the run of a plan: exactly that, and once."""
+    """Start the run of a plan, unchanged. A plan can be started once."""
     from sparring.surfaces.cli import operating
 
     operating.start_plan(plan, runs, detach=detach, as_json=as_json)
@@ -114,21 +118,23 @@ def limits(runs: RunsFolder = None, as_json: AsJson = False) -> None:
 
 def mcp(
     name: Annotated[
-        str, typer.Option("--as", help="What the operator is called in the record.")
+        str, typer.Option("--as", help="Name of the operator in the activity log.")
     ] = "operator",
-    role: Annotated[str, typer.Option(help="operator, or viewer, who only looks.")] = "operator",
+    role: Annotated[
+        str, typer.Option(help="operator, or viewer, which is read-only.")
+    ] = "operator",
     project: Annotated[
-        str, typer.Option(help="Folder of the project; default: where it is started.")
+        str, typer.Option(help="Folder of the project; default: the current one.")
     ] = ".",
     runs: RunsFolder = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print what an MCP client wants to know.")
+        bool, typer.Option("--print-config", help="Print the configuration for an MCP client.")
     ] = False,
     print_tools: Annotated[
         bool, typer.Option("--print-tools", help="Print the tools as function schemas.")
     ] = False,
 ) -> None:
-    """Let an AI agent operate this project: tools over MCP, on standard input and output."""
+    """Let an AI agent operate this project, with tools over MCP on standard input and output."""
     from sparring.surfaces.cli import operating
 
     if print_tools:

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have."""
+"""Options and arguments of the commands. Each is declared once, as a type."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
-from sparring.surfaces.cli.completion import environments_there, runs_there
+from sparring.surfaces.cli.completion import complete_environments, complete_runs
 
+# Of several commands.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 EnvironmentName = Annotated[
     str,
-    typer.Argument(help="Name of an environment, or FILE:NAME.", autocompletion=environments_there),
+    typer.Argument(
+        help="Name of an environment, or FILE:NAME.", autocompletion=complete_environments
+    ),
 ]
 RunsFolder = Annotated[
     str | None, typer.Option("--runs", help="Folder that holds the runs; default: the project's.")
@@ -19,12 +22,99 @@ RunsFolder = Annotated[
 RunName = Annotated[
     str,
     typer.Argument(
-        help="Its id, a part of it, or its environment's name.", autocompletion=runs_there
+        help="The run's id, a part of it, or its environment's name.", autocompletion=complete_runs
     ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Print the run's id and leave it running.")]
-Launcher = Annotated[str | None, typer.Option(help="What starts the processes: local, or slurm.")]
+Launcher = Annotated[str | None, typer.Option(help="What starts the processes: local or slurm.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting, as in beta=0.04, lora.r=8, config.FIELD=VALUE."),
+]
+
+# Of `eval` and `train`. A default in a help text is that of the setting.
+Model = Annotated[
+    str | None,
+    typer.Option(help="Hub name, folder, tiny or smollm2; default: the agent's own model."),
+]
+Family = Annotated[str | None, typer.Option(help="Chat format, if it is not recognised.")]
+Temperature = Annotated[float | None, typer.Option(help="Sampling temperature; default: 0.8.")]
+MaxCompletionLength = Annotated[
+    int | None,
+    typer.Option(help="Tokens per rollout after the prompt, tool results included; default: 1024."),
+]
+ToolRounds = Annotated[
+    int | None, typer.Option(help="Rounds of tool calls before the agent must answer; default: 5.")
+]
+
+# Of `eval`.
+Endpoint = Annotated[
+    list[str] | None,
+    typer.Option(help="Play --model behind this OpenAI-compatible URL. Several may be given."),
+]
+Vllm = Annotated[
+    str | None, typer.Option(help="Play --model behind this vLLM server, by token ids.")
+]
+KeyVariable = Annotated[
+    str, typer.Option(help="Environment variable that holds the endpoint's key.")
+]
+Split = Annotated[str, typer.Option(help="training, validation or held-out.")]
+Cases = Annotated[int | None, typer.Option(help="Maximum number of cases; default: all.")]
+EvalRollouts = Annotated[
+    int | None,
+    typer.Option("--num-generations", "--rollouts", help="Rollouts per case; default: 1."),
+]
+InFlight = Annotated[
+    int | None, typer.Option(help="Rollouts played at the same time; default: 64.")
+]
+ToolSeconds = Annotated[
+    float | None, typer.Option(help="Deadline of a tool call in seconds; default: 30.")
+]
+EvalSeed = Annotated[int | None, typer.Option(help="The same seed gives the same rollouts.")]
+
+# Of `train`.
+MaxSteps = Annotated[
+    int | None, typer.Option(help="Optimizer steps; default: one pass over the cases.")
+]
+CasesPerBatch = Annotated[
+    int | None, typer.Option(help="Cases in one forward and backward pass; default: 2.")
+]
+GradientAccumulationSteps = Annotated[
+    int | None, typer.Option(help="Passes in one optimizer step; default: 2.")
+]
+GroupSize = Annotated[
+    int | None,
+    typer.Option("--num-generations", "--rollouts", help="Rollouts per case; default: 4."),
+]
+WarmStart = Annotated[
+    str | None,
+    typer.Option(
+        help="Train first on demonstrations: a JSONL file, or a run whose rollouts passed."
+    ),
+]
+LearningRate = Annotated[
+    float | None, typer.Option(help="Learning rate; default: 1e-5, or 1e-4 with LoRA.")
+]
+Lora = Annotated[bool | None, typer.Option("--lora", help="Train adapters only.")]
+Sampling = Annotated[
+    str | None,
+    typer.Option(
+        help="Sample with vLLM servers: how many to start, or their addresses, as in "
+        "http://HOST:PORT,http://HOST:PORT."
+    ),
+]
+CheckpointSteps = Annotated[
+    int | None, typer.Option(help="Steps between checkpoints; default: 50.")
+]
+ValidationCases = Annotated[
+    int | None,
+    typer.Option(help="Cases played before each checkpoint; default: up to 64; 0 for none."),
+]
+ReportTo = Annotated[list[str] | None, typer.Option(help="tensorboard, trackio, wandb or mlflow.")]
+TrainSeed = Annotated[int | None, typer.Option(help="The same seed gives the same run.")]
+Processes = Annotated[int | None, typer.Option(help="Processes on this host; default: 1.")]
+Nodes = Annotated[int | None, typer.Option(help="Hosts that train together; default: 1.")]
+Rendezvous = Annotated[str | None, typer.Option(help="HOST:PORT where several hosts meet.")]
+Prove = Annotated[
+    bool, typer.Option("--prove/--no-prove", help="Prove it on held-out cases at the end.")
 ]

@@ -1,4 +1,4 @@
-"""`sparring init`, `env`, `config`, `chat`, `doctor`."""
+"""Implements the commands `sparring init`, `env …`, `config …`, `chat` and `doctor`."""
 
 from __future__ import annotations
 
@@ -27,93 +27,99 @@ from sparring.operations.environments import (
     try_environment,
 )
 from sparring.operations.environments import show_config as show_settings
-from sparring.operations.operation import Caller, Nothing, Role
+from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.next_steps import after_env_test, after_init, show_next_steps
 from sparring.surfaces.cli.starting import owner
-from sparring.surfaces.cli.tables import printable
+from sparring.surfaces.cli.tables import print_json, printable
 
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "yellow"),
           "missing": ("✗", "red")}  # fmt: skip
 
 
 def init(name: str, start: str, *, as_json: bool) -> None:
+    """Write a new environment from a template."""
     written = new_environment(NewEnvironment(name=name, start=start), owner())
     if as_json:
-        print(written.model_dump_json())
+        print_json(written)
         return
     console = Console()
-    beside = [Path(file) for file in written.files if Path(file).parent.name == f"{name}_documents"]
-    for file in written.files:
-        if Path(file) not in beside:
-            console.print(Text(f"wrote {Path(file).name}"), soft_wrap=True)
-    if beside:
-        console.print(Text(f"wrote {beside[0].parent.name}/ ({len(beside)} files)"))
+    paths = [Path(file) for file in written.files]
+    documents = [path for path in paths if path.parent.name == f"{name}_documents"]
+    for path in paths:
+        if path not in documents:
+            console.print(Text(f"wrote {path.name}"), soft_wrap=True)
+    if documents:
+        console.print(Text(f"wrote {documents[0].parent.name}/ ({len(documents)} files)"))
     show_next_steps(after_init(name), console)
 
 
 def list_all(*, as_json: bool) -> None:
-    catalogue = list_environments(Nothing(), owner())
+    """Print the environments of the project, and source files that cannot be read."""
+    catalogue = list_environments(NoArguments(), owner())
     if as_json:
-        print(catalogue.model_dump_json())
+        print_json(catalogue)
         return
     console = Console()
-    table = _table("name", "what it is", "where")
+    table = _table("name", "description", "location")
     for each in catalogue.environments:
-        place = each.package or f"{_short(each.file)}:{each.line}"
+        location = each.package or f"{_short(each.file)}:{each.line}"
         style = "dim" if each.needs_port else "bold"
         table.add_row(
             Text(printable(each.name), style=style),
-            printable(each.description),
-            Text(place, style="dim"),
+            Text(printable(each.description)),
+            Text(location, style="dim"),
         )
     if catalogue.environments:
         console.print(table)
     elif not catalogue.problems:
-        console.print("no environments here; `sparring init NAME` writes one")
+        console.print("no environments; `sparring init NAME` writes one")
     for problem in catalogue.problems:
-        place = f"{_short(problem.file)}:{problem.line}"
-        console.print(Text(printable(f"{place}: {problem.message}"), style="yellow"))
+        location = f"{_short(problem.file)}:{problem.line}"
+        console.print(Text(printable(f"{location}: {problem.message}"), style="yellow"))
 
 
 def show(name: str, *, as_json: bool) -> None:
+    """Print an environment's description, measures, services and config fields."""
     shown = show_environment(EnvironmentQuery(environment=name), owner())
     if as_json:
-        print(shown.model_dump_json())
+        print_json(shown)
         return
     console = Console()
-    found, told = shown.found, shown.description
+    found, description = shown.found, shown.description
     head = Text.assemble((printable(found.name), "bold"), f"  {_short(found.file)}:{found.line}")
     console.print(head, soft_wrap=True)
-    console.print(printable(found.description))
-    if told.error:
-        console.print(Text(printable(told.error), style="red"))
+    console.print(Text(printable(found.description)))
+    if description.error:
+        console.print(Text(printable(description.error), style="red"))
         return
     facts = [
-        ("measures", ", ".join(told.measures)),
-        ("services", ", ".join(each.name for each in told.services)),
+        ("measures", ", ".join(description.measures)),
+        ("services", ", ".join(each.name for each in description.services)),
+        ("sandbox", "needed" if description.needs_sandbox else ""),
+        ("own settings", ", ".join(f"{k}={v}" for k, v in description.settings.items())),
     ]
-    facts += [("sandbox", "needed" if told.needs_sandbox else "")]
-    facts += [("own settings", ", ".join(f"{k}={v}" for k, v in told.settings.items()))]
-    for what, value in facts:
+    for label, value in facts:
         if value:
-            console.print(Text.assemble((f"{what}: ", "dim"), printable(value)))
-    if told.fields:
+            console.print(Text.assemble((f"{label}: ", "dim"), printable(value)))
+    if description.fields:
         table = _table("config field", "type", "default", "")
-        for field in told.fields:
+        for field in description.fields:
             default = "(required)" if field.required else json.dumps(field.default)
-            table.add_row(field.name, field.type, printable(default), printable(field.description))
+            cells = (field.name, field.type, default, field.description)
+            table.add_row(*(Text(printable(cell)) for cell in cells))
         console.print(table)
 
 
-def try_out(name: str, model: str, cases: int, given: list[str], *, as_json: bool) -> None:
+def try_out(name: str, model: str, cases: int, assignments: list[str], *, as_json: bool) -> None:
+    """Test every part of an environment; exit with 100 if a check fails."""
     request = TryEnvironment(
-        environment=name, model=model, cases=cases, settings=assigned(given, {})
+        environment=name, model=model, cases=cases, settings=assigned(assignments, {})
     )
-    with Console(stderr=True).status(f"trying {name}…"):
+    with Console(stderr=True).status(f"testing {name}…"):
         tried = try_environment(request, owner())
     if as_json:
-        print(tried.model_dump_json())
+        print_json(tried)
     else:
         console = Console()
         for check in tried.checks:
@@ -129,47 +135,53 @@ def try_out(name: str, model: str, cases: int, given: list[str], *, as_json: boo
 
 
 def show_config(
-    name: str, kind: str, given: list[str], *, with_defaults: bool, as_json: bool
+    name: str, kind: str, assignments: list[str], *, with_defaults: bool, as_json: bool
 ) -> None:
-    query = {"environment": name, "kind": kind, "settings": assigned(given, {})}
+    """Print the settings of a run that would be started now."""
+    query = {"environment": name, "kind": kind, "settings": assigned(assignments, {})}
     shown = show_settings(ConfigQuery.model_validate(query), owner())
     if as_json:
-        print(shown.model_dump_json())
+        print_json(shown)
         return
     console = Console()
     table = _table("setting", "value", "from", "locked by")
-    wanted = [each for each in shown.settings if with_defaults or _is_worth_showing(each)]
-    for each in wanted:
+    rows = [each for each in shown.settings if with_defaults or _is_worth_showing(each)]
+    for each in rows:
         reason = f" ({each.reason})" if each.reason else ""
         table.add_row(
             each.name,
-            Text(printable(_shown(each.value)), style="bold"),
+            Text(printable(_value_text(each.value)), style="bold"),
             Text(printable(each.source), style="dim"),
             Text(printable(f"{each.locked_by}{reason}"), style="yellow"),
         )
     console.print(table)
-    if hidden := len(shown.settings) - len(wanted):
-        console.print(Text(f"{hidden} defaults besides: --all shows them", style="dim"))
+    if hidden := len(shown.settings) - len(rows):
+        console.print(
+            Text(f"{hidden} more settings have their defaults; --all shows them", style="dim")
+        )
 
 
-def chat(target: str, model: str | None, given: list[str], runs: str | None) -> int:
+def chat(target: str, model: str | None, assignments: list[str], runs: str | None) -> int:
+    """Chat with an agent in a process of its own, and return its exit code."""
     values: dict[str, Any] = {"model": model} if model else {}
     caller = owner(runs)
-    spec = prepare_chat(ChatWith(target=target, settings=assigned(given, values)), caller)
+    spec = prepare_chat(ChatWith(target=target, settings=assigned(assignments, values)), caller)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(spec.model_dump_json())
         file.flush()
-        command = [sys.executable, "-m", "sparring.worker.chat", file.name]
+        command = [sys.executable, "-m", "sparring.jobs.chat", file.name]
         return subprocess.run(command, check=False).returncode
 
 
 def doctor(runs: str | None, *, as_json: bool) -> int:
-    with Console(stderr=True).status("looking…"):
+    """Print what is missing on this machine. Returns 100 if something required is."""
+    with Console(stderr=True).status("checking…"):
         here = Path.cwd()
-        caller = Caller(Role.OWNER, Path(runs or "runs"), folder=here)  # the file may be broken
-        examination = examine(Nothing(), caller)
+        # Not `owner()`: it reads sparring.toml, which may be broken.
+        caller = Caller(Role.OWNER, Path(runs or "runs"), folder=here)
+        examination = examine(NoArguments(), caller)
     if as_json:
-        print(examination.model_dump_json())
+        print_json(examination)
     else:
         table = Table(box=None, show_header=False, pad_edge=False)
         for each in examination.findings:
@@ -182,8 +194,8 @@ def doctor(runs: str | None, *, as_json: bool) -> int:
     return 0 if examination.ok else 100
 
 
-def _shown(value: Any) -> str:
-    """An empty table is one that is there, with its own defaults: `lora = true`."""
+def _value_text(value: Any) -> str:
+    """Return a setting as JSON. An empty table means one with its defaults, as in `lora = true`."""
     return "true" if value == {} else json.dumps(value)
 
 
@@ -199,7 +211,7 @@ def _table(*columns: str) -> Table:
 
 
 def _short(file: str) -> str:
-    """From here, where it lies below here."""
+    """Return the path relative to the current folder if it is inside it."""
     path = Path(file)
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else file

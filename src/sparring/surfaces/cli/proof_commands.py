@@ -1,4 +1,4 @@
-"""`sparring check`, `audit`, `prove`: looking before and after."""
+"""Declares `sparring check`, `audit` and `prove`, the commands before and after a training run."""
 
 from __future__ import annotations
 
@@ -21,34 +21,38 @@ def check(
     target: EnvironmentName,
     model: Annotated[
         str | None,
-        typer.Option(help="The model to be trained; default: the agent's own."),
+        typer.Option(help="The model to train; default: the agent's own."),
     ] = None,
-    cases: Annotated[int, typer.Option(help="Training cases that it plays.")] = 12,
-    rollouts: Annotated[int, typer.Option(help="Rollouts of each case.")] = 16,
+    cases: Annotated[int, typer.Option(help="Number of training cases to play.")] = 12,
+    rollouts: Annotated[int, typer.Option(help="Rollouts per case.")] = 16,
     num_generations: Annotated[
-        int | None, typer.Option(help="Group size of the training that is planned: 4.")
+        int | None, typer.Option(help="Group size of the planned training; default: 4.")
     ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another model that plays it, as MODEL@URL, or one of OpenRouter's by name; "
-            "several may be given. Default: OpenRouter's, where OPENROUTER_API_KEY is set."
+            help="Another model that plays the cases, for comparison: MODEL@URL, or the name of a "
+            "model on OpenRouter; several may be given. Default: models on OpenRouter, if "
+            "OPENROUTER_API_KEY is set."
         ),
     ] = None,
-    alone: Annotated[bool, typer.Option("--alone", help="No other models.")] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="Compare with no other models.")] = False,
     key_variable: Annotated[
         str, typer.Option(help="Environment variable that holds the key for MODEL@URL.")
     ] = "OPENAI_API_KEY",
-    other_cases: Annotated[int, typer.Option(help="Cases that other models play.")] = 3,
-    minutes: Annotated[float, typer.Option(help="For each model at most.")] = 10.0,
+    other_cases: Annotated[
+        int, typer.Option(help="Number of cases that each other model plays.")
+    ] = 3,
+    minutes: Annotated[float, typer.Option(help="Maximum time for each model, in minutes.")] = 10.0,
     dry_steps: Annotated[
-        int, typer.Option(help="Training steps that are tried and thrown away; 0 for none.")
+        int, typer.Option(help="Training steps to try and discard, for the estimate; 0 for none.")
     ] = 2,
     price_per_hour: Annotated[
-        float | None, typer.Option(help="What the machine costs, for an estimate of the run.")
+        float | None,
+        typer.Option(help="Price of the machine per hour, for an estimate of the cost."),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 110 unless it is learnable.")
+        bool, typer.Option("--strict", help="Exit with 110 unless the verdict is learnable.")
     ] = False,
     set: Assignments = None,
     launcher: Launcher = None,
@@ -56,10 +60,10 @@ def check(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say before training whether it can be learned, why not, and what it would take."""
+    """Test before training whether an environment is learnable, if not why, and at what cost."""
     from sparring.surfaces.cli import starting
 
-    given = {"model": model, "num_generations": num_generations, "launcher": launcher}
+    values = {"model": model, "num_generations": num_generations, "launcher": launcher}
     request = {
         "environment": target,
         "cases": cases,
@@ -69,7 +73,7 @@ def check(
         "minutes": minutes,
         "dry_steps": dry_steps,
         "price_per_hour": price_per_hour,
-        "settings": starting.settings_from(given, set or []),
+        "settings": starting.settings_from(values, set or []),
     }
     code = starting.check(request, runs, detach=detach, as_json=as_json)
     raise typer.Exit(code if strict else 0)
@@ -77,16 +81,16 @@ def check(
 
 def audit(
     target: EnvironmentName,
-    cases: Annotated[int, typer.Option(help="Cases that are answered by null players.")] = 8,
+    cases: Annotated[int, typer.Option(help="Number of cases that the null players answer.")] = 8,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 110 where something grave is found.")
+        bool, typer.Option("--strict", help="Exit with 110 if a finding is grave.")
     ] = False,
     set: Assignments = None,
     detach: Detach = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for faults in measures: what they say of answers that say nothing, and twice."""
+    """Find faults in measures: judge empty and worthless answers, and judge answers twice."""
     from sparring.surfaces.cli import starting
 
     request = {
@@ -100,24 +104,35 @@ def audit(
 
 def prove(
     run: RunName,
-    checkpoint: Annotated[str, typer.Option(help="As in step-50; default: the best.")] = "",
-    cases: Annotated[int | None, typer.Option(help="At most so many held-out cases.")] = None,
-    rollouts: Annotated[int, typer.Option(help="Rollouts of each case, by each model.")] = 4,
+    checkpoint: Annotated[
+        str, typer.Option(help="Checkpoint to prove, as in step-50; default: the best.")
+    ] = "",
+    cases: Annotated[int | None, typer.Option(help="Maximum number of held-out cases.")] = None,
+    rollouts: Annotated[int, typer.Option(help="Rollouts per case, of each model.")] = 4,
     split: Annotated[
-        str, typer.Option(help="held-out; validation cases were picked on, which is corrected for.")
+        str,
+        typer.Option(
+            help="held-out or validation; validation is corrected for checkpoint selection."
+        ),
     ] = "held-out",
     picked_from: Annotated[
-        int, typer.Option(help="Trained models that were compared on these very cases.")
+        int,
+        typer.Option(
+            help="Number of trained models compared on these cases; corrects for the selection."
+        ),
     ] = 1,
-    also: Annotated[str, typer.Option(help="A second environment that must not get worse.")] = "",
+    also: Annotated[
+        str, typer.Option(help="A second environment, on which the model must not get worse.")
+    ] = "",
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Although the environment's file has changed.")
+        bool,
+        typer.Option("--accept-changes", help="Prove although the environment's file has changed."),
     ] = False,
     detach: Detach = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play base and trained on the same held-out cases. Exits with 110 unless it is better."""
+    """Compare the base and trained models on held-out cases. Exits with 110 unless better."""
     from sparring.surfaces.cli import starting
 
     request = {

@@ -1,4 +1,4 @@
-"""What checks, audits and proofs show on a terminal."""
+"""Prints the summaries of checks, audits, proofs and comparisons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparring.contracts.progress import counted, in_words
+from sparring.contracts.progress import counted, duration_text
 from sparring.surfaces.cli.next_steps import (
     after_check,
     after_look,
@@ -30,6 +30,7 @@ _BAR = 24
 
 
 def show_check(summary: dict[str, Any], console: Console) -> None:
+    """Print the summary of a check."""
     _headline(summary["verdict"], summary["why"], console)
     if summary["measures"]:
         console.print(_measures(summary["measures"], summary["group_size"]))
@@ -48,24 +49,27 @@ def show_check(summary: dict[str, Any], console: Console) -> None:
 
 
 def show_audit(summary: dict[str, Any], console: Console) -> None:
-    found = summary["audit"]
-    told = counted(len(found), "finding") if found else "nothing found"
-    verdict = told if not any(each["is_grave"] for each in found) else f"{told}, some grave"
-    why = f"{', '.join(summary['measures'])}, asked {summary['judgements']} times over answers "
-    why += "of nine players, seven of whom know nothing"
-    style = _GOOD if not found else _BAD
-    console.print(Text.assemble("\n", (verdict, style), f": {why}"))
-    for each in found:
-        line = Text.assemble(("✗ ", _BAD) if each["is_grave"] else ("● ", _DOUBTFUL))
-        line.append(f"{each['measure']} ", style="bold")
-        line.append(f"{printable(each['message'])}  ")
-        line.append(each["rollout"], style="dim")
+    """Print the findings of an audit of measures."""
+    findings = summary["audit"]
+    verdict = counted(len(findings), "finding") if findings else "nothing found"
+    if any(finding["is_grave"] for finding in findings):
+        verdict += ", some grave"
+    scope = f"{', '.join(summary['measures'])} made {summary['judgements']} judgements of answers "
+    scope += "by up to nine null players, of which two give the expected answer"
+    style = _GOOD if not findings else _BAD
+    console.print(Text.assemble("\n", (verdict, style), f": {scope}"))
+    for finding in findings:
+        line = Text.assemble(("✗ ", _BAD) if finding["is_grave"] else ("● ", _DOUBTFUL))
+        line.append(f"{finding['measure']} ", style="bold")
+        line.append(f"{printable(finding['message'])}  ")
+        line.append(finding["rollout"], style="dim")
         console.print(line, soft_wrap=True)
-        console.print(Text(f"  → {each['advice']}", style="cyan"), soft_wrap=True)
-    _way_on(summary["run"], console)
+        console.print(Text(f"  → {finding['advice']}", style="cyan"), soft_wrap=True)
+    show_next_steps(after_look(summary["run"]), console)
 
 
 def show_proof(summary: dict[str, Any], console: Console) -> None:
+    """Print the verdict of a proof, the differences, and what still fails."""
     is_good = summary.get("is_good", True) or summary["verdict"] != "better"
     style = None if is_good else _DOUBTFUL
     _headline(summary["verdict"], summary["sentence"], console, style)
@@ -87,10 +91,11 @@ def show_proof(summary: dict[str, Any], console: Console) -> None:
             "guard" if row.get("is_guard") else "",
         )
     console.print(table)
-    for line in _about(summary):
+    for line in _basis(summary):
         console.print(Text(line, style="dim"), soft_wrap=True)
-    for each in summary.get("still_fails") or ():
-        line = f"still fails {each['measure']} {each['count']} times: {each['reason'][:100]}"
+    for failure in summary.get("still_fails") or ():
+        times = counted(failure["count"], "time")
+        line = f"still fails {failure['measure']} {times}: {failure['reason'][:100]}"
         console.print(Text(printable(line)), soft_wrap=True)
     for flip in [each for each in summary["flips"] if each["after"] < each["before"]][:3]:
         line = f"got worse, {flip['before']:.2f} → {flip['after']:.2f}: case {flip['case']}"
@@ -98,48 +103,53 @@ def show_proof(summary: dict[str, Any], console: Console) -> None:
     show_next_steps(after_proof(summary), console)
 
 
-def show_comparison(found: dict[str, Any], console: Console) -> None:
-    names = found["runs"]
+def show_comparison(comparison: dict[str, Any], console: Console) -> None:
+    """Print the settings that differ between runs, and their differences in reward."""
+    names = comparison["runs"]
     table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
     table.add_column("setting")
     for name in names:
         table.add_column(name, overflow="fold")
-    for name, values in found["settings"]:
-        table.add_row(Text(printable(name)), *(Text(printable(str(each))) for each in values))
-    console.print(table if found["settings"] else Text("no setting differs", style="dim"))
-    for each in found["differences"]:
-        _headline(each["standing"], f"{each['run']} beside {names[0]}: {each['sentence']}", console)
-        console.print(Text(each["basis"], style="dim"), soft_wrap=True)
-        for flip in each["flips"][:5]:
-            told = f"case {flip['case']}: {flip['before']:.2f} → {flip['after']:.2f}"
-            console.print(Text(printable(told)))
-    if found["html"]:
-        console.print(Text(found["html"], style="dim"), soft_wrap=True)
+    for name, values in comparison["settings"]:
+        table.add_row(Text(printable(name)), *(Text(printable(str(value))) for value in values))
+    console.print(table if comparison["settings"] else Text("no setting differs", style="dim"))
+    for row in comparison["differences"]:
+        _headline(
+            row["standing"], f"{row['run']} compared with {names[0]}: {row['sentence']}", console
+        )
+        console.print(Text(row["basis"], style="dim"), soft_wrap=True)
+        for flip in row["flips"][:5]:
+            line = f"case {flip['case']}: {flip['before']:.2f} → {flip['after']:.2f}"
+            console.print(Text(printable(line)))
+    if comparison["html"]:
+        console.print(Text(comparison["html"], style="dim"), soft_wrap=True)
 
 
-def _about(summary: dict[str, Any]) -> list[str]:
+def _basis(summary: dict[str, Any]) -> list[str]:
     reward = summary["reward"] or {}
     lines = [
         f"{summary['cases']} {summary['split']} cases × {summary['rollouts_per_case']} rollouts of "
-        f"each model, at temperature {summary['temperature']:g}; {in_words(summary['seconds'])}"
+        f"each model, at temperature {summary['temperature']:g}; "
+        f"{duration_text(summary['seconds'])}"
     ]
     if reward:
-        told = f"{reward['differing']} cases came out differently; an effect of "
-        told += f"{reward['smallest_effect']:.3f} would show four times out of five"
-        lines.append(told)
+        lines.append(
+            f"{reward['differing']} cases came out differently; an effect of "
+            f"{reward['smallest_effect']:.3f} would be detected with 80 % power"
+        )
         if reward["mcnemar"] is not None:
             lines.append(f"exact McNemar test: p = {reward['mcnemar']:.4f}")
     if summary["picked_from"] > 1:
         lines.append(f"corrected for {summary['picked_from']} candidates on the same cases")
     if summary["proofs_on_these_cases"] > 1:
         lines.append(
-            f"proof number {summary['proofs_on_these_cases']} on these cases: the more one looks, "
-            "the likelier luck is; --picked-from corrects for it"
+            f"proof number {summary['proofs_on_these_cases']} on these cases: repeated proofs make "
+            "a lucky result likelier, so the interval is corrected for all recorded candidates"
         )
     unscored = {side: count for side, count in (summary["unscored"] or {}).items() if count}
     if unscored:
-        told = ", ".join(f"{count} of {side}" for side, count in unscored.items())
-        lines.append(f"rollouts that could not be scored: {told}")
+        counts = ", ".join(f"{count} of {side}" for side, count in unscored.items())
+        lines.append(f"rollouts that could not be scored: {counts}")
     return lines
 
 
@@ -164,13 +174,13 @@ def _live(summary: dict[str, Any]) -> Table:
     for title in ("group size", "live groups", "in the first five steps", ""):
         table.add_column(title, justify="right" if title else "left")
     for row in sorted(summary["live"], key=lambda each: each["group_size"]):
-        planned = row["group_size"] == summary["group_size"]
+        is_planned = row["group_size"] == summary["group_size"]
         table.add_row(
             f"{row['group_size']}",
             f"{row['value']:.0%}",
             f"{row['low']:.0%} … {row['high']:.0%}",
-            "planned" if planned else "",
-            style="bold" if planned else "",
+            "planned" if is_planned else "",
+            style="bold" if is_planned else "",
         )
     return table
 
@@ -228,38 +238,33 @@ def _models(models: list[dict[str, Any]]) -> Table:
             str(model["correct"]),
             _share(model["accuracy"]),
             _share(model["any_correct"]),
-            in_words(model["seconds"]),
+            duration_text(model["seconds"]),
             Text("see above" if model["message"] else "", style="red"),
         )
     return table
 
 
-def _estimate(found: dict[str, Any]) -> Table:
+def _estimate(estimate: dict[str, Any]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
-    step, hours, tokens = found["seconds_per_step"], found["hours"], found["sampled_tokens"]
-    low, high = in_words(3600 * hours["low"]), in_words(3600 * hours["high"])
-    table.add_row("the planned run", Text(found["plan"]))
+    step, hours = estimate["seconds_per_step"], estimate["hours"]
+    low, high = duration_text(3600 * hours["low"]), duration_text(3600 * hours["high"])
+    table.add_row("the planned run", Text(estimate["plan"]))
     table.add_row("a step takes", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})")
-    table.add_row("all of it", f"{in_words(3600 * hours['value'])} ({low} … {high})")
-    if alone := found.get("hours_alone"):
-        told = f"{in_words(3600 * alone)}; this check had {found['cores_had']:.1f} of its cores"
-        table.add_row("on a quiet machine", told)
-    if proof := found.get("proof_hours"):
-        table.add_row("then its proof", in_words(3600 * proof))
-    table.add_row("tokens sampled", f"{tokens['value']:,.0f}")
-    table.add_row("memory", f"{found['memory'] / 2**30:.1f} GiB of {found['memory_of']}")
-    if found["cost"]:
-        cost = found["cost"]
+    table.add_row("the whole run takes", f"{duration_text(3600 * hours['value'])} ({low} … {high})")
+    if alone := estimate.get("hours_alone"):
+        cores = f"this check had {estimate['cores_had']:.1f} of its cores"
+        table.add_row("on an idle machine", f"{duration_text(3600 * alone)}; {cores}")
+    if proof := estimate.get("proof_hours"):
+        table.add_row("the proof after it", duration_text(3600 * proof))
+    table.add_row("tokens sampled", f"{estimate['sampled_tokens']['value']:,.0f}")
+    table.add_row("memory", f"{estimate['memory'] / 2**30:.1f} GiB of {estimate['memory_of']}")
+    if cost := estimate["cost"]:
         table.add_row("cost", f"{cost['value']:.2f} ({cost['low']:.2f} … {cost['high']:.2f})")
-    table.add_row("from", Text(found["basis"]))
+    table.add_row("based on", Text(estimate["basis"]))
     return table
 
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
-
-
-def _way_on(run: str, console: Console) -> None:
-    show_next_steps(after_look(run), console)

@@ -1,8 +1,7 @@
-"""`sparring rollout …` and `sparring models …`."""
+"""Implements the commands `sparring rollout …` and `sparring models …`."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rich.console import Console
@@ -18,30 +17,32 @@ from sparring.operations.rollouts import (
     show_rollout,
 )
 from sparring.surfaces.cli.starting import owner
-from sparring.surfaces.cli.tables import printable
+from sparring.surfaces.cli.tables import print_json, printable
 
 _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"}
-_SHOWN = 2000
+_MAX_CHARACTERS = 2000
 
 
 def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+    """Print one page of a run's rollouts."""
     page = list_rollouts(ListRollouts.model_validate(query), owner(runs))
     if as_json:
-        print(page.model_dump_json())
+        print_json(page)
         return
     console = Console()
     for line in page.rollouts:
         _show_line(line, console)
     first, last = (page.rollouts[0], page.rollouts[-1]) if page.rollouts else (None, None)
-    shown = f"{first.position + 1} to {last.position + 1}" if first and last else "none"
+    range_text = f"{first.position + 1} to {last.position + 1}" if first and last else "none"
     more = f"; more with --start {page.next}" if page.next is not None else ""
-    console.print(Text(f"{shown} of {page.total}{more}", style="dim"))
+    console.print(Text(f"{range_text} of {page.total}{more}", style="dim"))
 
 
 def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool) -> None:
+    """Print one rollout: messages, verdicts, reward and advantage."""
     record = show_rollout(ShowRollout(run=run, rollout=rollout), owner(runs)).record
     if as_json:
-        print(json.dumps(record))
+        print_json(record)
         return
     console = Console()
     for message in record["messages"]:
@@ -50,34 +51,34 @@ def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool)
     console.print(Text(printable(f"{record['ending']} {record['detail']}".strip())))
     for judgement in record["judgements"]:
         score = f" {judgement['score']:g}" if judgement["outcome"] == "scored" else ""
-        shown = f"{judgement['measure']}: {judgement['outcome']}{score}: {judgement['reason']}"
+        line = f"{judgement['measure']}: {judgement['outcome']}{score}: {judgement['reason']}"
         style = "green" if judgement["outcome"] == "passed" else "yellow"
-        console.print(Text(printable(shown), style=style))
-    taught = record.get("advantage")
-    shown = "" if taught is None else f", advantage {taught:+.2f}"
-    console.print(Text(f"reward {_reward(record['reward'])}{shown}"))
-    if why := record.get("dropped"):
-        console.print(Text(printable(f"not learned from: {why}"), style="dim"))
+        console.print(Text(printable(line), style=style))
+    advantage = record.get("advantage")
+    suffix = "" if advantage is None else f", advantage {advantage:+.2f}"
+    console.print(Text(f"reward {_reward(record['reward'])}{suffix}"))
+    if reason := record.get("dropped"):
+        console.print(Text(printable(f"not trained on: {reason}"), style="dim"))
 
 
 def fetch(name: str, *, as_json: bool) -> None:
+    """Build a development model and print its folder."""
     with Console(stderr=True).status(f"building {name}…"):
         fetched = fetch_model(FetchModel(name=name), owner())
     print(fetched.model_dump_json() if as_json else fetched.folder)
 
 
 def _show_line(line: RolloutLine, console: Console) -> None:
-    """Figures on one line, words below it, so that nothing is squeezed out at any width."""
+    """Print the metrics on one line and the texts below, so that all fit any width."""
     style = "green" if line.reward == 1.0 else "yellow" if line.reward is None else "red"
     figures = f"  {line.ending}, {line.tool_calls} calls, {line.sampled_tokens} tokens"
     head = Text.assemble((_reward(line.reward), style), "  ", (printable(line.id), "bold"), figures)
     console.print(head, soft_wrap=True)
-    for words in (line.answer, line.reason):
-        if words.strip():
-            text = Text(
-                printable(" ".join(words.split())), style="dim" if words is line.reason else ""
-            )
-            console.print(Padding(text, (0, 0, 0, 6)), no_wrap=True, overflow="ellipsis")
+    for text in (line.answer, line.reason):
+        if text.strip():
+            style = "dim" if text is line.reason else ""
+            row = Text(printable(" ".join(text.split())), style=style)
+            console.print(Padding(row, (0, 0, 0, 6)), no_wrap=True, overflow="ellipsis")
 
 
 def _show_message(message: dict[str, Any], console: Console, *, full: bool) -> None:
@@ -85,19 +86,19 @@ def _show_message(message: dict[str, Any], console: Console, *, full: bool) -> N
     who = f"{role} ({message['agent']})" if role == "assistant" else role
     console.print(Text(printable(who), style=_STYLES.get(role, "")))
     if message.get("thinking"):
-        _show_words(f"(thinking) {message['thinking']}", "dim italic", console, full=full)
-    _show_words(message["content"], "", console, full=full)
+        _show_text(f"(thinking) {message['thinking']}", "dim italic", console, full=full)
+    _show_text(message["content"], "", console, full=full)
     for call in message.get("calls", ()):
-        _show_words(f"→ {call['tool']}({call['arguments']})", "magenta", console, full=full)
+        _show_text(f"→ {call['tool']}({call['arguments']})", "magenta", console, full=full)
 
 
-def _show_words(words: str, style: str, console: Console, *, full: bool) -> None:
-    """Indented, so that nothing a tool returns can pass for another turn."""
-    if not words:
+def _show_text(text: str, style: str, console: Console, *, full: bool) -> None:
+    """Print indented text: a tool's result cannot imitate another turn."""
+    if not text:
         return
-    if len(words) > _SHOWN and not full:
-        words = f"{words[:_SHOWN]}… ({len(words):,} characters; --full shows them)"
-    console.print(Padding(Text(printable(words), style=style), (0, 0, 0, 2)))
+    if len(text) > _MAX_CHARACTERS and not full:
+        text = f"{text[:_MAX_CHARACTERS]}… ({len(text):,} characters; --full shows them)"
+    console.print(Padding(Text(printable(text), style=style), (0, 0, 0, 2)))
 
 
 def _reward(reward: float | None) -> str:

@@ -1,4 +1,4 @@
-"""`sparring run …`: what each command shows."""
+"""Implements the commands `sparring run …`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.progress import in_words
-from sparring.operations.operation import Caller, Nothing
+from sparring.contracts.progress import duration_text
+from sparring.operations.operation import Caller, NoArguments
 from sparring.operations.reporting import CompareRuns, compare_runs, report_run
 from sparring.operations.run_control import (
     CloneRun,
@@ -51,10 +51,11 @@ from sparring.operations.runs import (
 )
 from sparring.runs.lifecycle import RunState
 from sparring.settings.assignments import assigned
-from sparring.surfaces.cli.following import IN_WORDS, KINDS, begin, follow
+from sparring.surfaces.cli.following import ACTIVITIES, begin, follow
+from sparring.surfaces.cli.kind_views import view_of
 from sparring.surfaces.cli.proof_tables import show_comparison
 from sparring.surfaces.cli.starting import owner
-from sparring.surfaces.cli.tables import printable
+from sparring.surfaces.cli.tables import print_json, printable
 
 _STYLES = {
     RunState.QUEUED: "dim",
@@ -65,21 +66,24 @@ _STYLES = {
     RunState.COMPLETED: "green",
     RunState.FAILED: "red",
 }
-_SHORTLY = 5.0
-_A_LONG_TIME = 45.0
-_WIDE = 160
+_STOP_POLL_SECONDS = 5.0
+_MAX_WAIT_SECONDS = 45.0
+_PIPE_WIDTH = 160
 
 
 def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+    """Print one page of runs."""
     page = list_runs(ListRuns.model_validate(query), owner(runs))
     if as_json:
-        print(page.model_dump_json())
+        print_json(page)
         return
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)  # nothing is cut in a pipe
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH  # wide enough for every column
+    console = Console(width=width)
     if not page.runs:
-        is_asked = any(query[name] for name in ("states", "environment", "kind", "after"))
-        told = "no runs like that" if is_asked else "no runs; `sparring train NAME` starts one"
-        console.print(told)
+        is_filtered = any(query[name] for name in ("states", "environment", "kind", "after"))
+        console.print(
+            "no runs match" if is_filtered else "no runs; `sparring train NAME` starts one"
+        )
         return
     rows = [_cells(line) for line in page.runs]
     columns = _columns(rows, console.width)
@@ -94,13 +98,13 @@ def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
 
 
 def _columns(rows: list[dict[str, str | Text]], width: int) -> list[str]:
-    """As many as there is room for. The id and the state are never cut."""
+    """Return the columns that fit the width. The id and the state always stay."""
     chosen = list(rows[0])
-    for dispensable in ("started", "kind", "reward", "time", "progress"):
+    for optional in ("started", "kind", "reward", "time", "progress"):
         widths = [max(len(name), *(len(row[name]) for row in rows)) + 2 for name in chosen]
         if sum(widths) <= width + 2:
             break
-        chosen.remove(dispensable)
+        chosen.remove(optional)
     return chosen
 
 
@@ -109,31 +113,31 @@ def _cells(line: RunLine) -> dict[str, str | Text]:
     reward = "" if line.reward is None else f"{line.reward:.2f}"
     state = Text(line.state.value, style=_STYLES[line.state])
     started = datetime.fromtimestamp(line.created).strftime("%d %b %H:%M")
-    took = in_words(60 * line.minutes)
     return {
         "run": Text(line.run, style="bold"),
         "kind": line.kind,
         "state": state,
         "progress": progress,
         "reward": reward,
-        "time": took,
+        "time": duration_text(60 * line.minutes),
         "started": started,
     }
 
 
 def show(run: str, runs: str | None, *, as_json: bool) -> None:
+    """Print the state, processes and metrics of a run."""
     shown = show_run(RunQuery(run=run), owner(runs))
     if as_json:
-        print(shown.model_dump_json())
+        print_json(shown)
     else:
-        _show(shown, Console())
+        _show_run(shown, Console())
 
 
-def _show(shown: ShownRun, console: Console) -> None:
+def _show_run(shown: ShownRun, console: Console) -> None:
     state = Text(shown.state.value, style=_STYLES[shown.state])
     head = Text.assemble((shown.run, "bold"), "  ", state)
     if shown.is_stopping_for:
-        head.append(f"  (asked to stop by {printable(shown.is_stopping_for)})", style="yellow")
+        head.append(f"  (stop requested by {printable(shown.is_stopping_for)})", style="yellow")
     console.print(head, soft_wrap=True)
     if shown.message:
         cause = f"{shown.cause.replace('_', ' ')}: " if shown.cause else ""
@@ -151,14 +155,14 @@ def _show(shown: ShownRun, console: Console) -> None:
 
 def _facts(shown: ShownRun) -> list[tuple[str, str]]:
     facts = [("environment", f"{shown.environment} ({shown.kind})"), ("model", shown.model)]
-    again = f", attempt {shown.attempts}" if shown.attempts > 1 else ""
-    facts.append(("time", f"{in_words(60 * shown.minutes)}{again}"))
+    attempt = f", attempt {shown.attempts}" if shown.attempts > 1 else ""
+    facts.append(("time", f"{duration_text(60 * shown.minutes)}{attempt}"))
     facts.append(("last restart", shown.last_restart))
     if shown.steps:
         facts.append(("progress", f"{shown.step} of {shown.steps}"))
-    facts.append(("doing", IN_WORDS.get(shown.doing, shown.doing)))
+    facts.append(("doing", ACTIVITIES.get(shown.doing, shown.doing)))
     if shown.seconds_left is not None:
-        facts.append(("time left", f"{in_words(shown.seconds_left)}: {shown.estimate_basis}"))
+        facts.append(("time left", f"{duration_text(shown.seconds_left)}: {shown.estimate_basis}"))
     if shown.loss is not None:
         facts.append(("loss", f"{shown.loss:+.3f}"))
     if shown.reward is not None:
@@ -166,8 +170,7 @@ def _facts(shown: ShownRun) -> list[tuple[str, str]]:
     facts += [(f"{name} passed", f"{rate:.1%}") for name, rate in shown.pass_rates.items()]
     if shown.validation_reward is not None:
         rates = [f"{name} {rate:.1%}" for name, rate in shown.validation_pass_rates.items()]
-        told = ", ".join([f"reward {shown.validation_reward:.3f}", *rates])
-        facts.append(("validation", told))
+        facts.append(("validation", ", ".join([f"reward {shown.validation_reward:.3f}", *rates])))
     facts += list(shown.links.items())
     if shown.warning:
         facts.append(("last warning", shown.warning))
@@ -181,27 +184,28 @@ def _show_processes(shown: ShownRun, console: Console) -> None:
         table.add_column(column, overflow="fold")
     for each in shown.processes:
         log = Path(each.log)
-        place = str(log.relative_to(shown.folder)) if log.is_relative_to(shown.folder) else each.log
-        table.add_row(each.name, each.state, str(each.pid), each.host, Text(place, style="dim"))
+        path = str(log.relative_to(shown.folder)) if log.is_relative_to(shown.folder) else each.log
+        table.add_row(each.name, each.state, str(each.pid), each.host, Text(path, style="dim"))
     console.print(table)
 
 
 def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
+    """Print a run's summary, the last rows of its history, and its checkpoints."""
     found = run_results(ResultsQuery(run=run, rows=rows), owner(runs))
     if as_json:
-        print(found.model_dump_json())
+        print_json(found)
         return
     console = Console()
     if found.summary:
-        KINDS[found.kind].show(found.summary, console)
+        view_of(found.kind).show(found.summary, console)
     else:
-        told = f"{found.run} is {found.state.value} and left no summary: {found.message}"
-        console.print(Text(printable(told), style="yellow"), soft_wrap=True)
+        message = f"{found.run} is {found.state.value} and has no summary: {found.message}"
+        console.print(Text(printable(message), style="yellow"), soft_wrap=True)
     if found.history:
         _show_history(list(found.history), console)
-    for what, place in (("best", found.best_checkpoint), ("last", found.last_checkpoint)):
-        if place:
-            console.print(Text(f"{what} checkpoint: {place}", style="dim"), soft_wrap=True)
+    for which, path in (("best", found.best_checkpoint), ("last", found.last_checkpoint)):
+        if path:
+            console.print(Text(f"{which} checkpoint: {path}", style="dim"), soft_wrap=True)
 
 
 def _show_history(rows: list[dict[str, Any]], console: Console) -> None:
@@ -222,6 +226,7 @@ def _show_history(rows: list[dict[str, Any]], console: Console) -> None:
 
 
 def watch(run: str, runs: str | None, *, as_json: bool) -> None:
+    """Follow a run that another command started."""
     caller = owner(runs)
     shown = show_run(RunQuery(run=run), caller)
     follow(shown.run, caller, as_json=as_json, only_looks=True, proof=shown.proof)
@@ -236,19 +241,19 @@ def wait(
     cursor: int | None,
     as_json: bool,
 ) -> int:
-    """The exit code says how the run stands: 0, 100, 103, or 101 if it has not ended."""
+    """Wait for a run. Returns its exit code: 0, 100 or 103, or 101 if it has not ended."""
     caller = owner(runs)
     until = None if seconds is None else time.monotonic() + seconds
-    heard: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     while True:
-        left = _A_LONG_TIME if until is None else max(0.0, until - time.monotonic())
-        query = WaitFor(run=run, since=cursor, timeout=min(left, _A_LONG_TIME))
+        left = _MAX_WAIT_SECONDS if until is None else max(0.0, until - time.monotonic())
+        query = WaitFor(run=run, since=cursor, timeout=min(left, _MAX_WAIT_SECONDS))
         news = wait_for_run(query, caller)
-        heard += news.news
-        is_over = until is not None and time.monotonic() >= until
-        if news.has_ended or is_over or (is_for_news and news.news):
+        events += news.news
+        has_timed_out = until is not None and time.monotonic() >= until
+        if news.has_ended or has_timed_out or (is_for_news and news.news):
             if as_json:
-                print(news.model_copy(update={"news": tuple(heard)}).model_dump_json())
+                print_json(news.model_copy(update={"news": tuple(events)}))
             else:
                 _show_news(news)
             return news.exit_code
@@ -268,13 +273,14 @@ def _show_news(news: News) -> None:
 
 
 def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool) -> None:
+    """Print the end of a process's log, and with `follow` what is appended to it."""
     found = run_logs(LogQuery.model_validate(query), owner(runs))
     if as_json:
-        print(found.model_dump_json())
+        print_json(found)
         return
     others = ", ".join(name for name in found.there_are if name != found.process)
-    told = f"{found.path}" + (f" (also: {others})" if others else "")
-    Console(stderr=True).print(Text(told, style="dim"), soft_wrap=True)
+    heading = f"{found.path}" + (f" (also: {others})" if others else "")
+    Console(stderr=True).print(Text(heading, style="dim"), soft_wrap=True)
     print(printable(found.text), flush=True)
     if follow:
         caller = owner(runs)
@@ -287,81 +293,93 @@ def _has_ended(run: str, caller: Caller) -> bool:
 
 
 def _follow_file(path: Path, is_over: Callable[[], bool]) -> None:
-    """As it grows; to its end, once the run is over."""
+    """Print what is appended to a file, until the run has ended and the file is read to its end."""
     with path.open("rb") as file:
         file.seek(0, 2)
         while True:
-            was_over = is_over()
+            has_ended = is_over()  # before reading, or the last lines could be missed
             while block := file.read(1 << 16):
                 sys.stdout.write(printable(block.decode("utf-8", "replace")))
                 sys.stdout.flush()
-            if was_over:
+            if has_ended:
                 return
             time.sleep(0.3)
 
 
 def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
+    """Stop a run, and with `waits` return only when it has stopped."""
     caller = owner(runs)
     shown = stop_run(RunQuery(run=run), caller)
     while waits and not shown.state.has_ended:
-        wait_for_run(WaitFor(run=shown.run, since=None, timeout=_SHORTLY), caller)
+        wait_for_run(WaitFor(run=shown.run, since=None, timeout=_STOP_POLL_SECONDS), caller)
         shown = show_run(RunQuery(run=shown.run), caller)
     if as_json:
-        print(shown.model_dump_json())
+        print_json(shown)
     elif shown.state.has_ended:
         print(f"{shown.run} is {shown.state.value}")
     else:
-        print(f"{shown.run} is asked to stop; `sparring run wait {shown.run}` waits for it")
+        print(f"{shown.run} is stopping; `sparring run wait {shown.run}` waits for it")
 
 
 def resume(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+    """Resume a run, and follow it unless detached."""
     caller = owner(runs)
     started = resume_run(ResumeRun.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
 
-def clone(run: str, given: list[str], runs: str | None, *, detach: bool, as_json: bool) -> None:
+def clone(
+    run: str, assignments: list[str], runs: str | None, *, detach: bool, as_json: bool
+) -> None:
+    """Start a run with another's settings, some of them changed."""
     caller = owner(runs)
-    started = clone_run(CloneRun(run=run, settings=assigned(given, {})), caller)
+    started = clone_run(CloneRun(run=run, settings=assigned(assignments, {})), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
 
 def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
+    """Delete a run, after confirmation on the terminal unless `is_sure`."""
     caller = owner(runs)
     if not is_sure:
-        whole = show_run(RunQuery(run=run), caller).run
+        full_id = show_run(RunQuery(run=run), caller).run
         if as_json or not sys.stdin.isatty():
-            raise InvalidInput(f"say that you mean it: sparring run delete {whole} --yes")
-        typer.confirm(f"delete {whole} with its rollouts and weights?", abort=True)
-        run = whole
-    gone = delete_run(RunQuery(run=run), caller)
-    told = f"deleted {gone.run} ({gone.bytes / 1e6:.1f} MB)"
-    print(gone.model_dump_json() if as_json else told)
+            raise InvalidInput(f"deleting needs confirmation: sparring run delete {full_id} --yes")
+        typer.confirm(f"delete {full_id} with its rollouts and weights?", abort=True)
+        run = full_id
+    deleted = delete_run(RunQuery(run=run), caller)
+    message = f"deleted {deleted.run} ({deleted.bytes / 1e6:.1f} MB)"
+    print(deleted.model_dump_json() if as_json else message)
 
 
 def join(run: str, runs: str | None, *, as_json: bool) -> None:
+    """Join a training run as one of its hosts."""
     joined = join_run(RunQuery(run=run), owner(runs))
-    told = f"this is host {joined.host} of {joined.run}; `sparring run watch {joined.run}`"
-    print(joined.model_dump_json() if as_json else told)
+    message = (
+        f"joined {joined.run} as host {joined.host}; `sparring run watch {joined.run}` follows it"
+    )
+    print(joined.model_dump_json() if as_json else message)
 
 
 def reindex(runs: str | None, *, as_json: bool) -> None:
-    found = reindex_runs(Nothing(), owner(runs))
+    """Rebuild the index of runs."""
+    found = reindex_runs(NoArguments(), owner(runs))
     print(found.model_dump_json() if as_json else json.dumps(found.runs) + " runs")
 
 
 def report(run: str, runs: str | None, *, open_it: bool, as_json: bool) -> None:
+    """Write a run's report, print its path, and open it if wanted."""
     written = report_run(RunQuery(run=run), owner(runs))
     print(written.model_dump_json() if as_json else written.html)
     if open_it and not webbrowser.open(Path(written.html).absolute().as_uri()):
-        print("no browser was found here; open the file above in one", file=sys.stderr)
+        print("no browser was found; open the file above in one", file=sys.stderr)
 
 
 def compare(names: list[str], runs: str | None, *, as_json: bool) -> None:
+    """Compare runs with the first of them."""
     if len(names) < 2:
-        raise InvalidInput(f"comparing takes two runs or more; there is {names[0]} alone")
+        raise InvalidInput(f"name at least two runs to compare; you named only {names[0]}")
     found = compare_runs(CompareRuns.model_validate({"runs": tuple(names)}), owner(runs))
     if as_json:
-        print(found.model_dump_json())
+        print_json(found)
     else:
         show_comparison(found.model_dump(), Console())

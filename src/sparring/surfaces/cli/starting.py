@@ -1,4 +1,4 @@
-"""Commands that start a run: from options to a request."""
+"""Implements the commands that start a run: options become a request, and the run is followed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sparring.operations.operation import Caller, Role
 from sparring.operations.proving import StartProof, start_proof
 from sparring.operations.run_views import ResultsQuery
 from sparring.operations.runs import run_results
+from sparring.operations.shipping import start_ship
 from sparring.operations.starting import Started
 from sparring.operations.training import StartTrain, start_train
 from sparring.projects import find_project
@@ -23,16 +24,19 @@ from sparring.surfaces.cli.following import begin
 
 
 def owner(runs: str | None = None) -> Caller:
-    """A person at the command line owns the project."""
+    """Return the caller of every command: the owner of the project in the current folder."""
     here = Path.cwd()
-    place = Path(runs) if runs is not None else find_project(here).runs
-    return Caller(Role.OWNER, place, folder=here)
+    folder = Path(runs) if runs is not None else find_project(here).runs
+    return Caller(Role.OWNER, folder, folder=here)
 
 
-def settings_from(given: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
-    """Options that were given, and `--set NAME=VALUE`, where `a.b=c` goes into a table."""
+def settings_from(options: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
+    """Return the settings from options that are not None and from `--set NAME=VALUE`.
+
+    `a.b=c` sets the key `b` of the table `a`.
+    """
     return assigned(
-        assignments, {name: value for name, value in given.items() if value is not None}
+        assignments, {name: value for name, value in options.items() if value is not None}
     )
 
 
@@ -43,77 +47,90 @@ def servers_from(
     key_variable: str,
     family: str | None,
 ) -> dict[str, Any] | None:
-    """Who plays instead of weights in this process; None where weights do."""
+    """Return the servers that play the model; None if the run's process loads the weights."""
     urls = [vllm] if vllm else endpoints or []
     if not urls:
         return None
     if model is None:
-        raise InvalidInput("a server needs to know which model to play: pass --model NAME as well")
+        raise InvalidInput(
+            "--endpoint and --vllm need the name of the model to play: pass --model NAME"
+        )
     servers = [{"base_url": url, "model": model, "key_variable": key_variable} for url in urls]
     kind = "vllm" if vllm else "endpoint"
     return {"kind": kind, "model": model, "endpoints": servers, "family": family}
 
 
-def models_from(named: list[str] | None, key_variable: str) -> list[dict[str, Any]] | None:
-    """`MODEL@URL`, or a model of OpenRouter's; None where nobody named any."""
-    if named is None:
+def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, Any]] | None:
+    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter; None for none."""
+    if names is None:
         return None
-    found = []
-    for each in named:
-        model, at, url = each.partition("@http")
+    endpoints = []
+    for name in names:
+        model, at, url = name.partition("@http")
         if at:
-            found.append({"model": model, "base_url": f"http{url}", "key_variable": key_variable})
+            endpoint = {"model": model, "base_url": f"http{url}", "key_variable": key_variable}
+            endpoints.append(endpoint)
         else:
             if read_key(OPENROUTER_KEY) is None:
                 raise InvalidInput(
-                    f"--against {each} has no @URL, so that it would be OpenRouter's, and "
-                    f"{OPENROUTER_KEY} is not set; write {each}@http://…"
+                    f"--against {name} has no @URL and so means a model on OpenRouter, but "
+                    f"{OPENROUTER_KEY} is not set: set it, or write {name}@http://…"
                 )
             key = {"base_url": OPENROUTER, "key_variable": OPENROUTER_KEY}
-            found.append({"model": each, **key})
-    return found
+            endpoints.append({"model": name, **key})
+    return endpoints
 
 
 def evaluate(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+    """Start an evaluation, and follow it unless detached."""
     caller = owner(runs)
     started = start_eval(StartEval.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
 
 def train(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+    """Start a training run, and follow it and its proof unless detached."""
     caller = owner(runs)
     started = start_train(StartTrain.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
 
 def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """110 unless it is learnable."""
+    """Start a check. Returns the exit code: 110 unless the verdict is learnable."""
     caller = owner(runs)
     started = start_check(StartCheck.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _code(started, caller, lambda told: told["verdict"] == "learnable")
+    return 0 if detach else _exit_code(started, caller, lambda each: each["verdict"] == "learnable")
 
 
 def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """110 where something grave is found."""
+    """Start an audit of measures. Returns the exit code: 110 if a finding is grave."""
     caller = owner(runs)
     started = start_audit(StartAudit.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
-    def is_fine(told: dict[str, Any]) -> bool:
-        return not any(each["is_grave"] for each in told["audit"])
+    def is_fine(summary: dict[str, Any]) -> bool:
+        return not any(finding["is_grave"] for finding in summary["audit"])
 
-    return 0 if detach else _code(started, caller, is_fine)
+    return 0 if detach else _exit_code(started, caller, is_fine)
 
 
 def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """110 unless it is better."""
+    """Start a proof. Returns the exit code: 110 unless the verdict is better."""
     caller = owner(runs)
     started = start_proof(StartProof.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _code(started, caller, lambda told: told["verdict"] == "better")
+    return 0 if detach else _exit_code(started, caller, lambda each: each["verdict"] == "better")
 
 
-def _code(started: Started, caller: Caller, is_fine: Callable[[dict[str, Any]], bool]) -> int:
+def ship(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+    """Start a shipment. Returns the exit code: 110 if it was refused, or is not as good."""
+    caller = owner(runs)
+    started = start_ship.ask(request, caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+    return 0 if detach else _exit_code(started, caller, lambda each: bool(each["is_fine"]))
+
+
+def _exit_code(started: Started, caller: Caller, is_fine: Callable[[dict[str, Any]], bool]) -> int:
     summary = run_results(ResultsQuery(run=started.run), caller).summary
     return 0 if is_fine(summary) else NotBetter.exit_code

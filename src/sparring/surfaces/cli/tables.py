@@ -1,47 +1,50 @@
-"""Tables for people."""
+"""Prints the summaries of evaluations and trainings, and helpers for safe output."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparring.contracts.progress import in_words
+from sparring.contracts.progress import duration_text
 from sparring.surfaces.cli.next_steps import after_look, after_training, show_next_steps
 
 _BAR = 16
 
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
-    """What an evaluation showed."""
+    """Print the summary of an evaluation."""
     console.print()
-    told = (
+    setup = (
         f" on {summary['cases']} {summary['split']} cases × {summary['rollouts_per_case']}, "
         f"temperature {summary['temperature']:g}"
     )
-    console.print(Text.assemble((printable(summary["policy"]), "bold"), told))
+    console.print(Text.assemble((printable(summary["policy"]), "bold"), setup))
     _show_unsandboxed(summary, console)
     console.print(_measures(summary))
     for name, measure in summary["measures"].items():
         if not measure["judged"]:
-            console.print(Text(f"{name} could judge none of the rollouts", style="bold red"))
+            console.print(Text(f"{name} could not judge any rollout", style="bold red"))
     console.print(_facts(summary))
-    _reasons(summary, console)
+    _show_all_reasons(summary, console)
     show_next_steps(after_look(summary["run"]), console)
 
 
 def _show_unsandboxed(summary: dict[str, Any], console: Console) -> None:
     if summary.get("unsandboxed"):
-        told = "code that the model wrote ran without a sandbox (unsandboxed=true)"
-        console.print(Text(told, style="bold red"))
+        warning = "code that the model wrote ran without a sandbox (unsandboxed=true)"
+        console.print(Text(warning, style="bold red"))
 
 
 def show_training(summary: dict[str, Any], console: Console) -> None:
-    """What a training showed."""
+    """Print the summary of a training run."""
     console.print()
     console.print(Text.assemble((printable(summary["model"]), "bold"), f": {summary['plan']}"))
     _show_unsandboxed(summary, console)
@@ -57,19 +60,18 @@ def show_training(summary: dict[str, Any], console: Console) -> None:
                 table.add_row(printable(name.removeprefix("pass_rate/")), f"{rate:.1%} passed")
     for row in summary["validation"]:
         scored = row["rollouts"] * (1 - row.get("unscored", 0.0))
-        rate = f"reward {row['reward']:.3f} on {scored:.0f} cases"
+        result = f"reward {row['reward']:.3f} on {scored:.0f} cases"
         if row.get("unscored"):
-            rate += f"; {row['rollouts'] - scored:.0f} more could not be scored"
+            result += f"; {row['rollouts'] - scored:.0f} more could not be scored"
         warm = " (after the warm start)" if summary.get("warm_start") and not row["step"] else ""
-        table.add_row(f"validation at step {row['step']}{warm}", rate)
+        table.add_row(f"validation at step {row['step']}{warm}", result)
     if warm_start := summary.get("warm_start"):
-        told = f"{warm_start['demonstrations']} demonstrations"
-        table.add_row("warm start", told)
+        table.add_row("warm start", f"{warm_start['demonstrations']} demonstrations")
     if weights := summary["best_checkpoint"] or summary["last_checkpoint"]:
         is_best = summary.get("best_score") is not None
         why = f", the best on validation ({summary['best_score']:.3f})" if is_best else ""
         table.add_row("weights", Text(f"{Path(weights).name}{why}"))
-    table.add_row("time", f"{in_words(summary['seconds'])} for {summary['steps']} steps")
+    table.add_row("time", f"{duration_text(summary['seconds'])} for {summary['steps']} steps")
     for name, link in summary["links"].items():
         table.add_row(name, Text(printable(link)))
     console.print(table)
@@ -95,7 +97,7 @@ def _measures(summary: dict[str, Any]) -> Table:
 
 
 def _bar(rate: dict[str, float] | None) -> Text:
-    """The interval as a line, the rate as a mark on it."""
+    """Draw the interval as a line and the rate as a mark on it."""
     bar = Text()
     if rate is None:
         return bar
@@ -133,14 +135,14 @@ def _facts(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _reasons(summary: dict[str, Any], console: Console) -> None:
+def _show_all_reasons(summary: dict[str, Any], console: Console) -> None:
     for name, measure in summary["measures"].items():
         _show_reasons(f"why {name} did not pass", measure["reasons_for_failing"], console)
-    _show_reasons("why rollouts ended without a proper answer", summary["causes"], console)
+    _show_reasons("why rollouts ended without an answer", summary["causes"], console)
 
 
 def _show_reasons(title: str, rows: list[dict[str, Any]], console: Console) -> None:
-    """How often, and one that was really given, whole."""
+    """Print how often each kind of reason occurred, with one example in full."""
     if not rows:
         return
     console.print(Text(title, style="dim"))
@@ -153,11 +155,17 @@ def _show_reasons(title: str, rows: list[dict[str, Any]], console: Console) -> N
     console.print(table)
 
 
+def print_json(answer: BaseModel | Mapping[str, Any]) -> None:
+    """Print one line of ASCII JSON, so that no text from models or data controls the terminal."""
+    plain = json.loads(answer.model_dump_json()) if isinstance(answer, BaseModel) else answer
+    print(json.dumps(plain, separators=(",", ":")))
+
+
 def printable(text: str) -> str:
-    """Text from models and data, with nothing in it that a terminal would obey."""
+    """Return text from models and data with its control characters escaped."""
     return "".join(
-        letter if letter in "\n\t" or letter.isprintable() else f"\\x{ord(letter):02x}"
-        for letter in text
+        character if character in "\n\t" or character.isprintable() else f"\\x{ord(character):02x}"
+        for character in text
     )
 
 

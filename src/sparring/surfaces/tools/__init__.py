@@ -1,4 +1,4 @@
-"""Operations as tools for an AI agent: what each takes, and answers that fit its attention.
+"""Operations as tools for AI agents: schemas, calls, and answers of limited length.
 
-Whatever carries them (MCP, the agents SDK, a loop of one's own) adds nothing to what they do.
+MCP, the agents SDK and plain function schemas all serve the same tools.
 """

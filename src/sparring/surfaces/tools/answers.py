@@ -1,7 +1,7 @@
-"""From results to what an AI agent reads: words of others marked as data, and short by default.
+"""Renders results for AI agents: foreign text is marked as data, and answers are short by default.
 
-A mark is a table with the one key `untrusted`. JSON keeps what is inside from getting out of it,
-whatever it says.
+A mark is a table with the single key `untrusted`. JSON escaping keeps its content inside, whatever
+the content is.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ Detail = Literal["short", "full"]
 UNTRUSTED = "untrusted"
 MOST: Mapping[Detail, int] = {"short": 3_900, "full": 60_000}
 
-# Among figures: a name, a number; under keys of ours a path. Whoever gives orders needs more.
+# Strings among metrics that need no mark: a short name or number, or a path under a key for paths.
+# An instruction to the reader does not fit into these patterns.
 _NAME = re.compile(r"[\w./:%+\-@]{0,64}", re.ASCII)
 _PATH = re.compile(r"/[\w./:+\-@]{1,300}", re.ASCII)
 _PATHS = frozenset({"checkpoint", "path", "best_checkpoint", "last_checkpoint", "log", "file"})
-_OUR_WORDS = frozenset(
+_TRUSTED_KEYS = frozenset(
     {"advice", "basis", "fault", "memory_of", "plan", "sentence", "standing", "verdict", "what"}
 )
-_USUAL = frozenset({"format"})  # says nothing to whoever reads an answer
+_OMITTED_KEYS = frozenset({"format"})  # of no use to the reader of an answer
 _LARGEST_ROUNDED = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """How much of each thing is shown."""
+    """How many items of a list, and characters of a text, an answer shows."""
 
     items: int
     characters: int
@@ -53,62 +54,67 @@ _SIZES = (
 )
 
 
-_ONE_LINE = _Size(1_000, 300)  # of a page
+_PAGE_LINE = _Size(1_000, 300)
 
 
 def answer(result: BaseModel, detail: Detail) -> dict[str, Any]:
-    """One result, within what this detail allows. Pages lose their end rather than their middle,
-    and say where to go on."""
-    most = MOST[detail]
+    """Return one result as a table that fits the limit of `detail`.
+
+    A page loses items from its end, never from its middle, and names where the next page starts.
+    """
+    limit = MOST[detail]
     if detail == "short" and (short := getattr(result, "short", None)) is not None:
         result = short()
     first: Callable[[int], BaseModel] | None = getattr(result, "first", None)
     if first is None:
-        return fitted(marked(result, detail), most)
-    count = len(getattr(result, _page_of(result)))
+        return fitted(marked(result, detail), limit)
+    count = len(getattr(result, _page_field(result)))
     while True:
-        told = marked(first(count), detail)
-        small = _cut(told, _ONE_LINE)
-        if _length(small) <= most or count <= 1:
-            return fitted(small, most)
+        small = _cut(marked(first(count), detail), _PAGE_LINE)
+        if _length(small) <= limit or count <= 1:
+            return fitted(small, limit)
         count = max(1, count * 3 // 4)
 
 
 def marked(value: Any, detail: Detail) -> Any:
-    """Plain values; what is foreign under `untrusted`. Short: without what is empty or usual."""
+    """Return plain values, with foreign text under `untrusted`.
+
+    Empty defaults are left out, and with `short` all defaults.
+    """
     if not isinstance(value, BaseModel):
         if isinstance(value, list | tuple):
             return [marked(each, detail) for each in value]
         return _rounded(plain(value), detail)
-    told: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for name, field in type(value).model_fields.items():
         inner = getattr(value, name)
-        is_usual = not field.is_required() and inner == field.get_default(call_default_factory=True)
-        if is_usual and (detail == "short" or _is_empty(inner)):
+        default = field.get_default(call_default_factory=True)
+        is_default = not field.is_required() and inner == default
+        if is_default and (detail == "short" or _is_empty(inner)):
             continue
         if FOREIGN in field.metadata:
-            words = plain(inner)
-            told[name] = words if _is_empty(words) else {UNTRUSTED: words}
+            content = plain(inner)
+            table[name] = content if _is_empty(content) else {UNTRUSTED: content}
         elif MIXED in field.metadata:
-            told[name] = _with_marks(plain(inner), detail, frozenset())
+            table[name] = _mark_strings(plain(inner), detail, frozenset())
         elif SUMMARY in field.metadata:
-            told[name] = _with_marks(plain(inner), detail, _OUR_WORDS)
+            table[name] = _mark_strings(plain(inner), detail, _TRUSTED_KEYS)
         else:
-            told[name] = marked(inner, detail)
-    return told
+            table[name] = marked(inner, detail)
+    return table
 
 
-def fitted(table: dict[str, Any], most: int) -> dict[str, Any]:
-    """As much of a table as fits. What was left out is said."""
-    if _length(table) <= most:
+def fitted(table: dict[str, Any], limit: int) -> dict[str, Any]:
+    """Return as much of a table as fits into `limit` characters, with a note of what is missing."""
+    if _length(table) <= limit:
         return table
-    hint = {"shortened": "ask for a part of it, or with detail='full'"}
+    hint = {"shortened": "request a part of it, or pass detail='full'"}
     for size in _SIZES:
         small = {**_cut(table, size), **hint}
-        if _length(small) <= most:
+        if _length(small) <= limit:
             return small
     left_out: list[str] = []
-    while _length({**small, "left_out": left_out}) > most:
+    while _length({**small, "left_out": left_out}) > limit:
         largest = max(
             (name for name in small if name != "shortened"), key=lambda name: _length(small[name])
         )
@@ -121,7 +127,7 @@ def fitted(table: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """JSON that every reader takes: no infinities, no halves of characters."""
+    """Return JSON values that every parser accepts: no infinities, no lone surrogates."""
     if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="json"))
     if is_dataclass(value) and not isinstance(value, type):
@@ -143,32 +149,34 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "replace").decode("utf-8")
 
 
-def _with_marks(value: Any, detail: Detail, ours: frozenset[str], name: str = "") -> Any:
+def _mark_strings(value: Any, detail: Detail, trusted: frozenset[str], name: str = "") -> Any:
     if isinstance(value, dict):
         shown: dict[str, Any] = {}
         for number, (key, each) in enumerate(value.items()):
-            inner = _with_marks(each, detail, ours, key)
+            inner = _mark_strings(each, detail, trusted, key)
             if _NAME.fullmatch(key):
                 shown[key] = inner
-            else:  # a key that is words of somebody's
+            else:  # the key itself is foreign text
                 shown[f"{UNTRUSTED}_{number}"] = {UNTRUSTED: {"name": key, "value": inner}}
         if detail == "full":
             return shown
         return {
-            key: each for key, each in shown.items() if not _is_empty(each) and key not in _USUAL
+            key: each
+            for key, each in shown.items()
+            if not _is_empty(each) and key not in _OMITTED_KEYS
         }
     if isinstance(value, list):
-        return [_with_marks(each, detail, ours, name) for each in value]
+        return [_mark_strings(each, detail, trusted, name) for each in value]
     if isinstance(value, float):
         return _rounded(value, detail)
     if isinstance(value, str):
         is_path = name in _PATHS and _PATH.fullmatch(value)
-        return value if name in ours or is_path or _NAME.fullmatch(value) else {UNTRUSTED: value}
+        return value if name in trusted or is_path or _NAME.fullmatch(value) else {UNTRUSTED: value}
     return value
 
 
 def _rounded(value: Any, detail: Detail) -> Any:
-    """Nobody reads sixteen digits."""
+    """Round floats of short answers to four digits."""
     if detail == "full" or not isinstance(value, float):
         return value
     return float(f"{value:.4g}") if abs(value) < _LARGEST_ROUNDED else round(value)
@@ -189,7 +197,7 @@ def _cut(value: Any, size: _Size) -> Any:
 
 
 def _cut_list(value: Sequence[Any], size: _Size) -> list[Any]:
-    """Its beginning and its end: of what happened, the last matters as much as the first."""
+    """Keep the beginning and the end: the last event matters as much as the first."""
     if len(value) <= size.items:
         return [_cut(each, size) for each in value]
     head, tail = (size.items + 1) // 2, size.items // 2
@@ -198,18 +206,18 @@ def _cut_list(value: Sequence[Any], size: _Size) -> list[Any]:
     return [_cut(each, size) for each in shown]
 
 
-def _cut_text(value: str, most: int) -> str:
-    """Of lines, the last say what happened; of a sentence, the first."""
-    told = f"… {len(value) - most} more characters …"
-    return f"{told}\n{value[-most:]}" if "\n" in value else f"{value[:most]}{told}"
+def _cut_text(value: str, limit: int) -> str:
+    """Keep the end of several lines, as in a log, and the beginning of a single one."""
+    mark = f"… {len(value) - limit} more characters …"
+    return f"{mark}\n{value[-limit:]}" if "\n" in value else f"{value[:limit]}{mark}"
 
 
 def _length(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False))
 
 
-def _page_of(result: BaseModel) -> str:
-    """The field that holds what a page is a page of."""
+def _page_field(result: BaseModel) -> str:
+    """Return the name of the field that holds a page's items."""
     return next(
         name for name in type(result).model_fields if isinstance(getattr(result, name), tuple)
     )

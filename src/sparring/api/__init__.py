@@ -1,0 +1,1 @@
+"""The Python entry points `train()`, `evaluate()` and `prove()`, and the results they return."""

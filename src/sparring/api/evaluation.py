@@ -1,0 +1,255 @@
+"""`evaluate(…)` and `prove(…)`: evaluation and proof in the calling process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from pydantic import ValidationError
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as Bar,
+)
+
+from sparring.api.options import PlayOptions
+from sparring.api.python_runs import explain_validation_error, open_run
+from sparring.api.tasks import AnyAgent, Measures, Task, default_settings, read_task
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_target
+from sparring.jobs.eval.evaluation import Evaluation, EvalWork, OnProgress
+from sparring.jobs.progress import Progress
+from sparring.jobs.run_lock import hold_run, report_event
+from sparring.measures import MeasureSet
+from sparring.player.loops import run_in_own_loop
+from sparring.player.player import ContextFactory
+from sparring.player.users import UserFunction
+from sparring.policies.loading import load_policy
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_lines
+from sparring.run_folder.held_out_ledger import record_look
+from sparring.run_folder.records import from_record
+from sparring.run_folder.rollout_log import RolloutLog
+from sparring.suites import Suite
+
+if TYPE_CHECKING:
+    from sparring.proofs.proof import Proof
+
+
+@dataclass(frozen=True, slots=True)
+class EvalResult:
+    """The result of an evaluation. `summary` is what `sparring eval --json` prints."""
+
+    folder: RunFolder
+    summary: Mapping[str, Any]
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.folder.id
+
+    def pass_rate(self, measure: str) -> float | None:
+        """Returns the share of rollouts that passed a measure; None if it could judge none."""
+        judged = self.summary["measures"]
+        if measure not in judged:
+            raise InvalidInput(f"there is no measure {measure!r}; there are {', '.join(judged)}")
+        rate = judged[measure]["pass_rate"]
+        return rate["value"] if rate else None
+
+    def __str__(self) -> str:
+        lines = [f"{self.run}: {self.summary['rollouts']} rollouts"]
+        for name, measure in self.summary["measures"].items():
+            rate = measure["pass_rate"]
+            shown = f"{rate['value']:.1%} ({rate['low']:.1%} … {rate['high']:.1%})" if rate else "–"
+            lines.append(f"  {name}: {shown}")
+        return "\n".join(lines)
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Yields every rollout, read from disk one at a time."""
+        for record in RolloutLog(self.folder.rollouts()).records():
+            yield from_record(record)
+
+
+def evaluate(
+    agent: AnyAgent,
+    suite: Suite | None = None,
+    measures: Measures | None = None,
+    *,
+    model: str | None = None,
+    policy: Policy | None = None,
+    weights: Mapping[str, float] | None = None,
+    split: Split | str = Split.VALIDATION,
+    cases: int | None = None,
+    context: ContextFactory | None = None,
+    user: UserFunction | None = None,
+    runs: str | Path = "runs",
+    run: str | None = None,
+    show_progress: bool = True,
+    **play: Unpack[PlayOptions],
+) -> EvalResult:
+    """Plays the agent on a split of the suite and judges it.
+
+    `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
+    an environment, whose suite, measures, weights, world, user and settings apply where none are
+    given.
+
+    The model is `policy`, or it is loaded from `model`, or from the agent's own model name. `run`
+    names the run: an existing run of that name resumes where it stopped; otherwise a new run
+    starts. `play` takes the fields of `PlaySettings`: num_generations, temperature,
+    max_completion_length, tool_rounds, …
+    """
+    settings = _settings_of(agent, play)
+    task = read_task(
+        agent,
+        suite,
+        measures,
+        weights=weights,
+        context=context,
+        user=user,
+        is_unsandboxed=settings.unsandboxed,
+    )
+    measure_set = MeasureSet.of(task.measures, task.weights, seconds=settings.measure_seconds)
+    named = model or getattr(policy, "name", None)
+    spec = _spec_of(task, named, split, cases, settings=settings, measures=measure_set)
+    task.suite.require(spec.split)
+    if policy is None:
+        policy = load_policy(spec.policy, task.agent.model, task.family)
+    folder = open_run(Path(runs), run, spec, task.agent.name)
+    folder.stop_request.unlink(missing_ok=True)
+    work = EvalWork(
+        agent=task.agent,
+        suite=task.suite,
+        measures=measure_set,
+        policy=policy,
+        play=settings,
+        split=spec.split,
+        cases=cases,
+        context=task.context,
+        user=task.user,
+    )
+    return EvalResult(folder, _run_here(folder, work, show_progress))
+
+
+def _settings_of(agent: AnyAgent, play: PlayOptions) -> PlaySettings:
+    """The settings that are given, before those of an environment. As on the command line, an
+    environment's number of generations and seed are for training."""
+    names = set(PlaySettings.model_fields) - {"num_generations", "seed"}
+    own = {name: value for name, value in default_settings(agent).items() if name in names}
+    try:
+        return PlaySettings(**{**own, **play})
+    except ValidationError as error:
+        raise InvalidInput(explain_validation_error(error, PlaySettings)) from error
+
+
+def _spec_of(
+    task: Task,
+    model: str | None,
+    split: Split | str,
+    cases: int | None,
+    *,
+    settings: PlaySettings,
+    measures: MeasureSet,
+) -> EvalSpec:
+    try:
+        return EvalSpec(
+            target=python_target(task.agent.name),
+            split=split,  # type: ignore[arg-type]
+            cases=cases,
+            policy=PolicySpec(
+                model=model,
+                thinking=settings.thinking,
+                history_thinking=settings.history_thinking,
+            ),
+            play=settings,
+            measures=dict(measures.weights),
+            code_digest=task.digest,
+        )
+    except ValidationError as error:
+        raise InvalidInput(explain_validation_error(error, PlaySettings)) from error
+
+
+def _run_here(folder: RunFolder, work: EvalWork, show_progress: bool) -> dict[str, Any]:
+    """Runs the evaluation in this process, and reports how it ended to the run's history."""
+    with hold_run(folder), _ProgressBar(show_progress) as on_progress:
+        report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
+        try:
+            summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            report_event(folder, "stopped")
+            print(f"stopped; evaluate(…, run={folder.id!r}) resumes it", file=sys.stderr)
+            raise KeyboardInterrupt from None
+        except Exception as error:
+            report_event(folder, "failed", kind=type(error).__name__, message=str(error))
+            raise
+        report_event(folder, "completed")
+    return summary
+
+
+def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Proof:
+    """Tests whether `after` is better than `before` on the cases that both have played. The
+    interval is paired by case, and is corrected for all candidates that were compared on these
+    cases in the same folder of runs, including this one; set `picked_from` if there were more."""
+    from sparring.proofs.proof import Played  # imports scipy, which only proofs need
+    from sparring.proofs.proof import prove as paired
+
+    for each in (before, after):
+        if not isinstance(each, EvalResult):
+            raise InvalidInput(
+                f"prove() takes two evaluations, not {type(each).__name__}; for a training run, "
+                "pass evaluate(…, policy=result.policy)"
+            )
+    played = Played(list(before.rollouts()), list(after.rollouts()))
+    events = read_lines(after.folder.events)
+    digests = [event["looked_at"] for event in events if "looked_at" in event]
+    candidates = record_look(after.folder, digests[-1], after.run) if digests else 1
+    return paired(played, chances=max(picked_from, candidates))
+
+
+class _ProgressBar:
+    """A progress bar on a terminal or in a notebook; shows nothing elsewhere."""
+
+    def __init__(self, is_wanted: bool) -> None:
+        is_visible = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._bar: Bar | None = None
+        if is_wanted and is_visible:
+            self._bar = Bar(
+                TextColumn("playing"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[passed]}"),
+                TimeRemainingColumn(),
+            )
+
+    def __enter__(self) -> OnProgress | None:
+        if self._bar is None:
+            return None
+        bar = self._bar
+        bar.start()
+        task = bar.add_task("playing", total=None, passed="")
+
+        def show(progress: Progress) -> None:
+            bar.update(
+                task,
+                total=progress.total,
+                completed=progress.rollouts,
+                passed=f"{progress.passed} fully passed",
+            )
+
+        return show
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

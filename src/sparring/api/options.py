@@ -1,0 +1,105 @@
+"""The keyword arguments of `train()`, `Trainer` and `evaluate()`, for editors and type checkers.
+
+They mirror `PlaySettings` and `TrainSettings`, which hold the defaults and check the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from sparring.contracts.guards import Guards
+    from sparring.contracts.sampling import SamplingServers
+    from sparring.contracts.training import WarmStart
+    from sparring.player.function_player import RolloutFunction
+    from sparring.player.player import ContextFactory
+    from sparring.player.users import UserFunction
+    from sparring.policies.families import Family
+
+Table = dict[str, Any]
+
+
+class PlayOptions(TypedDict, total=False):
+    """How rollouts are played."""
+
+    num_generations: int
+    temperature: float
+    max_completion_length: int
+    tool_rounds: int
+    thinking: Literal["auto", "on", "off"]
+    history_thinking: Literal["drop", "keep"]
+    user_messages: int
+    tool_result_tokens: int | None
+    in_flight: int
+    turn_cache: float
+    tool_seconds: float
+    rollout_seconds: float
+    measure_seconds: float
+    unsandboxed: bool
+    seed: int
+
+
+class LearnOptions(PlayOptions, total=False):
+    """How rollouts are played and how the model learns from them."""
+
+    num_train_epochs: float
+    max_steps: int | None
+    cases_per_batch: int
+    gradient_accumulation_steps: int
+    per_device_train_batch_size: int | None
+    pass_memory: float | None
+    replacement_groups: int | None
+    draw_by_difficulty: bool
+    warm_start: WarmStart | Table | str | None
+    learning_rate: float | None
+    max_grad_norm: float
+    beta: float
+    world_model_coefficient: float
+    world_model_normalization: Literal[
+        "selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"
+    ]
+    top_p: float
+    mask_truncated_completions: bool
+    gradient_checkpointing: bool
+    train_agents: str | Sequence[str]
+    share_prompts: bool
+    dtype: Literal["auto", "bfloat16", "float32"]
+    device: str | None
+    lora: bool | Table
+    quantization: bool | Table
+    vllm: Literal[False, "colocate", "server"] | Table
+    sampling: SamplingServers | Table | Sequence[str] | str | int | None
+    players: int
+    max_staleness: int
+    engine: Table
+    guards: Guards | Table
+    checkpoint_steps: int
+    checkpoints_kept: int
+    validation_cases: int | None
+    logging_steps: int
+    report_to: str | Sequence[str]
+    project: str | None
+    entity: str | None
+    run_name: str | None
+
+
+class TrainOptions(LearnOptions, total=False):
+    """Everything that `Trainer` takes besides agent, suite and measures."""
+
+    model: Any
+    tokenizer: Any
+    optimizer: Any
+    scheduler: Any
+    weights: Mapping[str, float] | None
+    reward_functions: Sequence[Callable[..., Any]]
+    context: ContextFactory | None
+    user: UserFunction | None
+    rollout_function: RolloutFunction | None
+    family: Family | None
+    processes: int | None
+    runs: str | Path
+    run: str | None
+    accept_changes: bool
+    show_progress: bool

@@ -1,0 +1,87 @@
+"""What all runs started from Python share: opening the folder, error messages."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from sparring.contracts.errors import InvalidInput, RunChanged
+from sparring.contracts.specs import Frozen
+from sparring.player.model_settings import RUNNER_ARGUMENTS
+from sparring.run_folder import RunFolder
+from sparring.run_folder.ids import is_plain_name, new_run_id
+
+_ACCEPTABLE_CHANGES = ("code_digest", "processes")
+
+
+def open_run(
+    runs: Path, run: str | None, spec: Frozen, name: str, *, accept_changes: bool = False
+) -> RunFolder:
+    """Returns the folder of a new run, or of an existing run of that name and the same spec."""
+    if run is not None and not is_plain_name(run):
+        raise InvalidInput(f"a run cannot be called {run!r}; use letters, digits, - _ and .")
+    folder = RunFolder(runs / (run or new_run_id(name, time.time(), secrets.token_hex(2))))
+    now = spec.model_dump(mode="json")
+    if not folder.path.is_dir():
+        folder.create(now)
+        return folder
+    as_read = folder.read_spec()
+    if as_read.get("kind") != now["kind"]:
+        raise InvalidInput(
+            f"run {folder.id} is of kind {as_read.get('kind')!r}, not {now['kind']!r}; use another "
+            "name"
+        )
+    before = type(spec).model_validate(as_read).model_dump(mode="json")
+    changed = [field for field in now if now[field] != before[field]]
+    if accept_changes:
+        changed = [field for field in changed if field not in _ACCEPTABLE_CHANGES]
+    if changed:
+        listed = "; ".join(_difference(field, before[field], now[field]) for field in changed)
+        raise RunChanged(
+            f"run {folder.id} was started with other settings ({listed}), and its figures would "
+            "mix the two; start a new run under another name"
+        )
+    return folder
+
+
+def _difference(field: str, before: Any, now: Any) -> str:
+    """The changed values; of a table of settings, only its changed keys."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return ", ".join(f"{field}.{key}: {before.get(key)} → {now.get(key)}" for key in keys)
+    return f"{field}: {before} → {now}"
+
+
+def explain_validation_error(error: ValidationError, settings: type[Frozen]) -> str:
+    """Returns a validation error as `field: problem; …`."""
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: "
+        + (
+            _unknown_setting(problem["loc"], settings)
+            if problem["type"] == "extra_forbidden"
+            else problem["msg"].removeprefix("Value error, ")
+        )
+        for problem in error.errors()
+    )
+
+
+def _unknown_setting(place: tuple[int | str, ...], settings: type[Frozen]) -> str:
+    name = str(place[-1])
+    if name in RUNNER_ARGUMENTS:
+        return RUNNER_ARGUMENTS[name]
+    return f"no such setting; there are {_settings_beside(place, settings)}"
+
+
+def _settings_beside(place: tuple[int | str, ...], settings: type[Frozen]) -> str:
+    """The valid names in the table that contains the setting at `place`."""
+    table: type[BaseModel] = settings
+    for name in place[:-1]:
+        field = table.model_fields.get(str(name))
+        types = [] if field is None else [field.annotation, *get_args(field.annotation)]
+        models = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
+        table = models[0] if models else table
+    return ", ".join(table.model_fields)

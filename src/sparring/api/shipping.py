@@ -1,0 +1,127 @@
+"""`result.ship(…)`: a shipment in the calling process."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.api.python_runs import open_run
+from sparring.api.tasks import Task
+from sparring.contracts.cases import Case
+from sparring.contracts.errors import FaultyArtefact, InvalidInput
+from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
+from sparring.contracts.specs import PlaySettings
+from sparring.contracts.training import TrainSpec
+from sparring.environments import Environment, load_environment
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.report import try_to_write_report
+from sparring.jobs.run_lock import hold_run, report_event
+from sparring.jobs.ship.shipment import Shipment
+from sparring.player.external_agent import PlayedAgent
+from sparring.player.player import as_case_factory
+from sparring.run_folder import RunFolder
+from sparring.suites import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class ShipResult:
+    """The result of a shipment. `summary` is what `sparring ship --json` prints."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+
+    @property
+    def verdict(self) -> str:
+        """equal, worse, cannot tell, or checked if no case was played."""
+        return str(self.summary["verdict"])
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.summary['sentence']}\n{self.folder}"
+
+
+def ship_training(
+    training: RunFolder, to: Path, task: Task | None, options: Mapping[str, Any]
+) -> ShipResult:
+    """Ships a training run's best checkpoint in this process. It is unproven: `sparring ship` ships
+    with a proof. Raises FaultyArtefact if an artefact differs from the checkpoint."""
+    spec = TrainSpec.model_validate(training.read_spec())
+    environment = _environment(spec, task)
+    fields = PlaySettings.model_fields
+    play = PlaySettings(**{name: getattr(spec.settings, name) for name in fields})
+    shipment = ShipSpec(
+        target=spec.target,
+        environment=spec.environment or (task.agent.name if task else ""),
+        config=spec.config,
+        policy=spec.policy,
+        base=spec.policy,
+        play=play.model_copy(update={"num_generations": 1}),
+        run=training.id,
+        to=str(to.expanduser().resolve()),
+        **options,
+    )
+    folder = open_run(training.path.parent, None, shipment, f"ship-{shipment.environment}")
+    with hold_run(folder):
+        report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
+        try:
+            heartbeat = Heartbeat(folder, 0, None)
+            summary = Shipment(folder, shipment, environment, heartbeat).run()
+        except BaseException as error:
+            report_event(folder, "failed", kind=type(error).__name__, message=str(error))
+            raise
+        try_to_write_report(folder)
+        report_event(folder, "completed")
+    if summary["verdict"] == "refused":
+        raise FaultyArtefact(summary["problem"])
+    return ShipResult(Path(summary["to"]), summary)
+
+
+def forms_from(names: Sequence[str]) -> tuple[Form, ...]:
+    """Return the forms of these names; refuses unknown ones."""
+    try:
+        return tuple(Form(name) for name in names)
+    except ValueError as error:
+        raise InvalidInput(f"{error}; there are {', '.join(Form)}") from error
+
+
+def quantizations_from(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the quantisations of these names; refuses unknown ones."""
+    if unknown := [each for each in names if each not in QUANTIZATIONS]:
+        raise InvalidInput(
+            f"unknown quantisation {unknown[0]!r}; there are {', '.join(QUANTIZATIONS)}"
+        )
+    return tuple(names)
+
+
+def _environment(spec: TrainSpec, task: Task | None) -> Environment:
+    if not spec.is_from_python:
+        return load_environment(spec.target, spec.config)
+    if task is None:
+        raise InvalidInput(
+            "this run was started from Python, and its suite and measures exist only there: pass "
+            "suite=…, measures=… and context=… to ship(), as they were trained"
+        )
+    return _GivenEnvironment(task)
+
+
+class _GivenEnvironment(Environment):
+    """The objects of a script, as an environment."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self._task = task
+        self.measures = tuple(task.measures)
+        self.family = task.family
+        self._make_world = as_case_factory(task.context)
+
+    def agent(self) -> PlayedAgent:
+        return self._task.agent
+
+    def world(self, case: Case) -> Any:
+        return self._make_world(case)
+
+    def suite(self) -> Suite:
+        return self._task.suite

@@ -1,0 +1,276 @@
+"""The result of a training run: figures, weights, and the agent with the trained model.
+
+`TrainResult.load` reads it from the run's folder, in any process.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from agents import Agent, Runner
+
+from sparring.api.tasks import AnyAgent, Task, played_agent
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import InfrastructureError, InvalidInput, RunNotFound
+from sparring.contracts.policies import Sampling, TokenPolicy
+from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.environments import load_environment
+from sparring.environments.environment import read_suite
+from sparring.player import Play, Player
+from sparring.player.external_agent import ExternalAgent, PlayedAgent
+from sparring.player.loops import run_in_own_loop
+from sparring.player.policy_model import PolicyModel
+from sparring.player.sdk_model import common_run_config
+from sparring.policies.families import Family
+from sparring.policies.loading import load_policy
+from sparring.policies.transformers_policy import TransformersPolicy
+from sparring.proofs.null_players import examples_before
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.ids import is_plain_name
+from sparring.run_folder.metrics import read_history_rows
+from sparring.run_folder.records import from_record
+from sparring.run_folder.sharded_log import ShardedLog
+from sparring.shipping.tokenizer_files import write_tokenizer
+
+if TYPE_CHECKING:
+    from sparring.api.shipping import ShipResult
+    from sparring.measures.declaration import Judge, Measure
+    from sparring.player.player import ContextFactory
+    from sparring.suites import Suite
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The result of a training run; `load` returns that of an earlier one.
+
+    `examples` are the worked examples that preceded each question in training.
+    """
+
+    folder: RunFolder
+    summary: Mapping[str, Any]
+    agent: PlayedAgent
+    model: Any
+    tokenizer: Any
+    policy: TokenPolicy
+    settings: TrainSettings
+    examples: Sequence[Any] = ()
+
+    @classmethod
+    def load(
+        cls,
+        run: str,
+        *,
+        runs: str | Path = "runs",
+        agent: AnyAgent | None = None,
+        family: Family | None = None,
+    ) -> Self:
+        """Loads a training run by its id, or the end of its id, with the weights of its best
+        checkpoint. A run that was started from Python needs its `agent` again, and the `family` if
+        one was declared."""
+        folder = _find(Path(runs), run)
+        spec = TrainSpec.model_validate(folder.read_spec())
+        checkpoints = list_checkpoints(folder.checkpoints)
+        chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
+        if chosen is None or not folder.summary.is_file():
+            raise InvalidInput(
+                f"run {folder.id} has not ended with a checkpoint yet; wait for it, or resume it"
+            )
+        examples: Sequence[Any] = ()
+        if agent is None:
+            if spec.is_from_python:
+                raise InvalidInput(
+                    f"run {folder.id} was started from Python and did not store its agent: "
+                    "pass agent=…"
+                )
+            environment = load_environment(spec.target, spec.config)
+            agent, family = environment, environment.family
+            examples = examples_before(next(read_suite(environment).cases(Split.TRAINING, 1)))
+        played = played_agent(agent)
+        weights = spec.policy.model_copy(update={"model": str(chosen.path)})
+        policy = load_policy(weights, played.model, family)
+        if not isinstance(policy, TransformersPolicy):
+            raise InvalidInput(f"run {folder.id} was not trained with weights in its own process")
+        return cls(
+            folder=folder,
+            summary=read_json(folder.summary),
+            agent=played,
+            model=policy.model,
+            tokenizer=policy.tokenizer,
+            policy=policy,
+            settings=spec.settings,
+            examples=examples,
+        )
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.folder.id
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """One row of metrics per step."""
+        return read_history_rows(self.folder)
+
+    @property
+    def final_loss(self) -> float | None:
+        """The loss of the last step; None if no step was done."""
+        loss: float | None = self.summary["last"].get("loss")
+        return loss
+
+    @property
+    def best(self) -> Path | None:
+        """The checkpoint with the highest validation score; None without validation."""
+        found = self.summary["best_checkpoint"]
+        return Path(found) if found else None
+
+    def __str__(self) -> str:
+        done, planned = self.summary["steps"], self.summary["planned_steps"]
+        stopped = f", stopped before step {planned}" if done < planned else ""
+        lines = [f"{self.run}: {done} steps in {self.summary['seconds']:.0f} s{stopped}"]
+        for row in self.summary["validation"]:
+            lines.append(f"  validation reward at step {row['step']}: {row['reward']:.3f}")
+        return "\n".join(lines)
+
+    def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
+        """Returns the agent with the trained model, for the SDK's `Runner`. The model also serves
+        the agents that it hands off to, and gives all of them the tools of the run's context:
+        `Runner.run(agent, "…", context=world)`."""
+        sampling = sampling or Sampling(
+            self.settings.temperature, self.settings.max_completion_length
+        )
+        if isinstance(self.agent, ExternalAgent):
+            raise InvalidInput(
+                f"{self.agent.name} is not an agent of the agents SDK; generate() plays it, and "
+                "save() writes the weights for a server that it can call"
+            )
+        return self.agent.clone(model=PolicyModel(self.policy, sampling))
+
+    def generate(
+        self,
+        prompt: str | list[Any],
+        *,
+        max_new_tokens: int = 256,
+        temperature: float = 0.7,
+        repetition_penalty: float = 1.2,
+        context: Any = None,
+    ) -> str:
+        """Returns the trained agent's answer, without its thinking. The agent has its tools,
+        instructions and worked examples; a list of input items is used unchanged."""
+        if isinstance(prompt, str):
+            prompt = [*self.examples, {"role": "user", "content": prompt}]
+        if isinstance(self.agent, ExternalAgent):
+            return self._play(prompt, temperature, max_new_tokens, context)
+        sampling = Sampling(temperature, max_new_tokens, repetition_penalty)
+        agent = self.trained_agent(sampling)
+        turns = self.settings.tool_rounds + 1
+        run_config = common_run_config()
+        result = run_in_own_loop(
+            Runner.run(agent, prompt, context=context, max_turns=turns, run_config=run_config)
+        )
+        return str(result.final_output)
+
+    def _play(self, prompt: list[Any], temperature: float, tokens: int, context: Any) -> str:
+        limits = replace(self.settings.limits(), completion_tokens=tokens)
+        player = Player(
+            self.agent,
+            self.policy,
+            limits=limits,
+            temperature=temperature,
+            context=lambda: context,
+        )
+        key = RolloutKey(secrets.randbits(31), 0, "generated", 0)
+        given = prompt[0]["content"] if len(prompt) == 1 else prompt
+        rollout = run_in_own_loop(player.play_one(Play(key, Case("generated", given))))
+        if rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL):
+            raise InfrastructureError(rollout.detail)
+        return rollout.answer
+
+    def save(self, folder: str | Path, *, merged: bool = False) -> Path:
+        """Saves weights, tokenizer and settings. After LoRA it saves the adapter; with `merged`,
+        the whole model."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        model = self.model
+        if merged:
+            if not hasattr(model, "merge_and_unload"):
+                raise InvalidInput(
+                    "there is no adapter to merge; save() alone writes the whole model"
+                )
+            model = _merged(model)
+        model.save_pretrained(place)
+        write_tokenizer(self.tokenizer, place, self.tokenizer.chat_template or "")
+        write_json(place / "sparring.json", {"run": self.run, **_settings_json(self.settings)})
+        return place
+
+    def ship(
+        self,
+        to: str | Path,
+        *,
+        forms: Sequence[str] = (),
+        quantizations: Sequence[str] = ("q8_0",),
+        suite: Suite | None = None,
+        measures: Sequence[Measure | str | Judge] = (),
+        context: ContextFactory | None = None,
+        validation_cases: int = 24,
+        name: str = "",
+        llama_cpp: str = "",
+    ) -> ShipResult:
+        """Writes the best checkpoint as adapter, merged weights and GGUF into a new folder. Each
+        gives the prompts and log-probabilities of the checkpoint, and plays validation cases beside
+        it; a faulty one is refused. A run that was started from Python needs its `suite`,
+        `measures` and `context` again. `sparring ship` does the same with a proof on held-out
+        cases."""
+        from sparring.api.shipping import forms_from, quantizations_from, ship_training
+
+        task = None
+        if suite is not None:
+            task = Task(
+                agent=self.agent,
+                suite=suite,
+                measures=measures,
+                context=context,
+                family=getattr(getattr(self.policy, "codec", None), "family", None),
+            )
+        options: dict[str, Any] = {
+            "forms": forms_from(forms),
+            "quantizations": quantizations_from(quantizations),
+            "validation_cases": validation_cases,
+            "name": name,
+            "llama_cpp": llama_cpp,
+        }
+        return ship_training(self.folder, Path(to), task, options)
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Yields every training rollout, read from disk one at a time."""
+        log = ShardedLog(self.folder.rollout_logs())
+        for record in log.records(0, len(log)):
+            yield from_record(record)
+
+
+def _find(runs: Path, name: str) -> RunFolder:
+    if is_plain_name(name):
+        for path in (runs / name, *sorted(runs.glob(f"*-{name}"), reverse=True)):
+            folder = RunFolder(path)
+            if folder.spec.is_file() and folder.read_spec().get("kind") == "train":
+                return folder
+    raise RunNotFound(f"there is no training {name[:80]!r} in {runs.absolute()}")
+
+
+def _merged(model: Any) -> Any:
+    """A copy of the model with the adapter merged into its weights."""
+    import copy
+
+    return copy.deepcopy(model).merge_and_unload()
+
+
+def _settings_json(settings: TrainSettings) -> dict[str, Any]:
+    return {"settings": json.loads(settings.model_dump_json())}

@@ -1,0 +1,323 @@
+"""`train(…)` and `Trainer`: training in the calling process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Unpack
+
+from pydantic import ValidationError
+
+from sparring.api.options import LearnOptions, TrainOptions
+from sparring.api.python_runs import explain_validation_error, open_run
+from sparring.api.tasks import AnyAgent, Measures, Task, default_settings, read_task
+from sparring.api.train_result import TrainResult
+from sparring.api.training_display import TrainingDisplay
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import InvalidInput, SettingError
+from sparring.contracts.policies import TokenPolicy
+from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.engine.building import TrainWork
+from sparring.engine.configuration import check, refuse_unknown
+from sparring.engine.loading import Loaded, load
+from sparring.engine.ranks import Launched
+from sparring.jobs.run_lock import hold_run, report_event
+from sparring.jobs.train.training import Training
+from sparring.measures import MeasureSet
+from sparring.player.function_player import RolloutFunction
+from sparring.player.player import ContextFactory
+from sparring.player.trainability import refuse_untrainable, refuse_without_tools
+from sparring.player.users import UserFunction
+from sparring.policies.families import Family
+from sparring.proofs.null_players import examples_before
+from sparring.run_folder import RunFolder
+from sparring.suites import Suite
+
+
+def train(
+    agent: AnyAgent,
+    suite: Suite | None = None,
+    measures: Measures | None = None,
+    **options: Unpack[TrainOptions],
+) -> TrainResult:
+    """Trains the agent's model on the suite's training cases, rewarded by the measures.
+
+    `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
+    an environment, whose suite, measures, weights, world, user, family and settings apply where
+    none are given.
+
+    Options are those of `Trainer`: model, weights, run, …, and the settings of
+    `TrainSettings`: max_steps, learning_rate, num_generations, lora, …
+    """
+    return Trainer(agent, suite, measures, **options).train()
+
+
+class Trainer:
+    """A configured training that you can inspect and change before `train()`: its `model`,
+    `tokenizer`, and TRL's own trainer, `engine`."""
+
+    def __init__(
+        self,
+        agent: AnyAgent,
+        suite: Suite | None = None,
+        measures: Measures | None = None,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        weights: Mapping[str, float] | None = None,
+        reward_functions: Sequence[Callable[..., Any]] = (),
+        context: ContextFactory | None = None,
+        user: UserFunction | None = None,
+        rollout_function: RolloutFunction | None = None,
+        family: Family | None = None,
+        processes: int | None = None,
+        runs: str | Path = "runs",
+        run: str | None = None,
+        accept_changes: bool = False,
+        show_progress: bool = True,
+        **settings: Unpack[LearnOptions],
+    ) -> None:
+        given = {**default_settings(agent), **settings}
+        task = read_task(
+            agent,
+            suite,
+            measures,
+            weights=weights,
+            context=context,
+            user=user,
+            family=family,
+            is_unsandboxed=given.get("unsandboxed") is True,
+        )
+        launched = _join_launch(processes)
+        self.settings = _checked(given, task.suite, launched.world_size)
+        if rollout_function is None:
+            _refuse_untrainable(task, self.settings)
+        measure_set = _measures_of(task, self.settings, reward_functions)
+        spec = _spec_of(task, model, self.settings, measures=measure_set, launched=launched)
+        self.agent = task.agent
+        self._examples = examples_before(next(task.suite.cases(Split.TRAINING, 1)))
+        self._launched = launched
+        loaded = _load_model(spec, task, model=model, tokenizer=tokenizer)
+        self.folder = _shared_folder(Path(runs), run, spec, launched, accept_changes)
+        work = TrainWork(
+            agent=task.agent,
+            suite=task.suite,
+            measures=measure_set,
+            settings=self.settings,
+            loaded=loaded,
+            context=task.context,
+            user=task.user,
+            rollout_function=rollout_function,
+            optimizers=(optimizer, scheduler),
+            code_digest=spec.code_digest,
+        )
+        self._stop = threading.Event()
+        self._display = TrainingDisplay(show_progress and launched.rank == 0)
+        self._training = self._build(work, accept_changes)
+
+    @property
+    def engine(self) -> Any:
+        """TRL's own trainer, built before the first step."""
+        return self._training.built.trainer
+
+    @property
+    def model(self) -> Any:
+        """The model that learns, adapters included."""
+        return self.engine.model
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the model."""
+        return self.engine.processing_class
+
+    @property
+    def policy(self) -> TokenPolicy:
+        """A policy that samples with the current weights."""
+        return self._training.built.policy
+
+    def stop(self) -> None:
+        """Requests a stop after the current step, with a checkpoint. Thread-safe."""
+        self._stop.set()
+
+    def train(self) -> TrainResult:
+        """Trains to the end; a run of this name that was stopped is resumed."""
+        is_first = self._launched.rank == 0
+        lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
+        with lock, _stops_on_signals(self._stop), self._display:
+            self._report("started", pid=os.getpid(), host=socket.gethostname())
+            try:
+                summary = self._training.run()
+            except KeyboardInterrupt:
+                self._report("stopped")
+                print(f"stopped; run={self.folder.id!r} resumes it", file=sys.stderr)
+                raise
+            except Exception as error:
+                self._report("failed", kind=type(error).__name__, message=str(error))
+                raise
+            self._report("stopped" if self._training.stopped else "completed")
+        if self._training.stopped:
+            done = f"after {summary['steps']} of {summary['planned_steps']} steps"
+            warnings.warn(
+                f"the training was stopped {done}; run={self.folder.id!r} resumes it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return TrainResult(
+            folder=self.folder,
+            summary=summary,
+            agent=self.agent,
+            model=self.model,
+            tokenizer=self.tokenizer,
+            policy=self.policy,
+            settings=self.settings,
+            examples=self._examples,
+        )
+
+    def _build(self, work: TrainWork, accept_changes: bool) -> Training:
+        return Training(
+            self.folder,
+            work,
+            self._launched,
+            on_progress=self._display.show,
+            should_stop=self._stop.is_set,
+            accept_changes=accept_changes,
+        )
+
+    def _report(self, event: str, **data: Any) -> None:
+        if self._launched.rank == 0:
+            report_event(self.folder, event, **data)
+
+
+def _join_launch(processes: int | None) -> Launched:
+    """The launch that this process belongs to; raises unless it has `processes` processes."""
+    launched = Launched.here()
+    if processes is not None:
+        launched.require(processes)
+    return launched
+
+
+def _refuse_untrainable(task: Task, settings: TrainSettings) -> None:
+    refuse_untrainable(task.agent, settings.temperature, settings.train_agents)
+    if settings.learns_results:
+        refuse_without_tools(task.agent, task.context)
+
+
+def _measures_of(
+    task: Task, settings: TrainSettings, reward_functions: Sequence[Callable[..., Any]]
+) -> MeasureSet:
+    return MeasureSet.of(
+        task.measures,
+        task.weights,
+        seconds=settings.measure_seconds,
+        reward_functions=reward_functions,
+    )
+
+
+def _spec_of(
+    task: Task,
+    model: Any,
+    settings: TrainSettings,
+    *,
+    measures: MeasureSet,
+    launched: Launched,
+) -> TrainSpec:
+    return TrainSpec(
+        target=python_target(task.agent.name),
+        policy=PolicySpec(
+            model=model if isinstance(model, str) else None,
+            thinking=settings.thinking,
+            history_thinking=settings.history_thinking,
+        ),
+        settings=settings,
+        processes=launched.world_size,
+        measures=dict(measures.weights),
+        code_digest=task.digest,
+    )
+
+
+def _load_model(spec: TrainSpec, task: Task, *, model: Any, tokenizer: Any) -> Loaded:
+    """`model` is a name, which is in the spec, or an object, which is used directly."""
+    return load(
+        spec.policy,
+        spec.settings,
+        agent_model=task.agent.model,
+        model=None if isinstance(model, str) else model,
+        tokenizer=tokenizer,
+        declared=task.family,
+    )
+
+
+def _checked(given: Mapping[str, Any], suite: Suite, world_size: int) -> TrainSettings:
+    refuse_unknown(given)
+    suite.require(Split.TRAINING)
+    try:
+        settings = TrainSettings(**given)
+    except ValidationError as error:
+        raise SettingError(explain_validation_error(error, TrainSettings)) from error
+    if settings.players:
+        raise SettingError("train() plays in this process; `sparring train` starts players")
+    if settings.sampling is not None and settings.sampling.number_started:
+        raise SettingError(
+            "train() uses sampling servers by address, sampling=['http://HOST:PORT']; "
+            "`sparring train --sampling N` starts them"
+        )
+    check(settings, suite.size(Split.TRAINING), world_size)
+    return settings
+
+
+def _shared_folder(
+    runs: Path,
+    run: str | None,
+    spec: TrainSpec,
+    launched: Launched,
+    accept_changes: bool,
+) -> RunFolder:
+    """Rank 0 creates the folder. The others need no wait: they meet rank 0 before they use it."""
+    if launched.world_size > 1 and run is None:
+        raise InvalidInput("several processes share one run: give it a name, run='…'")
+    if launched.rank != 0:
+        return RunFolder(runs / str(run))
+    name = agent_of_target(spec.target)
+    folder = open_run(runs, run, spec, name, accept_changes=accept_changes)
+    folder.stop_request.unlink(missing_ok=True)
+    return folder
+
+
+@contextmanager
+def _stops_on_signals(stop: threading.Event) -> Iterator[None]:
+    """While inside, SIGTERM and Ctrl-C end the training after the current step, with a checkpoint;
+    a second Ctrl-C ends it at once. Handlers that are not Python's defaults stay in place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def request_stop(number: int, _: Any) -> None:
+        if number == signal.SIGINT:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            print("stopping after this step, with a checkpoint; Ctrl-C again stops at once")
+        stop.set()
+
+    defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    replaced = {
+        number: default
+        for number, default in defaults.items()
+        if signal.getsignal(number) is default
+    }
+    for number in replaced:
+        signal.signal(number, request_stop)
+    try:
+        yield
+    finally:
+        for number, default in replaced.items():
+            signal.signal(number, default)

@@ -1,0 +1,120 @@
+"""The kinds of run. Each is one entry of `KINDS`, which both planes read.
+
+A new kind is one entry here, its spec, and the modules that the entry names. The names are
+imported only where they are used, so that the control plane never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
+from sparring.contracts.ship_specs import ShipSpec
+from sparring.contracts.specs import EvalSpec, RunSpec
+from sparring.contracts.training import TrainSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    """What differs between kinds of run. `job`, `report`, `comparable` and `view` are names of
+    the form `module:attribute`."""
+
+    name: str
+    spec: type[RunSpec]
+    job: str
+    report: str
+    comparable: str
+    view: str
+    id_prefix: str = ""
+    budget_settings: str = ""
+    steps_setting: str = "max_steps"
+    plays_held_out: bool = False
+    has_metrics: bool = False
+
+
+KINDS: Mapping[str, RunKind] = {
+    kind.name: kind
+    for kind in (
+        RunKind(
+            name="train",
+            spec=TrainSpec,
+            job="sparring.jobs.train:run",
+            report="sparring.jobs.train.report:document",
+            comparable="sparring.jobs.train.report:comparable",
+            view="sparring.surfaces.cli.kind_views:TRAIN",
+            budget_settings="max_steps, replacement_groups or validation_cases",
+            has_metrics=True,
+        ),
+        RunKind(
+            name="eval",
+            spec=EvalSpec,
+            job="sparring.jobs.eval:run",
+            report="sparring.jobs.eval.report:document",
+            comparable="sparring.jobs.eval.report:comparable",
+            view="sparring.surfaces.cli.kind_views:EVAL",
+            budget_settings="cases",
+            plays_held_out=True,
+        ),
+        RunKind(
+            name="check",
+            spec=CheckSpec,
+            job="sparring.jobs.check:run",
+            report="sparring.jobs.check.report:document",
+            comparable="sparring.jobs.check.report:comparable",
+            view="sparring.surfaces.cli.kind_views:CHECK",
+            id_prefix="check-",
+            budget_settings="cases, rollouts, dry_steps or num_generations",
+            steps_setting="dry_steps",
+        ),
+        RunKind(
+            name="audit",
+            spec=AuditSpec,
+            job="sparring.jobs.audit:run",
+            report="sparring.jobs.audit.report:document",
+            comparable="sparring.jobs.audit.report:comparable",
+            view="sparring.surfaces.cli.kind_views:AUDIT",
+            id_prefix="audit-",
+        ),
+        RunKind(
+            name="prove",
+            spec=ProveSpec,
+            job="sparring.jobs.prove:run",
+            report="sparring.jobs.prove.report:document",
+            comparable="sparring.jobs.prove.report:comparable",
+            view="sparring.surfaces.cli.kind_views:PROVE",
+            id_prefix="proof-",
+            budget_settings="cases or rollouts",
+            plays_held_out=True,
+        ),
+        RunKind(
+            name="ship",
+            spec=ShipSpec,
+            job="sparring.jobs.ship:run",
+            report="sparring.jobs.ship.report:document",
+            comparable="sparring.jobs.ship.report:comparable",
+            view="sparring.surfaces.cli.kind_views:SHIP",
+            id_prefix="ship-",
+            budget_settings="cases, rollouts or validation_cases",
+            plays_held_out=True,
+        ),
+    )
+}
+
+
+def run_kind(name: str, place: Path | str) -> RunKind:
+    """Returns the kind of that name; `place` is the spec that names it, for the error."""
+    if (kind := KINDS.get(name)) is None:
+        known = ", ".join(sorted(KINDS))
+        raise InvalidInput(f"{place}: kind is {name!r}; this version knows {known}")
+    return kind
+
+
+def load(reference: str) -> Any:
+    """Imports what an entry names as `module:attribute`."""
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)

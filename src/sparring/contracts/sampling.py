@@ -1,0 +1,73 @@
+"""The settings of sampling servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from sparring.contracts.specs import Frozen
+
+
+class SamplingServers(Frozen):
+    """vLLM servers that sample for a training run: their addresses, or how many the run starts."""
+
+    servers: int | tuple[str, ...] = Field(
+        default=1, description="addresses (http://HOST:PORT), or the number of servers to start"
+    )
+    command: tuple[str, ...] = Field(
+        default=(),
+        description="the command of vLLM's server; default: python -m "
+        "vllm.entrypoints.openai.api_server",
+    )
+    arguments: tuple[str, ...] = Field(default=(), description="further arguments of the command")
+    gpus: tuple[int, ...] = Field(
+        default=(),
+        description="the GPUs of the servers, shared out evenly; default: those after the GPUs of "
+        "the processes that train",
+    )
+    wait_seconds: float = Field(
+        default=600.0, gt=0, description="seconds in which at least one server must answer"
+    )
+
+    @field_validator("servers", mode="before")
+    @classmethod
+    def _is_a_number_or_addresses(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("give a number of servers, or their addresses")
+        if isinstance(value, str):
+            if value.isdigit():
+                return int(value)
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("servers")
+    @classmethod
+    def _can_be_reached(cls, value: int | tuple[str, ...]) -> int | tuple[str, ...]:
+        if isinstance(value, int):
+            if value < 1:
+                raise ValueError("at least one server is needed")
+            return value
+        if not value:
+            raise ValueError("at least one address is needed")
+        for address in value:
+            if not address.startswith(("http://", "https://")):
+                raise ValueError(f"{address!r} is not an address; write http://HOST:PORT")
+            if "@" in address:
+                raise ValueError("an address must not carry a user or key")
+        if len(set(value)) < len(value):
+            raise ValueError("an address is given twice")
+        return value
+
+    @property
+    def number_started(self) -> int:
+        """How many servers the run starts; 0 where they are given by address."""
+        return self.servers if isinstance(self.servers, int) else 0
+
+
+def as_table(value: Any) -> Any:
+    """Return the table that a short form stands for: a number, an address or several."""
+    if isinstance(value, int | str | list | tuple) and not isinstance(value, bool):
+        return {"servers": list(value) if isinstance(value, tuple) else value}
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,95 @@
+"""Reports optimizer steps: merges counts over ranks, writes one metrics row, applies the guards.
+
+Also detects measures that fail: a run whose first rollouts all lack a reward is stopped, and the
+first step with unscored rollouts causes a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelerate.utils import gather_object
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.engine.hooks import Hooks
+from sparring.learning.guards import GuardMonitor
+from sparring.learning.step_counts import StepCounts
+
+_TRL_METRICS = (
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "entropy",
+    "kl",
+    "clip_ratio/region_mean",
+    "step_time",
+    "epoch",
+    "num_tokens",
+    "sampling/sampling_logp_difference/mean",
+    "sampling/sampling_logp_difference/max",
+    "sampling/importance_sampling_ratio/mean",
+    "sampling/importance_sampling_ratio/min",
+    "sampling/importance_sampling_ratio/max",
+)
+
+
+class StepReports:
+    """Reports the steps of one training. All ranks must call `report` together."""
+
+    def __init__(self, hooks: Hooks, guards: GuardMonitor) -> None:
+        self._hooks = hooks
+        self._guards = guards
+        self._counts: list[StepCounts] = []
+        self._first_cause = ""
+        self._was_scored = False
+        self._has_warned = False
+
+    def add(self, counts: StepCounts, cause: str = "") -> None:
+        """Add counts of this rank to the next report; `cause` says why a rollout has no reward."""
+        self._counts.append(counts)
+        self._first_cause = self._first_cause or cause
+
+    def report(
+        self,
+        step: int,
+        logs: Mapping[str, Any],
+        *,
+        is_main_process: bool,
+        logging_steps: int,
+    ) -> None:
+        """Report TRL's metrics and those of the rollouts of all ranks as one row."""
+        counts = merged_over_ranks(StepCounts.merged(self._counts))
+        self._counts = []
+        self._refuse_start_without_rewards(counts, self._first_cause)
+        self._warn_of_unscored(counts, self._first_cause)
+        from_trl = {name: logs[name] for name in _TRL_METRICS if logs.get(name) is not None}
+        row = {**from_trl, **counts.metrics()}
+        if is_main_process:
+            self._hooks.on_step(step, row)
+        self._guards.look(step, row, logging_steps)
+
+    def _refuse_start_without_rewards(self, counts: StepCounts, cause: str) -> None:
+        """A judge that fails from the start would cost a whole run of empty steps."""
+        self._was_scored = self._was_scored or counts.sums["scored"] > 0
+        if not self._was_scored:
+            raise InfrastructureError(
+                f"none of the first {int(counts.sums['rollouts'])} rollouts could be scored: "
+                f"{cause or 'see the logs of the other ranks'}"
+            )
+
+    def _warn_of_unscored(self, counts: StepCounts, cause: str) -> None:
+        """Warn once: a measure that fails now and then only looks like a smaller batch."""
+        unscored = counts.sums["rollouts"] - counts.sums["scored"]
+        if unscored and cause and not self._has_warned:
+            self._has_warned = True
+            rollouts = counts.sums["rollouts"]
+            self._hooks.on_warning(
+                f"{unscored:.0f} of {rollouts:.0f} rollouts could not be scored: {cause}"
+            )
+
+
+def merged_over_ranks(counts: StepCounts) -> StepCounts:
+    """Return the counts of all ranks together; all ranks must call this."""
+    parts = gather_object([counts.to_dict()])
+    return StepCounts.merged(StepCounts.from_dict(part) for part in parts)

@@ -1,0 +1,81 @@
+"""How an environment's agent is run outside of the agents SDK: a function, a process, a service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from sparring.contracts.errors import InvalidInput
+from sparring.gateway.agents import FunctionProgram, GatewayAgent, PlayFunction, Program
+from sparring.gateway.capture import Label
+from sparring.gateway.processes import CommandProgram, ReusedProgram
+from sparring.gateway.remote import RemoteProgram
+from sparring.gateway.sandboxed import SandboxedCommand, SandboxedProgram
+from sparring.gateway.server import GatewayServer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramDeclaration:
+    """What an environment declares of its agent; one of `play`, `command` and `url` is set.
+
+    Paths are relative to `folder`, which holds the environment's file.
+    """
+
+    name: str
+    folder: Path
+    model: str | None = None
+    label: Label | None = None
+    play: PlayFunction | None = None
+    url: str | None = None
+    command: Sequence[str] = ()
+    files: Sequence[str] = ()
+    python: str | None = None
+    host: str = "127.0.0.1"
+    is_reused: bool = False
+    is_sandboxed: bool = False
+
+
+def gateway_agent(declared: ProgramDeclaration) -> GatewayAgent:
+    """Return the agent that an environment runs by `play`, `command` or `url`."""
+    if declared.command and declared.is_sandboxed:
+        program = _sandboxed(declared)
+        return GatewayAgent(
+            declared.name,
+            program,
+            model=declared.model,
+            label=declared.label,
+            make_server=program.make_server,
+        )
+    return GatewayAgent(
+        declared.name,
+        _program(declared),
+        model=declared.model,
+        label=declared.label,
+        make_server=partial(GatewayServer, host=declared.host),
+    )
+
+
+def _program(declared: ProgramDeclaration) -> Program:
+    if declared.play is not None:
+        return FunctionProgram(declared.play)
+    if declared.url is not None:
+        return RemoteProgram(declared.url)
+    kind = ReusedProgram if declared.is_reused else CommandProgram
+    return kind(declared.command, declared.folder, _python(declared))
+
+
+def _sandboxed(declared: ProgramDeclaration) -> SandboxedProgram:
+    if declared.is_reused:
+        raise InvalidInput(
+            f"{declared.name} declares reuse and needs_sandbox; each rollout has a sandbox of its "
+            "own, so leave out one of them"
+        )
+    return SandboxedProgram(
+        SandboxedCommand(declared.command, declared.folder, declared.files, _python(declared))
+    )
+
+
+def _python(declared: ProgramDeclaration) -> Path | None:
+    return (declared.folder / declared.python).absolute() if declared.python else None

@@ -1,0 +1,186 @@
+"""Agents that are played through the gateway, whatever runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from sparring.contracts.cases import Case
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Ending, TokenRow
+from sparring.gateway.capture import Capture, Label
+from sparring.gateway.server import GatewayServer
+from sparring.gateway.sessions import Session
+from sparring.player.episode import Episode, EpisodeOver
+from sparring.player.external_agent import ExternalAgent
+from sparring.threads import DaemonThreads
+
+PlayFunction = Callable[[Case, Session], Awaitable[Any] | Any]
+_MOST_THREADS = 65_536
+_NO_CALL = (
+    "the agent ended without a model call; pass session.base_url and session.api_key to its "
+    "client, and look for another client that calls a provider directly"
+)
+
+
+class Program(Protocol):
+    """Runs the user's agent on one case."""
+
+    async def run(self, session: Session) -> Any:
+        """Return the agent's answer; None means its last reply."""
+        ...
+
+    async def close(self) -> None:
+        """Called when all rollouts of a batch have ended; releases what the next cannot reuse."""
+        ...
+
+
+class FunctionProgram:
+    """A function of the user: `play(case, session)`. One that is not async runs in a thread."""
+
+    def __init__(self, function: PlayFunction) -> None:
+        self._function = function
+        self._threads = DaemonThreads(_MOST_THREADS)
+
+    async def run(self, session: Session) -> Any:
+        """Call the function."""
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(session.case, session)
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._threads, self._function, session.case, session)
+        return await result if inspect.isawaitable(result) else result
+
+    async def close(self) -> None:
+        """Do nothing: a function leaves nothing behind."""
+
+
+class GatewayAgent(ExternalAgent):
+    """An agent of any framework. Its server starts with the first rollout and serves all of them.
+
+    `label` names the agent that makes a call, for `train_agents`; None means the default, "main"
+    for calls with the first call's instructions and tools, and "sub-agent" for others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        *,
+        model: str | None = None,
+        label: Label | None = None,
+        make_server: Callable[[], GatewayServer] = GatewayServer,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.program = program
+        self._label = label
+        self._make_server = make_server
+        self._server: GatewayServer | None = None
+        self._overridden: dict[str, set[float]] = {}
+
+    @property
+    def server(self) -> GatewayServer:
+        """The server, started on first use."""
+        if self._server is None:
+            self._server = self._make_server()
+        return self._server
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Close the program when all rollouts of a batch have ended."""
+        try:
+            yield
+        finally:
+            await self.program.close()
+
+    def begin(self, episode: Episode, policy: Policy, temperature: float) -> GatewayRun:
+        """Return the run of one rollout."""
+        capture = Capture(episode, policy, temperature, self._label)
+        return GatewayRun(self, episode, capture)
+
+    def note_overridden(self, parameters: dict[str, set[float]]) -> None:
+        """Remember sampling parameters of calls that the run replaced."""
+        for name, values in parameters.items():
+            self._overridden.setdefault(name, set()).update(values)
+
+    def notes(self, temperature: float) -> list[str]:
+        """Return which sampling parameters of the agent the run replaces."""
+        own = {"temperature": temperature, "top_p": 1.0}
+        notes = []
+        for name, values in sorted(self._overridden.items()):
+            other = sorted(values - {own.get(name, 0.0)})
+            if other:
+                listed = ", ".join(f"{value:g}" for value in other)
+                notes.append(
+                    f"the agent sets {name} to {listed}; rollouts are sampled with "
+                    f"{own.get(name, 0.0):g}"
+                )
+        return notes
+
+
+class GatewayRun:
+    """One rollout of an agent behind the gateway."""
+
+    def __init__(self, agent: GatewayAgent, episode: Episode, capture: Capture) -> None:
+        self._agent = agent
+        self._episode = episode
+        self._capture = capture
+
+    def rows(self) -> list[TokenRow]:
+        """Return the rows to train on."""
+        return self._capture.rows()
+
+    async def run(self, world: Any) -> Any:
+        """Run the agent with a session of its own, which ends with it."""
+        server, episode = self._agent.server, self._episode
+        opened = server.sessions.open(self._capture)
+        path = f"{server.address}/session/{opened.key}"
+        session = Session(f"{path}/v1", path, opened.key, self._capture.model, episode.case, world)
+        try:
+            result = await self._agent.program.run(session)
+        except Exception as error:
+            self._end_broken(error)
+            return None
+        finally:
+            server.sessions.close(opened)
+            self._agent.note_overridden(self._capture.overridden)
+        if not self._capture.calls:
+            episode.end(Ending.NO_MODEL_CALL, _NO_CALL)
+        return self._take_answer(result)
+
+    def _take_answer(self, result: Any) -> Any:
+        episode = self._episode
+        if result is None:
+            return episode.answer
+        if isinstance(result, str):
+            episode.answer = result
+        else:
+            episode.answer = _as_text(result)
+        return result
+
+    def _end_broken(self, error: Exception) -> None:
+        """Record why the program failed. Raises EpisodeOver if the rollout has already ended, and
+        the error itself if no known cause explains it."""
+        episode, capture = self._episode, self._capture
+        if episode.is_over:
+            raise EpisodeOver from error
+        if not capture.calls:
+            cause = f"{type(error).__name__}: {error}"
+            episode.end(Ending.NO_MODEL_CALL, f"{_NO_CALL}. It failed with {cause}")
+        elif unknown := capture.unknown_tools():
+            names = ", ".join(sorted(set(unknown)))
+            episode.end(Ending.UNKNOWN_TOOL, f"the agent has no tool {names}")
+        else:
+            raise error
+
+
+def _as_text(result: Any) -> str:
+    dump = getattr(result, "model_dump", None)
+    try:
+        return json.dumps(dump(mode="json") if callable(dump) else result, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return str(result)

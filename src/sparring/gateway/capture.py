@@ -1,0 +1,401 @@
+"""Answers the model calls of one rollout from its policy, and records them.
+
+Token prompts are spliced: what was sampled stays as it is wherever its message comes back
+unchanged, and only what is new is rendered and tokenised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import (
+    ChatPolicy,
+    ChatRequest,
+    Finish,
+    Policy,
+    Reply,
+    Sample,
+    SampleKey,
+    SampleRequest,
+    Sampling,
+    TokenPolicy,
+)
+from sparring.contracts.rollouts import CallFailure, Ending, Message, RequestedCall, TokenRow
+from sparring.gateway.calls import (
+    MAIN,
+    SUB_AGENT,
+    FinishReason,
+    ModelCall,
+    ModelReply,
+    Refused,
+)
+from sparring.gateway.contexts import Context, continue_line, start_line
+from sparring.gateway.exchanges import Exchange
+from sparring.gateway.message_tree import MessageTree, Node, Place, SampledReply
+from sparring.gateway.rows import rows_of
+from sparring.gateway.seeds import branch_of
+from sparring.player.episode import Episode, EpisodeOver, Turn
+from sparring.player.prompts import with_output_schema
+
+Label = Callable[[ModelCall], str | None]
+_GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """A parsed reply and where its tokens are."""
+
+    reply: Reply
+    finish: Finish
+    prompt_tokens: int
+    sampled_tokens: int
+    sample: Sample
+    start: int = 0
+
+
+class Capture:
+    """Answers the calls of one rollout. `respond` and `close` run on the rollout's event loop."""
+
+    def __init__(
+        self, episode: Episode, policy: Policy, temperature: float, label: Label | None = None
+    ) -> None:
+        self._episode = episode
+        self._policy = policy
+        # Checking against a protocol takes 80 µs, so it is done once.
+        self._tokens = policy if isinstance(policy, TokenPolicy) else None
+        self._temperature = temperature
+        self._label = label
+        self._tree = MessageTree()
+        self._replies: list[SampledReply] = []
+        self._unused: set[SampledReply] = set()  # have a text, and were neither continued nor used
+        self._tasks: set[asyncio.Task[ModelReply]] = set()
+        self._main_frame = ""
+        self._frames: list[tuple[object, str]] = []
+        self._calls = 0
+        self._is_closed = False
+        self._unknown: list[str] = []
+        self.overridden: dict[str, set[float]] = {}
+
+    @property
+    def calls(self) -> int:
+        """The number of calls that were answered or are being answered."""
+        return self._calls
+
+    @property
+    def model(self) -> str:
+        """The name of the model that answers."""
+        return self._policy.name
+
+    def unknown_tools(self) -> list[str]:
+        """Return the tools that the last reply calls and its call did not offer."""
+        return list(self._unknown)
+
+    def rows(self) -> list[TokenRow]:
+        """Return the rows to train on; none for a chat policy."""
+        return rows_of(self._replies) if self._tokens is not None else []
+
+    def close(self) -> None:
+        """End the rollout: cancel pending calls and refuse new ones."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+
+    def count_tokens(self, call: ModelCall) -> int:
+        """Return the number of tokens in a call's prompt; for a chat policy, an estimate of four
+        characters per token."""
+        if self._tokens is None:
+            return sum(len(message.content) for message in call.messages) // 4 + 1
+        return len(self._tokens.codec.encode_prompt(_rendered(call), call.tools).ids)
+
+    def begin(self, call: ModelCall) -> Exchange:
+        """Begin to answer a call. One that repeats another is answered by that one's exchange."""
+        if not call.messages or call.messages[-1].role == "assistant":
+            raise Refused(400, "the last message must not be the assistant's", "messages")
+        if self._is_closed or self._episode.is_over:
+            raise Refused(_GONE, self._over())
+        for name, value in call.overridden.items():
+            self.overridden.setdefault(name, set()).add(value)
+        frame = self._frame_of(call)
+        place = self._tree.place(call, frame)
+        exchange = place.node.repeated(call)
+        if exchange is None:
+            earlier = place.node.exchanges.setdefault(call.parameters(), [])
+            with self._refusals():
+                task = self._start(call, frame, place, len(earlier))
+            exchange = Exchange(len(earlier), task)
+            earlier.append(exchange)
+        if call.retry_key:
+            exchange.retry_keys |= {call.retry_key}
+        return exchange
+
+    # ------------------------------------------------------------------ places
+
+    def _frame_of(self, call: ModelCall) -> str:
+        """Return the name of what stands before the conversation. What was seen before is compared
+        as JSON values, which is faster than writing them."""
+        parts = (call.system, call.tools, call.output_schema)
+        for known, frame in self._frames:
+            if known == parts:
+                return frame
+        self._frames.append((parts, call.frame))
+        return call.frame
+
+    def _start(
+        self, call: ModelCall, frame: str, place: Place, repeats: int
+    ) -> asyncio.Task[ModelReply]:
+        """Record the call and start to answer it."""
+        episode = self._episode
+        episode.agent = self._agent_of(call, frame)
+        base, after = _base_of(place.node)
+        depth = 0 if base is None else base.depth + 1
+        if depth >= episode.limits.turns:
+            episode.end(Ending.TURN_LIMIT, f"no answer within {episode.limits.turns} turns")
+            raise EpisodeOver
+        self._note_uses(call, after, base)
+        turn = episode.begin_turn()
+        episode.add_messages(place.new)
+        branch = branch_of(call, base, after, episode.case, repeats)
+        turn = Turn(turn.number, turn.agent, SampleKey(episode.key, depth, branch))
+        self._calls += 1
+        context = self._context(call, base, after)
+        work = self._answer(call, place.node, turn, context)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _agent_of(self, call: ModelCall, frame: str) -> str:
+        self._main_frame = self._main_frame or frame
+        named = self._label(call) if self._label is not None else None
+        return named or (MAIN if frame == self._main_frame else SUB_AGENT)
+
+    def _note_uses(self, call: ModelCall, after: list[Message], base: SampledReply | None) -> None:
+        """Note which earlier replies the new messages contain, as messages or quoted in their
+        text."""
+        for message in after:
+            if (sampled := self._tree.sampled(message)) is not None:
+                sampled.last_use = self._calls
+        texts = [message.content for message in (*call.messages[: call.first_turn], *after)]
+        for reply in [each for each in self._unused if each is not base]:
+            if any(reply.content in text for text in texts):
+                reply.last_use = self._calls
+                self._unused.discard(reply)
+
+    # ------------------------------------------------------------------ answering
+
+    def _context(
+        self, call: ModelCall, base: SampledReply | None, after: list[Message]
+    ) -> Context | None:
+        """Build the token prompt; None for a chat policy, which takes messages."""
+        policy, episode = self._tokens, self._episode
+        if policy is None:
+            return None
+        episode.tokens_left()
+        if base is None or base.is_hidden:
+            context = start_line(_rendered(call), call.tools, policy.codec, self._tree)
+            if base is not None:
+                context.follows, base.last_use = base, self._calls
+                self._unused.discard(base)
+        else:
+            context = continue_line(base, after, policy.codec, self._tree, episode.tool_of)
+            episode.spent += context.observed
+        if call.tool_choice is not None:
+            opening = policy.codec.encode_call_opening(
+                None if call.tool_choice == "required" else call.tool_choice
+            )
+            context.force(opening)
+            episode.spent += len(opening)
+        return context
+
+    async def _answer(
+        self, call: ModelCall, node: Node, turn: Turn, context: Context | None
+    ) -> ModelReply:
+        with self._refusals():
+            left = self._episode.tokens_left()
+            limit = left if call.max_tokens is None else max(1, min(left, call.max_tokens))
+            sampling = Sampling(self._temperature, limit)
+            try:
+                if context is None:
+                    sampled = await self._ask(call, turn, sampling)
+                else:
+                    sampled = await self._sample(call, context, turn, sampling)
+            except BaseException:
+                if context is not None:
+                    context.undo()
+                raise
+            return self._record(call, node, turn, context, sampled, is_budget=limit == left)
+
+    async def _sample(
+        self, call: ModelCall, context: Context, turn: Turn, sampling: Sampling
+    ) -> _Sampled:
+        policy = self._tokens
+        assert policy is not None
+        request = SampleRequest(turn.key, context.line, sampling)
+        is_paused = policy.samples_in_lockstep
+        with self._episode.deadlines.paused() if is_paused else contextlib.nullcontext():
+            sample = await policy.sample(request)
+        if not sample.ids or len(sample.ids) != len(sample.logprobs):
+            raise InfrastructureError(
+                f"the policy returned {len(sample.ids)} tokens with {len(sample.logprobs)} "
+                "log-probabilities; each sampled token needs one"
+            )
+        start = len(context.line)
+        context.line.extend(sample.ids)
+        reply = policy.codec.parse(context.opening + sample.ids, call.tools)
+        return _Sampled(reply, sample.finish, start, len(sample.ids), sample, start)
+
+    async def _ask(self, call: ModelCall, turn: Turn, sampling: Sampling) -> _Sampled:
+        policy = self._policy
+        assert isinstance(policy, ChatPolicy)
+        answer = await policy.reply(
+            ChatRequest(
+                turn.key,
+                call.messages,
+                call.tools,
+                sampling,
+                call.output_schema,
+                call.tool_choice,
+                call.parallel_tool_calls,
+            )
+        )
+        nothing = Sample(array("i"), array("f"), answer.finish)
+        return _Sampled(
+            answer.reply, answer.finish, answer.prompt_tokens, answer.sampled_tokens, nothing
+        )
+
+    def _record(
+        self,
+        call: ModelCall,
+        node: Node,
+        turn: Turn,
+        context: Context | None,
+        sampled: _Sampled,
+        *,
+        is_budget: bool,
+    ) -> ModelReply:
+        """Add the reply to the tree and the episode."""
+        episode = self._episode
+        episode.count_tokens(sampled.prompt_tokens, sampled.sampled_tokens)
+        episode.spent += sampled.sampled_tokens
+        parsed = sampled.reply
+        if call.stop:
+            parsed = replace(parsed, content=_cut_at(parsed.content, call.stop))
+        if call.parallel_tool_calls is False:
+            parsed = replace(parsed, calls=parsed.calls[:1])
+        answer = episode.answer
+        calls = tuple(episode.add_reply(parsed, turn))
+        is_main = turn.agent == MAIN
+        if not is_main:
+            episode.answer = answer
+        self._unknown = [each.tool for each in calls if each.tool not in call.tool_names]
+        for each in calls:
+            if each.tool in self._unknown:
+                episode.note_failure(each.id, CallFailure.UNKNOWN_TOOL)
+        is_cut_off = sampled.finish is Finish.LENGTH
+        if is_cut_off and is_budget:
+            episode.end(Ending.TOKEN_BUDGET, "the answer was cut off")
+        elif parsed.malformed and is_main:
+            episode.end(Ending.UNPARSABLE_CALL, parsed.malformed)
+        reply = self._reply(node, turn, context, sampled, parsed.content, calls)
+        self._tree.add_reply(node, Message("assistant", parsed.content, calls=calls), reply)
+        return ModelReply(
+            number=turn.number,
+            content=parsed.content,
+            thinking=parsed.thinking,
+            calls=calls,
+            finish=_finish_reason(calls, is_cut_off=is_cut_off),
+            prompt_tokens=sampled.prompt_tokens,
+            sampled_tokens=sampled.sampled_tokens,
+        )
+
+    def _reply(
+        self,
+        node: Node,
+        turn: Turn,
+        context: Context | None,
+        sampled: _Sampled,
+        content: str,
+        calls: tuple[RequestedCall, ...],
+    ) -> SampledReply:
+        is_hidden = self._tokens is not None and not self._tokens.codec.keeps_thinking
+        reply = SampledReply(
+            number=turn.number,
+            agent=turn.agent,
+            branch=turn.key.branch,
+            prompt=node,
+            parent=context.base if context is not None else _base_of(node)[0],
+            line=context.line if context is not None else array("i"),
+            start=sampled.start,
+            end=sampled.start + len(sampled.sample.ids),
+            sample=sampled.sample,
+            bodies=context.bodies if context is not None else (),
+            depth=turn.key.turn,
+            is_cut_off=sampled.finish is Finish.LENGTH,
+            content=content,
+            calls=calls,
+            opening=context.opening if context is not None else array("i"),
+            is_hidden=is_hidden and bool(sampled.reply.thinking),
+            follows=context.follows if context is not None else None,
+        )
+        if reply.parent is not None:
+            reply.parent.children.append(reply)
+            self._unused.discard(reply.parent)
+        if content:
+            self._unused.add(reply)
+        self._replies.append(reply)
+        return reply
+
+    # ------------------------------------------------------------------ endings
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Turn an ended rollout into a refusal. Other errors end the rollout and are refused."""
+        try:
+            yield
+        except EpisodeOver:
+            raise Refused(_GONE, self._over()) from None
+        except Refused:
+            raise
+        except Exception as error:
+            self._episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
+            raise Refused(_GONE, f"{type(error).__name__}: {error}") from error
+
+    def _over(self) -> str:
+        ending = self._episode.ending
+        why = f" ({ending.value})" if ending is not None else ""
+        return f"this rollout has ended{why}; its session takes no more calls"
+
+
+def _base_of(node: Node) -> tuple[SampledReply | None, list[Message]]:
+    """Return the last sampled turn before a call, and the messages after it."""
+    after: list[Message] = []
+    for each in node.upward():
+        if each.reply is not None:
+            return each.reply, after[::-1]
+        if each.parent is not None:
+            after.append(each.message)
+    return None, after[::-1]
+
+
+def _rendered(call: ModelCall) -> list[Message]:
+    """The messages of a conversation's first prompt, with the output schema in the system text."""
+    conversation = list(call.messages[call.first_turn :])
+    system = with_output_schema(call.system, call.output_schema)
+    return [Message("system", system), *conversation] if system else conversation
+
+
+def _cut_at(text: str, stops: tuple[str, ...]) -> str:
+    """Return the text before the first of these sequences."""
+    places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
+    return text[: min(places)] if places else text
+
+
+def _finish_reason(calls: tuple[RequestedCall, ...], *, is_cut_off: bool) -> FinishReason:
+    if is_cut_off:
+        return FinishReason.LENGTH
+    return FinishReason.TOOL_CALLS if calls else FinishReason.STOP

@@ -1,0 +1,129 @@
+"""Token prompts of calls: sampled turns spliced, everything else rendered."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sparring.contracts.policies import Codec
+from sparring.contracts.rollouts import Message, ResultBody
+from sparring.gateway.message_tree import MessageTree, SampledReply
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """The token prompt of one turn.
+
+    `line` holds all tokens before the turn; the last `observed` of them follow the sampled turn
+    `base`. `opening` are tokens of the turn itself that are forced instead of sampled.
+    """
+
+    line: array[int]
+    base: SampledReply | None = None
+    observed: int = 0
+    bodies: tuple[ResultBody, ...] = ()
+    opening: array[int] = field(default_factory=lambda: array("i"))
+    follows: SampledReply | None = None
+
+    def force(self, ids: array[int]) -> None:
+        """Append tokens of the turn that are not sampled."""
+        self.opening = ids
+        self.line.extend(ids)
+
+    def undo(self) -> None:
+        """Restore the line of `base`, because sampling this turn failed."""
+        if self.base is not None and self.line is self.base.line:
+            del self.line[self.base.end :]
+
+
+def start_line(
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    codec: Codec,
+    tree: MessageTree,
+) -> Context:
+    """Return the prompt of a conversation that does not continue a sampled turn. Replies that were
+    sampled in other conversations are spliced in, unless any of them has hidden thinking."""
+    if not codec.keeps_thinking:
+        messages = [replace(message, thinking="") for message in messages]
+    sampled = [reply for message in messages if (reply := tree.sampled(message)) is not None]
+    if any(reply.is_hidden for reply in sampled):
+        return Context(array("i", codec.encode_prompt(messages, tools).ids))
+    first = next(
+        (place for place, message in enumerate(messages) if tree.sampled(message) is not None),
+        len(messages),
+    )
+    line = array("i", codec.encode_prompt(messages[:first], tools).ids)
+    writer = _Writer(line, codec, tree, lambda _: "")
+    if first < len(messages):
+        writer.write(messages[first:], is_turn_open=True)
+    return Context(line)
+
+
+def continue_line(
+    base: SampledReply,
+    messages: Sequence[Message],
+    codec: Codec,
+    tree: MessageTree,
+    tool_of: Callable[[str], str],
+) -> Context:
+    """Return the prompt of a call that continues a sampled turn. The first call that does so
+    extends the turn's line, others copy it."""
+    line = base.line if len(base.line) == base.end else base.line[: base.end]
+    writer = _Writer(line, codec, tree, tool_of)
+    if base.is_cut_off:
+        line.append(codec.end_of_turn)
+    try:
+        writer.write(messages)
+    except BaseException:
+        del line[base.end :]
+        raise
+    return Context(line, base, len(line) - base.end, tuple(writer.bodies))
+
+
+class _Writer:
+    """Appends the messages after a turn of the model, up to the next generation prompt."""
+
+    def __init__(
+        self, line: array[int], codec: Codec, tree: MessageTree, tool_of: Callable[[str], str]
+    ) -> None:
+        self._line = line
+        self._codec = codec
+        self._tree = tree
+        self._tool_of = tool_of
+        self.bodies: list[ResultBody] = []
+
+    def write(self, messages: Sequence[Message], *, is_turn_open: bool = False) -> None:
+        """Append the messages; with `is_turn_open`, the first is a turn of the model."""
+        waiting: list[Message] = []
+        for message in messages:
+            if message.role != "assistant":
+                waiting.append(message)
+                continue
+            if not is_turn_open:
+                self._observe(waiting)
+                waiting = []
+            self._repeat(message)
+            is_turn_open = False
+        self._observe(waiting)
+
+    def _observe(self, messages: Sequence[Message]) -> None:
+        encoded = self._codec.encode_continuation(messages)
+        start = len(self._line)
+        self._line.extend(encoded.ids)
+        for body in encoded.bodies:
+            message = messages[body.message]
+            if message.role == "tool":
+                tool = self._tool_of(message.call_id)
+                self.bodies.append(ResultBody(tool, start + body.start, start + body.stop))
+
+    def _repeat(self, message: Message) -> None:
+        sampled = self._tree.sampled(message)
+        if sampled is None:
+            self._line.extend(self._codec.encode_reply(message))
+            return
+        self._line.extend(sampled.turn_ids)
+        if sampled.is_cut_off:
+            self._line.append(self._codec.end_of_turn)

@@ -1,0 +1,59 @@
+"""`python forwarder.py SOCKET PORT COMMAND…`: runs a command, and forwards a port to a Unix socket.
+
+It runs in a sandbox without a network. HTTP clients connect to a loopback port, and the forwarder
+passes their connections to the gateway's socket. The command's environment variables come as a
+JSON object on standard input, because other users can read a command line. It uses the standard
+library only, because Sparring is not installed in the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Copy bytes until one side closes."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    for each in (source, target):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def serve(listening: socket.socket, path: str) -> None:
+    """Accept connections, and forward each to the Unix socket."""
+    while True:
+        client, _ = listening.accept()
+        upstream = socket.socket(socket.AF_UNIX)
+        try:
+            upstream.connect(path)
+        except OSError:
+            client.close()
+            continue
+        for pair in ((client, upstream), (upstream, client)):
+            threading.Thread(target=pump, args=pair, daemon=True).start()
+
+
+def main(arguments: list[str]) -> int:
+    """Open the port, run the command, and return its exit code."""
+    path, port, *command = arguments
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("127.0.0.1", int(port)))
+    listening.listen(256)
+    threading.Thread(target=serve, args=(listening, path), daemon=True).start()
+    variables = json.load(sys.stdin)
+    return subprocess.call(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(code if code >= 0 else 128 - code)

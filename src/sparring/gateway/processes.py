@@ -1,0 +1,234 @@
+"""Agents that are programs: a process per rollout, or processes that take case after case."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InfrastructureError, InvalidInput
+from sparring.gateway.case_files import case_record, case_text, session_record
+from sparring.gateway.sessions import Session
+from sparring.threads import DaemonThreads
+
+_TAIL_BYTES = 4_000
+_MOST_THREADS = 65_536
+_MOST_ANSWER_BYTES = 4_000_000
+
+
+class CommandProgram:
+    """A command that is run once for each rollout.
+
+    The program finds its case in the file SPARRING_CASE_FILE, and writes its answer to
+    SPARRING_ANSWER_FILE; without an answer, the model's last reply counts. Its process group ends
+    with the rollout.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, python: Path | None = None) -> None:
+        self._command = command_line(command, python)
+        self._folder = folder
+        self._python = python
+        self._threads = DaemonThreads(_MOST_THREADS)
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        weakref.finalize(self, _kill_all, self._processes)
+
+    async def run(self, session: Session) -> str | None:
+        """Run the command to its end."""
+        with tempfile.TemporaryDirectory(prefix="sparring-") as scratch:
+            case, answer = Path(scratch, "case.json"), Path(scratch, "answer.txt")
+            await asyncio.to_thread(case.write_text, case_text(session.case))
+            files = {"SPARRING_CASE_FILE": str(case), "SPARRING_ANSWER_FILE": str(answer)}
+            process = start(
+                self._command, self._folder, {**session.variables(), **files}, self._python
+            )
+            self._processes.add(process)
+            try:
+                tail = await in_thread(self._threads, lambda: _read_tail(process))
+            finally:
+                kill_group(process)
+                self._processes.discard(process)
+            check_exit(self._command, process.returncode, tail)
+            return read_answer(answer)
+
+    async def close(self) -> None:
+        """Do nothing: every process has ended with its rollout."""
+
+
+class ReusedProgram:
+    """A command whose processes take case after case, because starting one takes seconds.
+
+    A process reads one JSON object a line from its standard input, with `case` and `session`, and
+    prints one line for each: `{"answer": …}` or `{"error": …}`. Other lines are ignored.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, python: Path | None = None) -> None:
+        self._command = command_line(command, python)
+        self._folder = folder
+        self._python = python
+        self._threads = DaemonThreads(_MOST_THREADS)
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        weakref.finalize(self, _kill_all, self._processes)
+
+    async def run(self, session: Session) -> Any:
+        """Have an idle process, or a new one, play the case."""
+        process = self._take()
+        request = {"case": case_record(session.case), "session": session_record(session)}
+        line = json.dumps(request).encode() + b"\n"
+        try:
+            result = await in_thread(self._threads, lambda: _exchange(process, line))
+        except BaseException:
+            self._end(process)
+            raise
+        if result is None:
+            self._end(process)
+            name = " ".join(self._command)
+            raise InfrastructureError(
+                f"{name} ended with exit code {process.returncode} before it answered"
+            )
+        self._idle.append(process)
+        if "error" in result:
+            raise InfrastructureError(f"the agent failed: {result['error']}")
+        return result["answer"]
+
+    async def close(self) -> None:
+        """Keep the processes: the next rollouts use them."""
+
+    def _take(self) -> subprocess.Popen[bytes]:
+        while self._idle:
+            process = self._idle.pop()
+            if process.poll() is None:
+                return process
+            self._end(process)
+        process = start(self._command, self._folder, {}, self._python, takes_input=True)
+        self._processes.add(process)
+        return process
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        kill_group(process)
+        self._processes.discard(process)
+
+
+def command_line(command: Sequence[str], python: Path | None) -> list[str]:
+    """Return the command; a leading `python` becomes the virtual environment's interpreter."""
+    if isinstance(command, str) or not all(isinstance(each, str) for each in command):
+        raise InvalidInput(f"command must be a list of strings, not {command!r}")
+    if python is None:
+        return list(command)
+    interpreter = python / "bin" / "python"
+    if not interpreter.exists():
+        raise InvalidInput(
+            f"python = {str(python)!r} has no bin/python; make it with `python -m venv {python}`"
+        )
+    is_python = Path(command[0]).name in ("python", "python3")
+    return [str(interpreter), *command[1:]] if is_python else list(command)
+
+
+def start(
+    command: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    python: Path | None,
+    *,
+    takes_input: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a group of its own."""
+    environment = {**os.environ, **variables}
+    if python is not None:
+        environment["PATH"] = f"{python / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
+        environment["VIRTUAL_ENV"] = str(python)
+        environment.pop("PYTHONPATH", None)
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE if takes_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if takes_input else subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise InfrastructureError(f"cannot start {command[0]!r}: {error}") from error
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process with its whole group, and wait for it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def check_exit(command: Sequence[str], code: int, tail: bytes) -> None:
+    """Raise InfrastructureError with the end of the output if a program failed."""
+    if code:
+        text = tail.decode("utf-8", "replace").strip()
+        raise InfrastructureError(f"{' '.join(command)} ended with exit code {code}: {text}")
+
+
+def read_answer(path: Path) -> str | None:
+    """Return the answer that a program wrote; None if it wrote none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_ANSWER_BYTES).decode("utf-8", "replace").strip()
+    except OSError:
+        return None
+
+
+async def in_thread(threads: DaemonThreads, work: Callable[[], Any]) -> Any:
+    """Run blocking work on a thread; a cancellation does not wait for it."""
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+def _kill_all(processes: set[subprocess.Popen[bytes]]) -> None:
+    for process in list(processes):
+        kill_group(process)
+
+
+def _read_tail(process: subprocess.Popen[bytes]) -> bytes:
+    """Wait for a program to exit, and return the end of its output. A child process that keeps the
+    output open delays the return by one second at most."""
+    assert process.stdout is not None
+    output, tail = process.stdout, bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while chunk := os.read(output.fileno(), 65536):
+                tail.extend(chunk)
+                del tail[:-_TAIL_BYTES]
+
+    reading = threading.Thread(target=read, name="sparring-output", daemon=True)
+    reading.start()
+    process.wait()
+    reading.join(timeout=1.0)
+    return bytes(tail)
+
+
+def _exchange(process: subprocess.Popen[bytes], line: bytes) -> dict[str, Any] | None:
+    """Send one line, and return the next one that is a result; None if the process has ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(line)
+        process.stdin.flush()
+        while reply := process.stdout.readline(_MOST_ANSWER_BYTES):
+            with contextlib.suppress(ValueError, RecursionError):
+                result = json.loads(reply)
+                if isinstance(result, dict) and ("answer" in result or "error" in result):
+                    return result
+    except (OSError, ValueError):
+        pass
+    return None

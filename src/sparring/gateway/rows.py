@@ -1,0 +1,142 @@
+"""Turns the sampled replies of a session into token rows: each sampled token in exactly one."""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from sparring.contracts.rollouts import ResultBody, RowStart, Span, TokenKind, TokenRow
+from sparring.gateway.calls import MAIN
+from sparring.gateway.message_tree import SampledReply
+
+
+def rows_of(replies: Sequence[SampledReply]) -> list[TokenRow]:
+    """Return the rows of all replies. A row follows a conversation to its end; a branch is a row
+    of its own, whose prompt holds what came before it."""
+    discarded = find_discarded(replies)
+    chains = [
+        [*chain]
+        for is_discarded in (False, True)
+        for chain in _chains(
+            [reply for reply in replies if (reply in discarded) is is_discarded], discarded
+        )
+    ]
+    places = {reply: place for place, chain in enumerate(chains) for reply in chain}
+    return [_row(chain, places, discarded) for chain in chains]
+
+
+def find_discarded(replies: Sequence[SampledReply]) -> set[SampledReply]:
+    """Return the replies that the agent never used.
+
+    The last reply of a conversation is discarded if no later call contains it, and a later call
+    repeats the same prompt or continues an earlier turn differently. A call contains a reply as a
+    message or inside one: a summary that replaces a history counts as used.
+    """
+    discarded: set[SampledReply] = set()
+    latest = max((reply.number for reply in replies), default=-1)
+    roots: dict[object, list[SampledReply]] = defaultdict(list)
+    for reply in replies:
+        if reply.parent is None:
+            roots[reply.prompt].append(reply)
+    for leaf in sorted(replies, key=lambda reply: -reply.number):
+        if leaf.children or leaf.number == latest or leaf.last_use >= 0:
+            continue
+        current: SampledReply | None = leaf
+        chain: list[SampledReply] = []
+        while current is not None:
+            chain.append(current)
+            if _rivals(current, leaf, roots):
+                discarded.update(chain)
+                break
+            parent = current.parent
+            if parent is None or any(
+                each is not current and each not in discarded for each in parent.children
+            ):
+                break
+            current = parent
+    return discarded
+
+
+def _rivals(
+    reply: SampledReply, leaf: SampledReply, roots: dict[object, list[SampledReply]]
+) -> bool:
+    """Whether a call after the leaf's repeated this reply's prompt or took another branch."""
+    family = roots[reply.prompt] if reply.parent is None else reply.parent.children
+    return any(
+        each.number > leaf.number
+        for other in family
+        if other is not reply
+        for each in _with_descendants(other)
+    )
+
+
+def _with_descendants(reply: SampledReply) -> Iterator[SampledReply]:
+    pending = [reply]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending += current.children
+
+
+def _chains(
+    replies: Sequence[SampledReply], discarded: set[SampledReply]
+) -> Iterable[list[SampledReply]]:
+    """Yield the conversations. A reply continues its parent's; a later sibling starts its own."""
+    taken: set[SampledReply] = set()
+    for first in sorted(replies, key=lambda reply: reply.number):
+        if first in taken:
+            continue
+        chain = [first]
+        while True:
+            heirs = [
+                child
+                for child in chain[-1].children
+                if child not in taken and (child in discarded) is (first in discarded)
+            ]
+            if not heirs:
+                break
+            chain.append(min(heirs, key=lambda child: child.number))
+        taken.update(chain)
+        yield chain
+
+
+def _row(
+    chain: Sequence[SampledReply],
+    places: dict[SampledReply, int],
+    discarded: set[SampledReply],
+) -> TokenRow:
+    first, last = chain[0], chain[-1]
+    spans = [Span(TokenKind.PROMPT, first.start)]
+    logprobs: array[float] = array("f")
+    bodies: list[ResultBody] = []
+    versions: list[tuple[int, int]] = []
+    for reply in chain:
+        if reply is not first:
+            spans.append(Span(TokenKind.OBSERVED, reply.start - reply.parent.end))  # type: ignore[union-attr]
+            bodies += reply.bodies
+        spans.append(Span(TokenKind.SAMPLED, reply.end - reply.start))
+        logprobs.extend(reply.sample.logprobs)
+        if reply.sample.version is not None:
+            versions.append((reply.sample.version, reply.end - reply.start))
+    before = first.parent or first.follows
+    parent = places.get(before) if before is not None else None
+    return TokenRow(
+        first.agent,
+        last.line[: last.end],
+        logprobs,
+        tuple(spans),
+        tuple(bodies),
+        _start(first, parent),
+        parent,
+        tuple(versions),
+        is_discarded=first in discarded,
+    )
+
+
+def _start(first: SampledReply, parent: int | None) -> RowStart:
+    if parent is not None:
+        return RowStart.HISTORY
+    if first.number == 0:
+        return RowStart.FIRST
+    return RowStart.FRAME if first.agent == MAIN else RowStart.NESTED

@@ -1,0 +1,171 @@
+"""Agents that are programs in a sandbox, which reaches the gateway's Unix socket and no network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sparring.contracts.errors import InfrastructureError, InvalidInput
+from sparring.gateway import forwarder
+from sparring.gateway.case_files import case_text
+from sparring.gateway.processes import check_exit, command_line, in_thread
+from sparring.gateway.server import GatewayServer
+from sparring.gateway.sessions import Session
+from sparring.sandbox import Sandbox, SandboxLimits
+from sparring.sandbox import command as sandbox_command
+from sparring.sandbox.command import INSIDE, Visible
+from sparring.threads import DaemonThreads
+
+CASE_FILE, ANSWER_FILE = ".sparring/case.json", ".sparring/answer.txt"
+_AGENT_FOLDER = "/agent"
+_PORT = 8791
+_SOCKET, _FORWARDER = "/sparring/gateway.sock", "/sparring/forwarder.py"
+_MOST_THREADS = 65_536
+_MIB = 1024 * 1024
+AGENT_LIMITS = SandboxLimits(
+    memory_bytes=4096 * _MIB,
+    processes=256,
+    disk_bytes=512 * _MIB,
+    file_bytes=128 * _MIB,
+    scratch_bytes=128 * _MIB,
+    output_bytes=4 * _MIB,
+    open_files=1024,
+    files=65_536,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxedCommand:
+    """The command, and the files that its sandbox shows it read-only, below /agent. An argument
+    that names one of them is replaced by its place there."""
+
+    command: Sequence[str]
+    folder: Path
+    files: Sequence[str] = ()
+    python: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.files:
+            if not (self.folder / name).exists():
+                raise InvalidInput(f"command_files: there is no {self.folder / name}")
+
+    def arguments(self) -> list[str]:
+        """Return the command line as the sandbox runs it."""
+        places = {name: f"{_AGENT_FOLDER}/{name}" for name in self.files}
+        line = command_line(self.command, self._resolved_python())
+        return [places.get(each, each) for each in line]
+
+    def visible(self, unix_socket: Path) -> list[Visible]:
+        """Return what the sandbox shows besides the workspace and the system's programs."""
+        shown = [
+            Visible(unix_socket, _SOCKET),
+            Visible(Path(forwarder.__file__), _FORWARDER),
+            *(Visible(self.folder / name, f"{_AGENT_FOLDER}/{name}") for name in self.files),
+        ]
+        if (python := self._resolved_python()) is not None:
+            shown.append(Visible(python, str(python)))
+        return shown
+
+    def _resolved_python(self) -> Path | None:
+        return self.python.resolve() if self.python is not None else None
+
+
+class SandboxedProgram:
+    """Runs a command in the sandbox of the rollout's world, or in one of its own.
+
+    The command finds its case and leaves its answer in files of the workspace.
+    """
+
+    def __init__(
+        self,
+        command: SandboxedCommand,
+        *,
+        limits: SandboxLimits | None = None,
+        is_unsandboxed: bool = False,
+    ) -> None:
+        self._command = command
+        self._limits = limits or AGENT_LIMITS
+        self._is_unsandboxed = is_unsandboxed
+        self._threads = DaemonThreads(_MOST_THREADS)
+        self._folder = Path(tempfile.mkdtemp(prefix="sparring-gateway-"))
+        self._folder.chmod(0o711)
+        self.unix_socket = self._folder / "gateway.sock"
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def make_server(self) -> GatewayServer:
+        """Return a server that also listens on the Unix socket."""
+        return GatewayServer(unix_socket=self.unix_socket)
+
+    async def run(self, session: Session) -> str | None:
+        """Run the command to its end, in the world's sandbox if it has one."""
+        given = getattr(session.world, "sandbox", None)
+        sandbox = given if isinstance(given, Sandbox) else None
+        own = None
+        if sandbox is None:
+            sandbox = own = await in_thread(
+                self._threads,
+                lambda: Sandbox(self._limits, is_unsandboxed=self._is_unsandboxed),
+            )
+        try:
+            return await self._run_in(sandbox, session)
+        finally:
+            if own is not None:
+                await asyncio.shield(in_thread(self._threads, own.close))
+
+    async def _run_in(self, sandbox: Sandbox, session: Session) -> str | None:
+        sandbox.write(CASE_FILE, case_text(session.case).encode())
+        limits = _limits_in(sandbox.limits)
+        arguments = self._command.arguments()
+        line = [sandbox_command.python(), _FORWARDER, _SOCKET, str(_PORT), *arguments]
+        path = f"http://127.0.0.1:{_PORT}/session/{session.api_key}"
+        inside = replace(session, base_url=f"{path}/v1", anthropic_base_url=path)
+        variables = {
+            **inside.variables(),
+            "SPARRING_CASE_FILE": f"{INSIDE}/{CASE_FILE}",
+            "SPARRING_ANSWER_FILE": f"{INSIDE}/{ANSWER_FILE}",
+        }
+        try:
+            finished = await in_thread(
+                self._threads,
+                lambda: sandbox.run(
+                    line,
+                    json.dumps(variables).encode(),
+                    limits=limits,
+                    visible=self._command.visible(self.unix_socket),
+                ),
+            )
+        except BaseException:
+            sandbox.kill_running()
+            raise
+        if finished.stopped_by:
+            raise InfrastructureError(
+                f"the sandbox stopped {arguments[0]}: it exceeded its limit of "
+                f"{finished.stopped_by}: {finished.text[-2000:]}"
+            )
+        check_exit(arguments, finished.exit_code, finished.output[-2000:])
+        try:
+            return sandbox.read(ANSWER_FILE).decode("utf-8", "replace").strip()
+        except OSError:
+            return None
+
+    async def close(self) -> None:
+        """Do nothing: a sandbox ends with its rollout."""
+
+
+def _limits_in(workspace: SandboxLimits) -> SandboxLimits:
+    """Return the command's limits: the larger of the workspace's and AGENT_LIMITS. Its time is
+    limited by the rollout's deadline."""
+    per_call = ("memory_bytes", "processes", "scratch_bytes", "output_bytes", "open_files")
+    return replace(
+        workspace,
+        **{name: max(getattr(workspace, name), getattr(AGENT_LIMITS, name)) for name in per_call},
+        loopback=True,
+        wall_seconds=86_400.0,
+        cpu_seconds=86_400,
+    )

@@ -1,0 +1,131 @@
+"""Sessions: random keys with which an agent calls the model, each valid for one rollout."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparring.contracts.cases import Case
+from sparring.gateway.calls import Refused
+from sparring.gateway.capture import Capture
+from sparring.gateway.mailbox import Mailbox
+from sparring.gateway.recent import RecentRequest
+from sparring.player.conversation import to_messages
+
+_KEY_PREFIX = "sk-sparring-"
+_REMEMBERED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What an agent needs to play one rollout.
+
+    `base_url` is for OpenAI clients, `anthropic_base_url` for Anthropic's, and `api_key` for both.
+    `model` is the name of the model that answers; calls with any other name reach the same model.
+    `world` is the value that the environment's `world` returned.
+    """
+
+    base_url: str
+    anthropic_base_url: str
+    api_key: str
+    model: str
+    case: Case
+    world: Any = field(default=None, repr=False)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The input of the case as messages of Chat Completions."""
+        return chat_messages(self.case)
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that OpenAI's and Anthropic's clients read."""
+        return {
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_KEY": self.api_key,
+            "ANTHROPIC_BASE_URL": self.anthropic_base_url,
+            "ANTHROPIC_API_KEY": self.api_key,
+            "SPARRING_MODEL": self.model,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A session of a rollout that is being played. `mailbox` is that of the loop that plays it.
+
+    `responses` and `items` are what the Responses API stored: the items of a conversation by
+    response, and single items by id.
+    """
+
+    key: str
+    capture: Capture
+    mailbox: Mailbox
+    recent: RecentRequest = field(default_factory=RecentRequest)
+    responses: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    items: dict[str, Any] = field(default_factory=dict)
+
+
+class Sessions:
+    """The open sessions by key. Keys of ended ones are remembered, to answer them with 410."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, OpenSession] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._mailbox: Mailbox | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, capture: Capture) -> OpenSession:
+        """Open a session with a new random key, for the running event loop."""
+        key = _KEY_PREFIX + secrets.token_urlsafe(24)
+        loop = asyncio.get_running_loop()
+        if self._mailbox is None or self._mailbox.loop is not loop:
+            self._mailbox = Mailbox(loop)
+        session = OpenSession(key, capture, self._mailbox)
+        self._open[key] = session
+        return session
+
+    def close(self, session: OpenSession) -> None:
+        """End a session: its key is worthless from now on."""
+        session.capture.close()
+        self._open.pop(session.key, None)
+        self._ended[session.key] = None
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    def find(self, in_path: str, in_header: str) -> OpenSession:
+        """Return the session of a request, by the key in its path or header. Raises Refused if the
+        key is unknown, the session has ended, or path and header name different sessions."""
+        found = {key for key in (in_path, in_header) if key in self._open}
+        if len(found) == 1 and not (in_path and in_path not in found):
+            return self._open[found.pop()]
+        if len(found) == 2:
+            raise Refused(401, "the API key and the URL belong to different sessions")
+        if in_path in self._ended or (not in_path and in_header in self._ended):
+            raise Refused(410, "this rollout has ended; its session takes no more calls")
+        raise Refused(401, "no session has this key; use the session's base_url and api_key")
+
+
+def chat_messages(case: Case) -> list[dict[str, Any]]:
+    """Return the input of a case as messages of Chat Completions."""
+    if isinstance(case.input, str):
+        return [{"role": "user", "content": case.input}]
+    messages: list[dict[str, Any]] = []
+    for message in to_messages(case.input):
+        chat: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.role == "tool":
+            chat["tool_call_id"] = message.call_id
+        if message.calls:
+            chat["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.tool, "arguments": call.arguments},
+                }
+                for call in message.calls
+            ]
+        messages.append(chat)
+    return messages

@@ -1,0 +1,180 @@
+"""Helpers of the wire formats: read and validate the fields of an untrusted request body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sparring.gateway.calls import ModelCall, ModelReply, Refused
+
+Body = Mapping[str, Any]
+_SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "top_k")
+
+
+@dataclass(frozen=True, slots=True)
+class WireCall:
+    """A parsed request: the call, and the fields that decide the format of its reply."""
+
+    call: ModelCall
+    model: str
+    is_streamed: bool = False
+    has_usage: bool = False
+    items: tuple[Any, ...] = ()
+    body: Body = field(default_factory=dict)
+
+    def retried(self, *, is_retry: bool, key: str) -> WireCall:
+        """Return a copy that carries the retry flag and the idempotency key of its headers."""
+        return replace(self, call=replace(self.call, is_retry=is_retry, retry_key=key))
+
+
+class WireFormat(Protocol):
+    """One API: reads its requests, writes its replies, events and errors."""
+
+    def read(self, body: Body, session: Any) -> WireCall:
+        """Read a request; raises Refused with the field that is wrong."""
+        ...
+
+    def reply(self, sent: WireCall, reply: ModelReply, session: Any) -> dict[str, Any]:
+        """Return the reply's body."""
+        ...
+
+    def events(self, sent: WireCall, reply: ModelReply, session: Any) -> Iterable[bytes]:
+        """Yield the reply as server-sent events."""
+        ...
+
+    def error(self, refused: Refused) -> dict[str, Any]:
+        """Return the body of an error."""
+        ...
+
+
+def event(data: Any, name: str | None = None) -> bytes:
+    """Return one server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode()
+
+
+def text_field(body: Body, name: str, default: str | None = None) -> str:
+    """Return a field that must be text."""
+    value = body.get(name, default)
+    if not isinstance(value, str):
+        raise Refused(400, f"{name} must be a string", name)
+    return value
+
+
+def list_field(body: Body, name: str) -> list[Any]:
+    """Return a field that must be a list; absent and null count as empty."""
+    value = body.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Refused(400, f"{name} must be a list", name)
+    return value
+
+
+def object_of(value: Any, name: str) -> Body:
+    """Return a value that must be an object."""
+    if not isinstance(value, dict):
+        raise Refused(400, f"{name} must be an object", name)
+    return value
+
+
+def is_set(body: Body, name: str) -> bool:
+    """Return whether a switch is on; raises Refused for anything but true, false and null."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Refused(400, f"{name} must be true or false", name)
+    return bool(value)
+
+
+def token_limit(body: Body, *names: str) -> int | None:
+    """Return the first of these limits that is given."""
+    for name in names:
+        value = body.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise Refused(400, f"{name} must be a whole number above 0", name)
+        return value
+    return None
+
+
+def stop_sequences(body: Body, name: str) -> tuple[str, ...]:
+    """Return the sequences that end a reply."""
+    value = body.get(name)
+    given = [value] if isinstance(value, str) else ([] if value is None else value)
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        raise Refused(400, f"{name} must be a string or a list of strings", name)
+    return tuple(given)
+
+
+def overridden(body: Body) -> dict[str, float]:
+    """Return the body's sampling parameters, which the run's settings override."""
+    found = {}
+    for name in _SAMPLING:
+        value = body.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Refused(400, f"{name} must be a number", name)
+        found[name] = float(value)
+    return found
+
+
+def refuse(body: Body, unsupported: Mapping[str, str]) -> None:
+    """Raise Refused for the first field that is given and not supported."""
+    for name, reason in unsupported.items():
+        if body.get(name):
+            raise Refused(400, f"{name} is not supported: {reason}", name)
+
+
+def text_of(
+    content: Any, where: str, kinds: Collection[Any] = ("text",), *, joint: str = ""
+) -> str:
+    """Return the text of a content that is a string, null, or a list of text parts, which `joint`
+    separates."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise Refused(400, f"{where} must be a string or a list of parts", where)
+    texts = []
+    for number, part in enumerate(content):
+        place = f"{where}[{number}]"
+        kind = object_of(part, place).get("type")
+        if kind not in kinds:
+            raise Refused(400, f"{place} has the type {kind!r}; only text is supported", place)
+        text = part.get("text", part.get("refusal"))
+        if not isinstance(text, str):
+            raise Refused(400, f"{place}.text must be a string", place)
+        texts.append(text)
+    return joint.join(texts)
+
+
+def function_schema(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
+    """Return a tool schema in the form that the agents SDK passes to chat templates."""
+    if not isinstance(name, str) or not name:
+        raise Refused(400, f"{where} needs a name", where)
+    if description is not None and not isinstance(description, str):
+        raise Refused(400, f"{where}.description must be a string", where)
+    schema = {} if parameters is None else parameters
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description or "",
+            "parameters": object_of(schema, f"{where}.parameters"),
+        },
+    }
+
+
+def chosen_tool(choice: Any, tools: tuple[Mapping[str, Any], ...]) -> str | None:
+    """Return a tool choice that must be "required" or the name of an offered tool."""
+    names = [tool["function"]["name"] for tool in tools]
+    if choice != "required" and choice not in names:
+        raise Refused(400, f"tool_choice names {choice!r}, which is not among tools", "tool_choice")
+    if not names:
+        raise Refused(400, "tool_choice needs tools", "tool_choice")
+    return str(choice)

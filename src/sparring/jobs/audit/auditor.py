@@ -1,0 +1,172 @@
+"""Collects the judgements that an audit of measures needs: null players, and repeated judging."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.verdicts import Judgement, cannot_tell
+from sparring.measures import Measure, MeasureSet
+from sparring.measures.judging import blend
+from sparring.player.player import ContextFactory, as_case_factory
+from sparring.player.worlds import end_world, world_tools
+from sparring.proofs.audit import Observation
+from sparring.proofs.null_players import PLAYERS, answer_of, null_rollout
+from sparring.run_folder import RunFolder
+from sparring.run_folder.layout import NULL_PLAYERS
+from sparring.run_folder.rollout_log import RolloutWriter
+from sparring.suites import Suite
+
+AUDITED_CASES = 8
+_MAX_TIMEOUTS = 2  # of one measure
+_TIME_LIMIT_SECONDS = 240.0
+
+
+async def audit_null_players(
+    folder: RunFolder, auditor: Auditor, suite: Suite, count: int = AUDITED_CASES
+) -> None:
+    """Plays null players on `count` training cases and logs their rollouts."""
+    log = folder.rollouts_of(NULL_PLAYERS)
+    if log.exists():  # of an earlier attempt
+        shutil.rmtree(log)
+    with RolloutWriter(log) as writer:
+        await auditor.play_null(spread(suite, count), writer)
+
+
+def spread(suite: Suite, wanted: int) -> list[Case]:
+    """Returns up to `wanted` training cases, evenly spaced, because files are often sorted."""
+    size = suite.size(Split.TRAINING)
+    if size <= wanted:
+        return list(suite.cases(Split.TRAINING))
+    positions = {round(number * (size - 1) / max(1, wanted - 1)) for number in range(wanted)}
+    return [case for n, case in enumerate(suite.cases(Split.TRAINING)) if n in positions]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    judgement: Judgement
+    seconds: float
+
+
+class Auditor:
+    """Runs measures one at a time and collects their judgements in `observations`. `left_out`
+    lists what could not be judged."""
+
+    def __init__(self, measures: MeasureSet, context: ContextFactory | None = None) -> None:
+        self._measures = measures
+        self._world = as_case_factory(context)
+        self.observations: list[Observation] = []
+        self.judged = 0
+        self.left_out: list[str] = []
+        self.has_world_tools = False
+        self._timeouts: Counter[str] = Counter()
+
+    async def judge_again(self, rollout: Rollout, log: str) -> None:
+        """Judges an already judged rollout again; its world must not have ended."""
+        for each in self._measures.measures_for(rollout):
+            first = next((item for item in rollout.judgements if item.measure == each.name), None)
+            if first is None:
+                continue
+            again = await self._judge(each, rollout)
+            self.observations.append(
+                Observation(
+                    first,
+                    f"{log}/{rollout.id}",
+                    rollout.case.id,
+                    seconds=again.seconds,
+                    at_once=again.judgement.verdict.score,
+                    was_repeated=True,
+                    is_side_condition=each.is_side_condition,
+                )
+            )
+
+    async def play_null(self, cases: Sequence[Case], writer: RolloutWriter | None = None) -> None:
+        """Plays every null player on every case. Judges each rollout twice, and once more in
+        another order."""
+        rollouts: list[Rollout] = []
+        started = time.monotonic()
+        try:
+            for case in cases:
+                rollouts += await self._play_case(case, cases)
+            if not rollouts and self.left_out:
+                raise InfrastructureError(self.left_out[0])
+            sights_by_rollout: list[list[Observation]] = []
+            for rollout in rollouts:
+                if time.monotonic() - started > _TIME_LIMIT_SECONDS:
+                    self.left_out.append(
+                        f"{len(sights_by_rollout)} of {len(rollouts)} answers were judged in "
+                        f"{_TIME_LIMIT_SECONDS:g} s; the others were left out"
+                    )
+                    break
+                sights_by_rollout.append(await self._judge_twice(rollout))
+            reordered = list(zip(rollouts, sights_by_rollout, strict=False))
+            random.Random(0).shuffle(reordered)  # noqa: S311 - any order, but always the same
+            has_time = time.monotonic() - started < _TIME_LIMIT_SECONDS
+            for rollout, observations in reordered if has_time else ():
+                for number, each in enumerate(self._measures.measures_for(rollout)):
+                    later = await self._judge(each, rollout)
+                    score = later.judgement.verdict.score
+                    observations[number] = replace(
+                        observations[number], later=score, was_reordered=True
+                    )
+        finally:
+            for rollout in rollouts:
+                with contextlib.suppress(Exception):  # the user's code
+                    await end_world(rollout.world)
+        for rollout, observations in zip(rollouts, sights_by_rollout, strict=False):
+            self.observations += observations
+            if writer is not None:
+                judged = tuple(sight.judgement for sight in observations)
+                writer.append(replace(rollout, judgements=judged, reward=blend(judged)), 0.0)
+
+    async def _play_case(self, case: Case, cases: Sequence[Case]) -> list[Rollout]:
+        """The answer of each null player to the case, each with its own world."""
+        rollouts: list[Rollout] = []
+        try:
+            for number, player in enumerate(PLAYERS):
+                if (answer := answer_of(player, case, cases)) is not None:
+                    world = await self._world(case)
+                    self.has_world_tools = self.has_world_tools or bool(world_tools(world))
+                    rollouts.append(null_rollout(number, case, answer, world))
+        except Exception as error:  # the user's code
+            self.left_out.append(
+                f"making the world of case {case.id} failed: {type(error).__name__}: {error}"
+            )
+        return rollouts
+
+    async def _judge_twice(self, rollout: Rollout) -> list[Observation]:
+        observations = []
+        for each in self._measures.measures_for(rollout):
+            first = await self._judge(each, rollout)
+            again = await self._judge(each, rollout)
+            observations.append(
+                Observation(
+                    first.judgement,
+                    f"{NULL_PLAYERS}/{rollout.id}",
+                    rollout.case.id,
+                    player=PLAYERS[rollout.key.step].name,
+                    seconds=first.seconds,
+                    at_once=again.judgement.verdict.score,
+                    was_repeated=True,
+                    is_side_condition=each.is_side_condition,
+                )
+            )
+        return observations
+
+    async def _judge(self, measure: Measure, rollout: Rollout) -> _Judged:
+        started = time.monotonic()
+        self.judged += 1
+        if self._timeouts[measure.name] >= _MAX_TIMEOUTS:  # its threads are all busy by now
+            cause = f"no verdict in time, {_MAX_TIMEOUTS} times; not tried again"
+            return _Judged(Judgement(measure.name, cannot_tell(cause), 0.0, cause=cause), 0.0)
+        judgement = await self._measures.judge_with(measure, rollout)
+        self._timeouts[measure.name] += judgement.has_timed_out
+        return _Judged(judgement, time.monotonic() - started)

@@ -1,0 +1,201 @@
+"""`python -m sparring.jobs.chat SPEC`: a chat with an agent in the terminal; shows tool calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from agents import Agent, ItemHelpers, MaxTurnsExceeded, Runner
+from agents.items import MessageOutputItem, ToolCallItem, ToolCallOutputItem
+from rich.console import Console
+from rich.text import Text
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import SparringError
+from sparring.contracts.policies import Sampling, TokenPolicy
+from sparring.contracts.rollouts import Message
+from sparring.contracts.specs import PlaySettings, PolicySpec
+from sparring.cpu import share_machine
+from sparring.environments.environment import Parts, read_parts
+from sparring.jobs.environment_opening import opened_without_run
+from sparring.jobs.program_chat import ProgramConversation
+from sparring.player.external_agent import ExternalAgent
+from sparring.player.player import as_case_factory
+from sparring.player.policy_model import PolicyModel
+from sparring.player.sdk_model import common_run_config
+from sparring.player.worlds import end_world, world_tools
+from sparring.policies.loading import load_policy
+from sparring.proofs.null_players import examples_before, question_of
+from sparring.sandbox import workspaces
+
+_QUIT = ("/quit", "/exit", "/q", "exit", "quit")
+_HELP = """Type a message; Enter alone sends the example.
+/new    start over, with the next case's example
+/tools  what the agent can call
+/help   this list
+/quit   leave; exit and Ctrl-D work, too"""
+_EXAMPLE_CHARACTERS = 200
+_EXAMPLES = 16
+
+
+class Conversation:
+    """One agent, one world, and the history of their conversation."""
+
+    def __init__(self, parts: Parts, policy: TokenPolicy, play: PlaySettings) -> None:
+        assert isinstance(parts.agent, Agent)
+        self._parts = parts
+        self._play = play
+        sampling = Sampling(play.temperature, play.max_completion_length)
+        self._model = PolicyModel(policy, sampling)
+        self._world: Any = None
+        self._agent = self._given = parts.agent
+        self._history: list[Any] = []
+        self._cases = cycle(parts.suite.cases(Split.TRAINING, _EXAMPLES))
+        self.example = ""
+
+    async def begin(self) -> int:
+        """Starts over in the world of the next case; returns the number of worked-example turns
+        that precede the conversation."""
+        await end_world(self._world)
+        case = next(self._cases)
+        self.example = " ".join(question_of(case).split())
+        self._world = await as_case_factory(self._parts.world)(case)
+        self._agent = self._given.clone(model=self._model)
+        self._history = examples_before(case)
+        return len(self._history)
+
+    async def say(self, text: str) -> list[Any]:
+        """Sends a message and returns the new items: tool calls, their results, the answer."""
+        result = await Runner.run(
+            self._agent,
+            [*self._history, {"role": "user", "content": text}],
+            context=self._world,
+            max_turns=self._play.tool_rounds + 1,
+            run_config=common_run_config(),
+        )
+        self._history = list(result.to_input_list())
+        return list(result.new_items)
+
+    def tools(self) -> list[tuple[str, str]]:
+        """Returns the name and description of each tool."""
+        tools = [*self._agent.tools, *world_tools(self._world)]
+        return [(tool.name, getattr(tool, "description", "")) for tool in tools]
+
+    async def end(self) -> None:
+        """Ends the world."""
+        await end_world(self._world)
+
+
+async def talk(conversation: Conversation | ProgramConversation, console: Console) -> None:
+    """Reads messages and commands until the user leaves."""
+    examples = await conversation.begin()
+    if examples:
+        console.print(Text(f"{examples} turns of worked examples come first", style="dim"))
+    console.print(Text("/help lists the commands", style="dim"))
+    _offer(conversation, console)
+    while True:
+        try:
+            text = (await asyncio.to_thread(_read_line, console)).strip()
+        except (EOFError, KeyboardInterrupt):
+            break
+        if text in _QUIT:
+            break
+        if text == "/new":
+            await conversation.begin()
+            _offer(conversation, console)
+        elif text == "/tools":
+            for name, description in conversation.tools():
+                console.print(Text.assemble((name, "magenta"), f"  {description}"))
+        elif text.startswith("/"):
+            console.print(Text(_HELP, style="dim"))
+        elif text := text or conversation.example:
+            await _answer(conversation, text, console)
+    await conversation.end()
+
+
+def _offer(conversation: Conversation | ProgramConversation, console: Console) -> None:
+    if conversation.example:
+        example = conversation.example[:_EXAMPLE_CHARACTERS]
+        console.print(Text.assemble(("for example: ", "dim"), example))
+
+
+async def _answer(
+    conversation: Conversation | ProgramConversation, text: str, console: Console
+) -> None:
+    try:
+        for item in await conversation.say(text):
+            _show(item, console)
+    except MaxTurnsExceeded:
+        console.print(Text("(no answer within its tool rounds)", style="yellow"))
+    except SparringError as error:
+        console.print(Text(f"({error})", style="yellow"))
+
+
+def _show(item: Any, console: Console) -> None:
+    if isinstance(item, Message):
+        for each in item.calls:
+            console.print(Text(f"  → {each.tool}({each.arguments})", style="magenta"))
+        if item.content or not item.calls:
+            shown = f"  {item.content}" if item.role == "tool" else item.content
+            console.print(Text(shown, style="cyan" if item.role == "tool" else "green"))
+    elif isinstance(item, ToolCallItem):
+        call = item.raw_item
+        name, arguments = getattr(call, "name", "?"), getattr(call, "arguments", "")
+        console.print(Text(f"  → {name}({arguments})", style="magenta"))
+    elif isinstance(item, ToolCallOutputItem):
+        console.print(Text(f"  {item.output}", style="cyan"))
+    elif isinstance(item, MessageOutputItem):
+        console.print(Text(ItemHelpers.text_message_output(item), style="green"))
+
+
+def _read_line(console: Console) -> str:
+    if sys.stdin.isatty():
+        return console.input("[bold]you[/bold] ")
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    console.print(Text(f"\n> {line.rstrip()}", style="bold"))
+    return line
+
+
+def _conversation(
+    parts: Parts, policy: TokenPolicy, play: PlaySettings
+) -> Conversation | ProgramConversation:
+    if isinstance(parts.agent, ExternalAgent):
+        return ProgramConversation(parts, policy, play)
+    return Conversation(parts, policy, play)
+
+
+def main(request: dict[str, Any]) -> int:
+    """Opens the environment, loads the model and chats; returns the exit code."""
+    console = Console()
+    play = PlaySettings.model_validate(request["play"])
+    try:
+        with opened_without_run(
+            request["target"], request["config"], is_unsandboxed=play.unsandboxed
+        ) as environment:
+            parts = read_parts(environment)
+            with console.status("loading the model…"):
+                spec = PolicySpec.model_validate(request["policy"])
+                policy = load_policy(spec, parts.agent.model, environment.family)
+            if not isinstance(policy, TokenPolicy):
+                raise SparringError("chat needs weights in this process: leave out servers")
+            console.print(Text.assemble((request["about"] or policy.name, "bold")), soft_wrap=True)
+            asyncio.run(talk(_conversation(parts, policy, play), console))
+    except SparringError as error:
+        print(f"sparring: {error}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        workspaces.remove_all()
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    share_machine()
+    sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))

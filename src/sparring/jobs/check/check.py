@@ -1,0 +1,395 @@
+"""Executes a check: tests whether an environment can be learned, before training on it.
+
+The model to be trained plays some training cases, and other models behind endpoints play a few.
+The measures are audited, and a few training steps are run and discarded. The result is a verdict
+(proofs/check_verdict.py) and an estimate of the cost (proofs/estimates.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import (
+    GuardStop,
+    InfrastructureError,
+    NotEnoughMemory,
+    SparringError,
+)
+from sparring.contracts.proof_specs import CheckSpec, ProveSpec
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import FORMAT
+from sparring.engine.building import Built, TrainWork, build
+from sparring.engine.configuration import check as check_settings
+from sparring.engine.configuration import plan_of
+from sparring.engine.dry_run import DryRun, memory_used
+from sparring.engine.loading import load
+from sparring.engine.ranks import Launched
+from sparring.environments.environment import Environment, Parts
+from sparring.jobs.audit.auditor import Auditor, audit_null_players
+from sparring.jobs.check.play import CheckPlay
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.run_lock import report_event
+from sparring.jobs.train.pass_size import fit_passes
+from sparring.jobs.train.warm_start import tried_demonstrations
+from sparring.measures import MeasureSet
+from sparring.player.trainability import training_obstacles
+from sparring.policies.round_trip import difference_from, round_trip_problems
+from sparring.proofs.audit import Finding, audit
+from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, Note, judge
+from sparring.proofs.estimates import Measured, Planned, estimate
+from sparring.proofs.eval_summary import EvalTally
+from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes_of
+from sparring.proofs.measure_verdicts import MeasureVerdict, judge_measures
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+
+_PROOF_ROLLOUTS = ProveSpec.model_fields["rollouts"].default
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """The built training and what was played with it."""
+
+    built: Built
+    played: CheckPlay
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """What the verdict is based on. `rewarded` names the measures with a weight; `learner` has the
+    rollouts of the model to be trained."""
+
+    obstacles: Sequence[str]
+    rewarded: frozenset[str]
+    has_tools: bool
+    learner: Sequence[Rollout]
+    findings: Sequence[Finding]
+    live: Sequence[LiveShare]
+    measures: Sequence[MeasureVerdict]
+
+
+class Check:
+    """One check, from its parts to its summary."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: CheckSpec,
+        environment: Environment,
+        parts: Parts,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._environment = environment
+        self._parts = parts
+        self._heartbeat = heartbeat
+        self._failures: list[str] = []
+        self._notes: list[Note] = []
+        self._agent_model = ""
+        self._shown = ""
+        self._training_cases = self._validation_cases = self._held_out_cases = 0
+        self._dry = DryRun(spec.dry_steps, on_doing=heartbeat.note)
+
+    def run(self) -> dict[str, Any]:
+        """Runs the check and returns the summary that it writes."""
+        started = time.monotonic()
+        parts, settings = self._parts, self._spec.settings
+        measures = MeasureSet.of(
+            parts.measures, self._environment.weights, seconds=settings.measure_seconds
+        )
+        self._agent_model = parts.agent.model if isinstance(parts.agent.model, str) else ""
+        self._training_cases = parts.suite.size(Split.TRAINING)
+        self._validation_cases = parts.suite.size(Split.VALIDATION)
+        self._held_out_cases = parts.suite.size(Split.HELD_OUT)
+        named = settings.train_agents
+        obstacles = list(
+            dict.fromkeys(training_obstacles(parts.agent, settings.temperature, named))
+        )
+        self._check_splits(parts)
+        auditor = Auditor(measures, parts.world)
+        trial = self._try_out(measures, auditor, can_train=not obstacles)
+        results = _Results(
+            obstacles=obstacles,
+            rewarded=frozenset(name for name, weight in measures.weights.items() if weight > 0),
+            has_tools=bool(parts.agent.tools) or auditor.has_world_tools,
+            learner=trial.played.learner if trial else [],
+            findings=[
+                each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL
+            ],
+            live=self._live(trial),
+            measures=judge_measures(
+                trial.played.learner if trial else [],
+                group_size=settings.num_generations,
+                masks_truncated=settings.mask_truncated_completions,
+            ),
+        )
+        return self._conclude(trial, results, started)
+
+    def _try_out(self, measures: MeasureSet, auditor: Auditor, *, can_train: bool) -> _Trial | None:
+        """Audits, plays and tries training steps, as far as nothing has failed before. Without a
+        trainable agent it only audits; None where nothing was played."""
+        if self._failures:
+            return None
+        parts = self._parts
+        if not can_train:
+            asyncio.run(self._audit(auditor, parts))
+            return None
+        with tempfile.TemporaryDirectory() as scratch:
+            work = self._load(parts, measures)
+            self._try_demonstrations(work)
+            built = self._build(RunFolder(Path(scratch) / "dry"), work)
+            played = CheckPlay(self._folder, self._spec, parts, measures, built)
+            # One event loop for all judging: clients that a measure keeps belong to a loop.
+            built.collector.loop.run(self._audit_and_play(auditor, parts, played))
+            if not self._failures:
+                self._try_steps(built, work, played)
+        return _Trial(built, played)
+
+    def _facts(self, trial: _Trial | None, results: _Results) -> Facts:
+        settings, played = self._spec.settings, trial.played if trial else None
+        return Facts(
+            environment=self._spec.environment or "ENV",
+            run=self._folder.id,
+            planned=played.planned if played else 0,
+            minutes=self._spec.minutes,
+            measures=results.measures,
+            obstacles=results.obstacles,
+            failures=self._failures,
+            rollouts=results.learner,
+            findings=results.findings,
+            rewarded=results.rewarded,
+            live=results.live,
+            others=[each for each in played.models if not each.is_learner] if played else (),
+            completion_length=settings.max_completion_length,
+            demonstrations=settings.warm_start.source if settings.warm_start else "",
+            shown=self._shown,
+            has_tools=results.has_tools,
+            masks_truncated=settings.mask_truncated_completions,
+        )
+
+    def _conclude(self, trial: _Trial | None, results: _Results, started: float) -> dict[str, Any]:
+        checked = judge(self._facts(trial, results))
+        played = trial.played if trial else None
+        return self._sum_up(
+            verdict=checked.verdict.value,
+            why=checked.why,
+            notes=[asdict(each) for each in (*checked.notes, *self._notes)],
+            audit=[{**asdict(each), "fault": each.fault.value} for each in results.findings],
+            measures=[
+                {**asdict(each), "movement": each.movement.value} for each in results.measures
+            ],
+            live=[asdict(each) for each in results.live],
+            cases=[asdict(each) for each in bands(results.learner)],
+            figures=_figures(results.learner),
+            models=[asdict(each) for each in played.models] if played else [],
+            estimate=self._estimate(results.live, played) if played else None,
+            seconds=round(time.monotonic() - started, 1),
+        )
+
+    async def _audit_and_play(self, auditor: Auditor, parts: Parts, played: CheckPlay) -> None:
+        await self._audit(auditor, parts)
+        await played.run(auditor, self._heartbeat)
+
+    async def _audit(self, auditor: Auditor, parts: Parts) -> None:
+        self._heartbeat.watch(lambda: auditor.judged)
+        self._heartbeat.note("auditing")
+        try:
+            await audit_null_players(self._folder, auditor, parts.suite)
+        except InfrastructureError as error:
+            self._failures.append(str(error))
+        self._notes += [Note("audit", each) for each in auditor.left_out]
+
+    # ------------------------------------------------------------------ before playing
+
+    def _check_splits(self, parts: Parts) -> None:
+        for split in (Split.TRAINING, Split.HELD_OUT):
+            try:
+                parts.suite.require(split)
+            except SparringError as error:
+                if split is Split.TRAINING:
+                    self._failures.append(str(error))
+                else:
+                    self._notes.append(Note("no proof yet", str(error)))
+        report_event(self._folder, "inputs", suite=parts.suite.digest, cases=len(parts.suite))
+
+    def _load(self, parts: Parts, measures: MeasureSet) -> TrainWork:
+        self._heartbeat.note("loading")
+        settings = self._spec.settings.model_copy(
+            update={
+                "validation_cases": 0,
+                "max_steps": max(2, self._spec.dry_steps + 1),
+                "sampling": None,  # the same weights sample here, without servers
+                "players": 0,
+                "max_staleness": 0,
+            }
+        )
+        check_settings(settings, parts.suite.size(Split.TRAINING), 1)
+        loaded = load(
+            self._spec.policy,
+            settings,
+            agent_model=parts.agent.model,
+            declared=self._environment.family,
+        )
+        codec = loaded.codec()
+        has_tools = bool(parts.agent.tools) or parts.world is not None
+        self._failures += [
+            f"the chat format of {loaded.family.name} does not survive a round trip: "
+            f"{problem.message}"
+            for problem in round_trip_problems(codec)
+            if has_tools or not problem.concerns_tools
+        ]
+        if difference := difference_from(loaded.own_template, codec):
+            message = (
+                f"training renders conversations differently from {loaded.name}'s own template: "
+                f"{difference}"
+            )
+            advice = "the exported model carries the training template, so nothing changes later"
+            self._notes.append(Note("template", message, advice))
+        work = TrainWork(
+            agent=parts.agent,
+            suite=parts.suite,
+            measures=measures,
+            settings=settings,
+            loaded=loaded,
+            context=parts.world,
+            user=parts.user,
+        )
+        self._failures += work.trial_problems()
+        return work
+
+    def _try_demonstrations(self, work: TrainWork) -> None:
+        """Tests the demonstrations: if none fits, training would fail right after its start."""
+        warm = self._spec.settings.warm_start
+        if warm is None:
+            return
+        self._heartbeat.note("playing demonstrations")
+        tried = tried_demonstrations(warm.source, self._folder, work)
+        message = f"demonstrations of {warm.source}: {tried}"
+        if not tried.passed:
+            self._failures.append(message)
+            return
+        self._shown = f"{tried.passed} of {tried.total} demonstrations pass"
+        if tried.passed < tried.total:
+            advice = f"set max_completion_length={tried.needed}" if tried.needed else ""
+            self._notes.append(Note("demonstrations", message, advice))
+
+    def _build(self, scratch: RunFolder, work: TrainWork) -> Built:
+        scratch.path.mkdir()
+        built = build(scratch, work, Launched.here(), self._dry.hooks())
+        self._heartbeat.note("measuring memory")
+        try:
+            fit_passes(scratch, work, built, Launched.here())
+        except NotEnoughMemory as error:
+            self._failures.append(str(error))
+        return built
+
+    # ------------------------------------------------------------------ trying steps
+
+    def _try_steps(self, built: Built, work: TrainWork, played: CheckPlay) -> None:
+        """Runs a few training steps and discards them. Skips them if all rewards are equal, because
+        nothing can be learned then; demonstrations may still change that."""
+        can_differ = len({each.reward for each in played.learner}) > 1 or self._shown
+        if not self._spec.dry_steps or not can_differ:
+            return
+        import torch
+
+        longest = work.settings.max_completion_length if torch.cuda.is_available() else None
+        try:
+            built.collector.resume_at(0)
+            self._dry.run(built, longest=longest)
+        except GuardStop:
+            pass  # the guard stops for what the verdict states anyway
+        except (SparringError, RuntimeError, ValueError) as error:
+            self._failures.append(f"a step of training fails: {type(error).__name__}: {error}")
+        finally:
+            built.collector.close()
+
+    # ------------------------------------------------------------------ afterwards
+
+    def _live(self, trial: _Trial | None) -> list[LiveShare]:
+        if trial is None or not trial.played.learner:
+            return []
+        settings = self._spec.settings
+        return live_shares(
+            outcomes_of(trial.played.learner, masks_truncated=settings.mask_truncated_completions),
+            group_size=settings.num_generations,
+            groups_per_step=trial.built.plan.cases_per_step * self._world_size,
+        )
+
+    @property
+    def _world_size(self) -> int:
+        return self._spec.processes * self._spec.nodes
+
+    def _estimate(self, live: Sequence[LiveShare], played: CheckPlay) -> dict[str, Any] | None:
+        learner = played.learner
+        if played.measured is None or not live or not self._dry.done:
+            return None
+        import torch
+
+        settings = self._spec.settings
+        step = self._dry.done[min(len(self._dry.done), self._spec.dry_steps) - 1]
+        clock, cpu = (
+            Measured(each.batches, each.group, update)
+            for each, update in zip(played.measured, (step.update, step.update_cpu), strict=True)
+        )
+        plan = plan_of(settings, self._training_cases, self._world_size)
+        validation_cases = settings.validation_cases
+        replacements = settings.replacement_groups
+        planned = Planned(
+            steps=plan.steps,
+            groups_per_step=plan.cases_per_step,
+            rollouts_per_group=plan.rollouts_per_case,
+            replacement_groups=plan.cases_per_step if replacements is None else replacements,
+            world_size=self._world_size,
+            validations=plan.steps // plan.checkpoint_steps + 2,
+            validation_cases=min(
+                64 if validation_cases is None else validation_cases, self._validation_cases
+            ),
+            tokens_per_rollout=sum(each.tokens.sampled for each in learner) / len(learner),
+            live=live[0],
+            proof_rollouts=2 * _PROOF_ROLLOUTS * self._held_out_cases,
+            cores=torch.get_num_threads(),
+        )
+        cost = estimate(clock, cpu, planned, price_per_hour=self._spec.price_per_hour)
+        device, used = memory_used()
+        return {
+            **asdict(cost),
+            "steps": plan.steps,
+            "plan": str(plan),
+            "memory": used,
+            "memory_of": device,
+            "parity": self._dry.parity,
+            "basis": f"{len(clock.batches)} batches played and {len(self._dry.done)} steps "
+            "thrown away, on this machine",
+        }
+
+    def _sum_up(self, **results: Any) -> dict[str, Any]:
+        spec = self._spec
+        summary = {
+            "format": FORMAT,
+            "kind": "check",
+            "run": self._folder.id,
+            "environment": spec.environment,
+            "model": spec.policy.model or self._agent_model,
+            "group_size": spec.settings.num_generations,
+            "rollouts_per_case": spec.rollouts,
+            "unsandboxed": spec.settings.unsandboxed,
+            **results,
+        }
+        write_json(self._folder.summary, summary)
+        return summary
+
+
+def _figures(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    tally = EvalTally()
+    for rollout in rollouts:
+        tally.add(rollout)
+    return tally.summary()

@@ -1,0 +1,219 @@
+"""Plays the cases of a check: the model to be trained and other models, all concurrently."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sparring.contracts.cases import Case
+from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.specs import PlaySettings
+from sparring.engine.building import Built
+from sparring.environments.environment import Parts
+from sparring.jobs.audit.auditor import Auditor, spread
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.logged_play import LoggedPlay
+from sparring.jobs.model_log import ModelLog, log_name
+from sparring.jobs.progress import Progress, ProgressHeartbeat
+from sparring.learning.judged_play import play_and_judge
+from sparring.measures import MeasureSet
+from sparring.player import Play, Played
+from sparring.policies.endpoint_policy import EndpointPolicy
+from sparring.proofs.check_verdict import PlayedModel
+from sparring.proofs.estimates import Measured
+from sparring.proofs.learnability import is_passed
+from sparring.run_folder import RunFolder
+
+LEARNER = "learner"
+_JUDGED_TWICE = 64  # rollouts
+
+
+@dataclass(slots=True)
+class _BatchTimer:
+    """Wall-clock and CPU seconds of each batch of `size` rollouts."""
+
+    size: int
+    seen: int = 0
+    clock: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    last: tuple[float, float] = field(default_factory=lambda: _now())
+
+    def note(self) -> None:
+        """Counts one rollout."""
+        self.seen += 1
+        if self.seen % self.size == 0:
+            now = _now()
+            self.clock.append(now[0] - self.last[0])
+            self.cpu.append(now[1] - self.last[1])
+            self.last = now
+
+
+class CheckPlay:
+    """Plays all models at the same time. `measured` has the cost of the learner's batches and of
+    one group: by wall clock, and by CPU time."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: CheckSpec,
+        parts: Parts,
+        measures: MeasureSet,
+        built: Built,
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._parts = parts
+        self._measures = measures
+        self._built = built
+        fields = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
+        self._play = PlaySettings(**{**fields, "num_generations": spec.rollouts})
+        self._cases = spread(parts.suite, spec.cases)
+        self._other_cases = spread(parts.suite, spec.other_cases)
+        rollouts = spec.rollouts * (len(self._cases) + len(self._other_cases) * len(spec.others))
+        self._progress = Progress(rollouts)
+        self.planned = spec.rollouts * len(self._cases)
+        self.learner: list[Rollout] = []
+        self.models: list[PlayedModel] = []
+        self.measured: tuple[Measured, Measured] | None = None
+
+    async def run(self, auditor: Auditor, heartbeat: Heartbeat) -> None:
+        """Plays all models, and times one group if a batch of the learner was completed."""
+        plan = self._built.plan
+        rows = plan.cases_per_step * plan.rollouts_per_case
+        timer = _BatchTimer(min(rows, self._play.in_flight))
+        learner = self._learner_play(timer.size, auditor)
+        heartbeat.watch(lambda: self._progress.rollouts + learner.tokens_drawn())
+        heartbeat.note("playing", step=0)
+        beat = ProgressHeartbeat(self._folder, self._progress, learner.tokens_drawn)
+        beat.doing = "playing"
+        log = ModelLog(self._folder, LEARNER, self._built.policy.name, self._spec.minutes)
+        async with beat.running():
+            await asyncio.gather(
+                self._play_model(LEARNER, learner, log, self.learner, timer),
+                *(self._play_other(number) for number in range(len(self._spec.others))),
+            )
+            beat.doing = "timing"
+            if timer.clock:
+                self.measured = await self._time_a_group(timer)
+
+    def _learner_play(self, batch_size: int, auditor: Auditor) -> LoggedPlay:
+        remaining = _JUDGED_TWICE
+
+        async def judge_again(rollout: Rollout) -> None:
+            nonlocal remaining
+            if remaining > 0 and rollout.judgements:
+                remaining -= 1
+                await auditor.judge_again(rollout, LEARNER)
+
+        return LoggedPlay(
+            self._folder.rollouts_of(LEARNER),
+            lambda: self._plan(self._cases),
+            agent=self._parts.agent,
+            policy=self._built.policy,
+            measures=self._measures,
+            play=self._play.model_copy(update={"in_flight": batch_size}),
+            context=self._parts.world,
+            user=self._parts.user,
+            judge_again=judge_again,
+        )
+
+    async def _play_other(self, number: int) -> None:
+        endpoint = self._spec.others[number]
+        name = log_name(number, endpoint.model)
+        seconds = 60.0 * self._spec.minutes
+        logged = LoggedPlay(
+            self._folder.rollouts_of(name),
+            lambda: self._plan(self._other_cases),
+            agent=self._parts.agent,
+            policy=EndpointPolicy([endpoint], retries=3, seconds=seconds),
+            measures=self._measures,
+            play=self._play.model_copy(update={"rollout_seconds": seconds}),
+            context=self._parts.world,
+            user=self._parts.user,
+        )
+        log = ModelLog(self._folder, name, endpoint.model, self._spec.minutes)
+        await self._play_model(name, logged, log, [])
+
+    async def _play_model(
+        self,
+        name: str,
+        logged: LoggedPlay,
+        log: ModelLog,
+        rollouts: list[Rollout],
+        timer: _BatchTimer | None = None,
+    ) -> None:
+        """Plays one model to the end or until its time is up; adds its rollouts and its figures."""
+        rollouts += logged.earlier()
+        for rollout in rollouts:
+            self._progress.count(rollout)
+
+        def note(played: Played) -> None:
+            rollouts.append(played.rollout)
+            self._progress.count(played.rollout)
+            log.write(played)
+            if timer is not None:
+                timer.note()
+
+        with log.recording(is_required=timer is not None):
+            async with asyncio.timeout(60 * self._spec.minutes):
+                await logged.run(note)
+        self.models.append(_figures_of(log, name, rollouts))
+
+    async def _time_a_group(self, timer: _BatchTimer) -> tuple[Measured, Measured]:
+        """Plays one group alone, to measure the cost of a replacement group."""
+        size, case = self._built.plan.rollouts_per_case, self._cases[0]
+        plays = [Play(RolloutKey(1, 0, case.id, index), case) for index in range(size)]
+        started = _now()
+        await play_and_judge(self._built.collector.player, self._measures, plays)
+        ended = _now()
+        # A step that exceeds in_flight is played in several batches.
+        plan = self._built.plan
+        batches = plan.cases_per_step * plan.rollouts_per_case / timer.size
+        return (
+            Measured([batches * seconds for seconds in timer.clock], ended[0] - started[0], 0.0),
+            Measured([batches * seconds for seconds in timer.cpu], ended[1] - started[1], 0.0),
+        )
+
+    def _plan(self, cases: Sequence[Case]) -> Iterator[Play]:
+        """Plays in groups, as in training, one group of each case per round, so that all cases are
+        played about equally often when time runs out."""
+        size, rollouts = self._spec.settings.num_generations, self._spec.rollouts
+        for start in range(0, rollouts, size):
+            for case in cases:
+                for index in range(start, min(start + size, rollouts)):
+                    yield Play(RolloutKey(self._play.seed, 0, case.id, index), case)
+
+
+def _figures_of(log: ModelLog, name: str, rollouts: Sequence[Rollout]) -> PlayedModel:
+    scored = [each for each in rollouts if each.reward is not None]
+    correct = [each for each in scored if is_passed(each)]
+    cases = {each.case.id for each in scored}
+    return PlayedModel(
+        name=log.model,
+        log=name,
+        cases=len(cases),
+        rollouts=len(rollouts),
+        unscored=len(rollouts) - len(scored),
+        correct=len(correct),
+        accuracy=len(correct) / len(scored) if scored else None,
+        any_correct=len({each.case.id for each in correct}) / len(cases) if cases else None,
+        reward=sum(each.reward or 0.0 for each in scored) / len(scored) if scored else None,
+        seconds=round(log.seconds, 1),
+        is_learner=name == LEARNER,
+        message="; ".join(filter(None, (log.message, _unscored_message(rollouts)))),
+    )
+
+
+def _unscored_message(rollouts: Sequence[Rollout]) -> str:
+    unscored = [each for each in rollouts if each.reward is None]
+    if not unscored:
+        return "" if rollouts else "it played no rollout"
+    return f"{len(unscored)} of {len(rollouts)} rollouts unscored: {unscored[0].detail}"
+
+
+def _now() -> tuple[float, float]:
+    """Wall-clock and CPU time."""
+    return time.monotonic(), time.process_time()

@@ -1,0 +1,22 @@
+"""Builds the report of a check, and the rollouts it is compared by, from its run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.contracts.rollouts import Rollout
+from sparring.jobs.rollout_reading import read_rollouts
+from sparring.jobs.summary import read_summary
+from sparring.reports.document import Document
+from sparring.reports.proof_reports import check_report
+from sparring.run_folder import RunFolder
+
+
+def document(folder: RunFolder) -> Document:
+    """Builds the report of a check."""
+    return check_report(read_summary(folder))
+
+
+def comparable(folder: RunFolder, _: dict[str, Any]) -> dict[str, list[Rollout]]:
+    """Returns the rollouts of the model to be trained."""
+    return {"training": read_rollouts([folder.rollouts_of("learner")])}

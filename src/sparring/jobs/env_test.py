@@ -1,0 +1,375 @@
+"""`python -m sparring.jobs.env_test`: plays a few cases of an environment to test that it works.
+
+Reads a request from standard input and prints the checks as JSON. The environment's own output
+goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agents import FunctionTool
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import SparringError
+from sparring.contracts.policies import SampleRequest
+from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
+from sparring.contracts.specs import PlaySettings, PolicySpec
+from sparring.contracts.verdicts import Judgement
+from sparring.cpu import share_machine
+from sparring.environments import Environment
+from sparring.environments.environment import Parts, read_parts
+from sparring.jobs.environment_opening import opened_without_run
+from sparring.learning.demonstrations import (
+    KnownCases,
+    TriedDemonstrations,
+    from_file,
+    try_demonstrations,
+)
+from sparring.learning.judged_play import play_and_judge
+from sparring.measures import MeasureSet
+from sparring.player import Play, Player
+from sparring.player.external_agent import ExternalAgent
+from sparring.player.mcp_servers import has_servers, rollout_servers, tool_names
+from sparring.player.player import as_case_factory
+from sparring.player.trainability import reached_agents, training_obstacles
+from sparring.player.trial_round import longest_cases, play_unjudged, trial_round
+from sparring.player.worlds import world_tools
+from sparring.policies.loading import load_codec, load_policy
+from sparring.policies.pretrained import load_positions
+from sparring.policies.scripted_policy import Script, ScriptedPolicy
+from sparring.proofs.null_players import question_of
+from sparring.sandbox import workspaces
+from sparring.suites import Suite
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tested. `is_doubtful` marks a result that deserves a look either way."""
+
+    what: str
+    ok: bool
+    detail: str = ""
+    is_doubtful: bool = False
+
+
+_DONE = Message("assistant", "Done.")
+_AMPLE_TOKENS = 1 << 15
+_SHOWN_CHARACTERS = 60
+_TRIAL_ROUND_CASES = 64
+_PURPOSES = {Split.TRAINING: "train", Split.VALIDATION: "evaluate", Split.HELD_OUT: "prove"}
+_SQLITE_THREAD_ERROR = "SQLite objects created in a thread"
+
+
+class _CannotContinue(Exception):
+    """A check failed on which all later ones depend."""
+
+
+class Trial:
+    """Tests an environment part by part, and stops at the first part that later ones need."""
+
+    def __init__(
+        self,
+        model: str,
+        cases: int,
+        play: PlaySettings,
+        *,
+        to_train: str | None = None,
+        demonstrations: str = "",
+    ) -> None:
+        self._to_train = to_train
+        self._demonstrations = demonstrations
+        self._model = model
+        self._cases = cases
+        self._play = play
+        self.checks: list[Check] = []
+
+    def run(self, environment: Environment) -> None:
+        """Runs all checks, in order, into `checks`."""
+        parts: Parts = self._try("agent and suite", lambda: read_parts(environment))
+        obstacles = list(training_obstacles(parts.agent, self._play.temperature))
+        self._note("agent can be trained", not obstacles, "; ".join(obstacles))
+        self._count_cases(parts.suite)
+        measures: MeasureSet = self._try(
+            "measures",
+            lambda: MeasureSet.of(
+                parts.measures, environment.weights, seconds=self._play.measure_seconds
+            ),
+        )
+        cases = list(parts.suite.cases(_played_split(parts.suite), self._cases))
+        world = self._try("world", lambda: asyncio.run(_make_world(parts, cases[0])))
+        tools = [*parts.agent.tools, *world_tools(world)]
+        names = [tool.name for tool in tools]
+        if has_servers(parts.agent, world):
+            names += self._try("MCP servers", lambda: asyncio.run(_served(parts, world)))
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        own = "the agent's own" if isinstance(parts.agent, ExternalAgent) else "none"
+        listed = ", ".join(names) or own
+        detail = f"{listed}: {', '.join(repeated)} twice" if repeated else listed
+        self._note("tools", not repeated, detail)
+        self._judge_silence(measures, cases[0], world)
+        self._play_some(environment, parts, measures, cases, tools)
+
+    def _count_cases(self, suite: Suite) -> None:
+        counts = ", ".join(f"{suite.size(split)} {split.value}" for split in Split)
+        too_small = [split for split in Split if not _has_enough_cases(suite, split)]
+        if too_small and suite.splitter.is_adapted and Split.VALIDATION not in too_small:
+            lacking = " and ".join(
+                f"{suite.cases_to_add(split)} more to {_PURPOSES[split]}" for split in too_small
+            )
+            self._note("cases", True, f"{counts}; add {lacking}", is_doubtful=True)
+            return
+        self._note("cases", not too_small, counts)
+        if too_small:
+            self._try("splits", lambda: suite.require(too_small[0]))
+
+    def _judge_silence(self, measures: MeasureSet, case: Case, world: Any) -> None:
+        """Checks that an empty answer can be judged and does not pass every measure."""
+        key = RolloutKey(0, 0, case.id, 0)
+        silent = Rollout(key, case, Ending.ANSWERED, "", world=world)
+        judged = asyncio.run(measures.judge(silent))
+        broken = [each for each in judged.judgements if each.cause]
+        self._note("judging an empty answer", not broken, "; ".join(map(_cause, broken)))
+        if judged.reward is not None and judged.reward >= 1:
+            self._note("an empty answer fails", False, "it passes every measure")
+
+    def _play_some(
+        self,
+        environment: Environment,
+        parts: Parts,
+        measures: MeasureSet,
+        cases: list[Case],
+        tools: Sequence[Any],
+    ) -> None:
+        policy = self._try(
+            f"model {self._model}",
+            lambda: load_policy(
+                PolicySpec(model=self._model), parts.agent.model, environment.family
+            ),
+        )
+        self._try_tool_round(environment, parts)
+        self._call_tools(parts, tools, cases[0], policy)
+        self._try_demonstrations(environment, parts, measures)
+        player = Player(
+            parts.agent,
+            policy,
+            limits=self._play.limits(),
+            temperature=self._play.temperature,
+            context=parts.world,
+            user=parts.user,
+        )
+        plays = [Play(RolloutKey(0, 0, case.id, 0), case) for case in cases]
+        played = asyncio.run(play_and_judge(player, measures, plays))
+        for each in played:
+            rollout = each.rollout
+            is_broken = rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
+            ending = f"{rollout.ending.value} {rollout.detail}".strip()
+            causes = [_cause(judgement) for judgement in rollout.judgements if judgement.cause]
+            calls = f", {len(rollout.tool_calls)} tool calls" if rollout.tool_calls else ""
+            ok = not is_broken and not causes
+            question = " ".join(question_of(rollout.case).split())[:_SHOWN_CHARACTERS]
+            self._note(f"plays “{question}”", ok, "; ".join([ending + calls, *causes]))
+        if isinstance(parts.agent, ExternalAgent):
+            for note in parts.agent.notes(self._play.temperature):
+                self._note("sampling", True, note, is_doubtful=True)
+
+    def _try_tool_round(self, environment: Environment, parts: Parts) -> None:
+        """Uses the tokenizer of the model to be trained, where it is available."""
+        model = str(self._to_train or parts.agent.model or self._model)
+        positions = None
+        try:
+            codec = load_codec(model, environment.family)
+            positions = load_positions(model)
+        except SparringError:  # a provider's model, or one that is not on this machine
+            codec = load_codec(self._model, environment.family)
+        problems = trial_round(
+            parts.agent,
+            codec,
+            longest_cases(list(parts.suite.cases(_played_split(parts.suite), _TRIAL_ROUND_CASES))),
+            context=parts.world,
+            budget=self._play.max_completion_length,
+            positions=positions,
+        )
+        self._note("a tool round can be learned from", not problems, "; ".join(problems))
+
+    def _call_tools(self, parts: Parts, tools: Sequence[Any], case: Case, policy: Any) -> None:
+        """Calls each tool once, as a model would: with the arguments of a worked call in the case,
+        or with made-up ones, which a tool may refuse."""
+        functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
+        if not functions:
+            return
+        worked = worked_arguments(case)
+        calls = [
+            RequestedCall(
+                f"call-{number}", tool.name, worked.get(tool.name) or made_up_arguments(tool)
+            )
+            for number, tool in enumerate(functions)
+        ]
+
+        def reply(request: SampleRequest) -> Message:
+            turn = request.key.turn
+            return Message("assistant", "", calls=(calls[turn],)) if turn < len(calls) else _DONE
+
+        limits = replace(
+            self._play.limits(), tool_rounds=len(calls) + 1, completion_tokens=_AMPLE_TOKENS
+        )
+        player = Player(
+            parts.agent, ScriptedPolicy(reply, policy.codec), limits=limits, context=parts.world
+        )
+        plays = [Play(RolloutKey(0, 0, case.id, 0), case)]
+        for rollout in asyncio.run(play_unjudged(player, plays)):
+            for call in rollout.tool_calls:
+                shown = f"{call.tool}({call.arguments[:_SHOWN_CHARACTERS]})"
+                has_failed, is_worked = call.failure is not None, call.tool in worked
+                result = " ".join(call.result.split())[:_SHOWN_CHARACTERS]
+                self._note(f"calls {shown}", not (has_failed and is_worked), result, has_failed)
+
+    def _try_demonstrations(
+        self, environment: Environment, parts: Parts, measures: MeasureSet
+    ) -> None:
+        """Uses the tokenizer of the model to be trained: lengths are counted in its tokens."""
+        if not self._demonstrations:
+            return
+
+        def work() -> TriedDemonstrations:
+            model = self._to_train or parts.agent.model
+            codec = load_codec(str(model), environment.family)
+
+            def player(script: Script, budget: int | None) -> Player:
+                limits = self._play.limits()
+                if budget is not None:
+                    limits = replace(limits, completion_tokens=budget)
+                policy = ScriptedPolicy(script, codec)
+                return Player(
+                    parts.agent, policy, limits=limits, context=parts.world, user=parts.user
+                )
+
+            found = from_file(Path(self._demonstrations), KnownCases(parts.suite))
+            return try_demonstrations(player, measures, found.demonstrations)
+
+        try:
+            tried = work()
+        except Exception as error:
+            self._note("demonstrations", False, _describe(error))
+            return
+        self._note("demonstrations", tried.passed > 0, str(tried), tried.passed < tried.total)
+
+    def _try(self, what: str, work: Callable[[], Any]) -> Any:
+        """Returns the result of `work`, or notes its error and ends the trial."""
+        try:
+            result = work()
+        except Exception as error:
+            self._note(what, False, _describe(error))
+            raise _CannotContinue from error
+        self._note(what, True)
+        return result
+
+    def _note(self, what: str, ok: bool, detail: str = "", is_doubtful: bool = False) -> None:
+        if not ok and _SQLITE_THREAD_ERROR in detail:
+            detail += (
+                "; tools run on threads: open it with sqlite3.connect(…, check_same_thread=False)"
+            )
+        self.checks.append(Check(what, ok, detail, is_doubtful))
+
+
+async def _served(parts: Parts, world: Any) -> list[str]:
+    """Returns the names of the tools of all MCP servers."""
+    own = [server for agent in reached_agents(parts.agent) for server in agent.mcp_servers]
+    async with rollout_servers(world) as servers:
+        return [*await tool_names(own), *await tool_names(servers)]
+
+
+async def _make_world(parts: Parts, case: Case) -> Any:
+    return await as_case_factory(parts.world)(case)
+
+
+def worked_arguments(case: Case) -> dict[str, str]:
+    """Returns the arguments of the worked calls in a case's input, by tool."""
+    if isinstance(case.input, str):
+        return {}
+    calls = [item for item in case.input if item.get("type") == "function_call"]
+    return {str(call.get("name")): str(call.get("arguments")) for call in calls}
+
+
+_MADE_UP: Mapping[str, Any] = {
+    "string": "example", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {},
+}  # fmt: skip
+
+
+def made_up_arguments(tool: FunctionTool) -> str:
+    """Returns arguments of the types that the tool's schema declares."""
+    fields = tool.params_json_schema.get("properties", {})
+    arguments = {
+        name: schema["enum"][0]
+        if schema.get("enum")
+        else _MADE_UP.get(str(schema.get("type")), "example")
+        for name, schema in fields.items()
+    }
+    return json.dumps(arguments)
+
+
+def _played_split(suite: Suite) -> Split:
+    return Split.TRAINING if _has_enough_cases(suite, Split.TRAINING) else Split.VALIDATION
+
+
+def _has_enough_cases(suite: Suite, split: Split) -> bool:
+    try:
+        suite.require(split)
+    except SparringError:
+        return False
+    return True
+
+
+def _describe(error: Exception) -> str:
+    """The message of our own errors; of others, also the line of code that raised it."""
+    if isinstance(error, SparringError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+
+
+def _cause(judgement: Judgement) -> str:
+    return f"{judgement.measure}: {judgement.cause}"
+
+
+def try_environment(request: dict[str, Any]) -> list[Check]:
+    """Opens the environment, runs a trial of it, and returns its checks."""
+    play = PlaySettings.model_validate(request["play"])
+    trial = Trial(
+        request["model"],
+        request["cases"],
+        play,
+        to_train=request.get("to_train"),
+        demonstrations=request.get("demonstrations", ""),
+    )
+    try:
+        with opened_without_run(
+            request["target"], request["config"], is_unsandboxed=play.unsandboxed
+        ) as environment:
+            trial.checks.append(Check("loads", True))
+            trial.run(environment)
+    except _CannotContinue:
+        pass
+    except Exception as error:
+        trial.checks.append(Check("works", False, _describe(error)))
+    return trial.checks
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    share_machine()
+    reply_descriptor = os.dup(1)
+    os.dup2(2, 1)  # output of the environment must not mix with the JSON
+    checks = try_environment(json.load(sys.stdin))
+    with os.fdopen(reply_descriptor, "w") as out:
+        out.write(json.dumps([asdict(check) for check in checks]) + "\n")
+    workspaces.remove_all()
+    os._exit(0)  # a hanging tool thread must not keep the process alive

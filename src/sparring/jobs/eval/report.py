@@ -1,0 +1,22 @@
+"""Builds the report of an evaluation, and the rollouts it is compared by, from its run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.contracts.rollouts import Rollout
+from sparring.jobs.rollout_reading import read_rollouts
+from sparring.jobs.summary import read_summary
+from sparring.reports.document import Document
+from sparring.reports.proof_reports import eval_report
+from sparring.run_folder import RunFolder
+
+
+def document(folder: RunFolder) -> Document:
+    """Builds the report of an evaluation."""
+    return eval_report(read_summary(folder))
+
+
+def comparable(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
+    """Returns all rollouts, by split."""
+    return {str(spec["split"]): read_rollouts(folder.rollout_logs())}

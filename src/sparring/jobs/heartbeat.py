@@ -1,0 +1,107 @@
+"""A worker's heartbeat: its process id, a progress counter, and its current activity.
+
+A thread writes it from the start of the process, before heavy imports. The supervisor takes a
+process for hung when its progress counter stops growing. A worker whose group has been replaced
+by a newer attempt exits here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json, write_json
+
+SUPERSEDED = 75
+_BEAT_SECONDS = 0.5
+_MINIMUM_SECONDS = 0.05
+
+
+class Heartbeat:
+    """Writes the heartbeat file of one process of a run."""
+
+    def __init__(self, folder: RunFolder, rank: int, attempt: int | None) -> None:
+        self._folder = folder
+        self._rank = rank
+        self._attempt = attempt
+        self._doing = "starting"
+        self._notes = 0
+        self._beats = 0
+        self._last_beat = 0.0
+        self._step: int | None = None
+        self._counters: list[Callable[[], int]] = []
+        self._folder_identity = _identity(folder.path)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._keep_beating, daemon=True)
+
+    def begin(self) -> None:
+        """Writes the first beat and starts the thread."""
+        self._beat()
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stops the thread."""
+        self._done.set()
+
+    def note(self, doing: str, step: int | None = None) -> None:
+        """Counts one unit of progress and records what the process does next. It is written at
+        once, at most every 0.05 s, so that a process that dies now leaves its last activity."""
+        self._doing = doing
+        self._notes += 1
+        self._step = self._step if step is None else step
+        if time.monotonic() - self._last_beat > _MINIMUM_SECONDS:
+            self._beat()
+
+    def watch(self, counter: Callable[[], int]) -> None:
+        """Adds a counter that grows while work is done, such as tokens or rollouts, to progress."""
+        self._counters.append(counter)
+
+    def _keep_beating(self) -> None:
+        while not self._done.wait(_BEAT_SECONDS):
+            self._beat()
+            if self._is_superseded() or self._has_lost_folder():
+                os._exit(SUPERSEDED)  # another attempt owns the run; our writes would damage it
+
+    def _beat(self) -> None:
+        self._beats += 1
+        self._last_beat = time.monotonic()
+        beat: dict[str, Any] = {
+            "format": 1,
+            "pid": os.getpid(),
+            "attempt": self._attempt,
+            "beats": self._beats,
+            "progress": self._notes + sum(counter() for counter in self._counters),
+            "doing": self._doing,
+            "step": self._step,
+        }
+        if self._has_lost_folder():
+            return
+        with contextlib.suppress(OSError):
+            write_json(self._folder.rank_heartbeat(self._rank), beat, durable=False)
+
+    def _has_lost_folder(self) -> bool:
+        """Whether the run's folder is gone or has been replaced by another of the same name."""
+        try:
+            return _identity(self._folder.path) != self._folder_identity
+        except FileNotFoundError:
+            return True
+        except OSError:  # a file server may be unreachable for a moment
+            return False
+
+    def _is_superseded(self) -> bool:
+        if self._attempt is None:
+            return False
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return int(read_json(self._folder.workers)["attempt"]) > self._attempt
+        return False
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino

@@ -1,0 +1,149 @@
+"""Plays a plan of rollouts into a log, and resumes where an earlier attempt stopped.
+
+With in-process weights the log follows the order of the plan. A batch that a crash interrupted is
+played again from its start: the same batch samples the same tokens, so only its missing rollouts
+are appended. With a server, each rollout is logged when it ends, and only missing ones are played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from itertools import islice
+from pathlib import Path
+
+from sparring.contracts.errors import RunChanged
+from sparring.contracts.policies import Policy, is_played_in_lockstep
+from sparring.contracts.rollouts import Ending, Rollout
+from sparring.contracts.specs import PlaySettings
+from sparring.measures import MeasureSet
+from sparring.player import Play, Played, Player
+from sparring.player.external_agent import PlayedAgent
+from sparring.player.player import ContextFactory
+from sparring.player.users import UserFunction
+from sparring.player.worlds import end_world
+from sparring.run_folder.records import from_record
+from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
+from sparring.run_folder.rollout_shards import Entry, id_digest
+
+_MAX_JUDGING = 256
+_PLAYED_AGAIN = (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
+
+
+class LoggedPlay:
+    """One agent with one policy, one plan and one log. `judge_again` is called with each judged
+    rollout before its world ends."""
+
+    def __init__(
+        self,
+        place: Path,
+        plan: Callable[[], Iterator[Play]],
+        *,
+        agent: PlayedAgent,
+        policy: Policy,
+        measures: MeasureSet,
+        play: PlaySettings,
+        context: ContextFactory | None = None,
+        user: UserFunction | None = None,
+        judge_again: Callable[[Rollout], Awaitable[None]] | None = None,
+    ) -> None:
+        self._place = place
+        self._plan = plan
+        self._policy = policy
+        self._measures = measures
+        self._look_again = judge_again
+        self._block = play.in_flight
+        self._player = Player(
+            agent,
+            policy,
+            limits=play.limits(),
+            temperature=play.temperature,
+            context=context,
+            user=user,
+        )
+
+    async def run(self, note: Callable[[Played], None]) -> None:
+        """Plays the missing rollouts; calls `note` with each one once it is logged."""
+        with RolloutWriter(self._place) as writer:
+            async with aclosing(self._judged()) as judged:
+                async for played in judged:
+                    writer.append(played.rollout, played.seconds)
+                    note(played)
+
+    def earlier(self) -> Iterator[Rollout]:
+        """Yields the logged rollouts, without those that broke and will be played again."""
+        log = RolloutLog(self._place)
+        for number, entry in enumerate(log.entries()):
+            if self._is_final(entry):
+                yield from_record(next(log.records(number, number + 1)))
+
+    def hung_tools(self) -> list[str]:
+        """Returns the names of tools whose calls never returned."""
+        return self._player.hung_threads()
+
+    def tokens_drawn(self) -> int:
+        """Returns the number of tokens that the policy has sampled so far."""
+        return int(getattr(self._policy, "tokens_drawn", 0))
+
+    # ------------------------------------------------------------------ inside
+
+    async def _judged(self) -> AsyncGenerator[Played]:
+        """Plays the missing rollouts and judges them concurrently. Yields them in the order of
+        playing, each as soon as it is judged, so that a crash loses few unlogged rollouts."""
+        judging: asyncio.Queue[asyncio.Task[Played] | None] = asyncio.Queue(_MAX_JUDGING)
+        playing = asyncio.create_task(self._play_into(judging))
+        try:
+            while (task := await judging.get()) is not None:
+                yield await task
+            await playing
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+
+    async def _play_into(self, judging: asyncio.Queue[asyncio.Task[Played] | None]) -> None:
+        try:
+            plays, skip = self._missing()
+            async with aclosing(self._player.play(plays)) as stream:
+                async for played in stream:
+                    if skip:
+                        skip -= 1
+                        await end_world(played.rollout.world)
+                    else:
+                        await judging.put(asyncio.create_task(self._judge(played)))
+        except asyncio.CancelledError:
+            raise  # nothing reads the queue any more
+        except BaseException:
+            await judging.put(None)  # `_judged` raises the failure when it awaits this task
+            raise
+        await judging.put(None)
+
+    async def _judge(self, played: Played) -> Played:
+        judged = await self._measures.judge(played.rollout)
+        if self._look_again is not None:
+            await self._look_again(judged)
+        await end_world(judged.world)
+        return Played(judged, played.seconds)
+
+    def _missing(self) -> tuple[Iterator[Play], int]:
+        """The plays that are left, and how many of the first ones are already logged."""
+        log = RolloutLog(self._place)
+        if not self._in_lockstep:
+            done = {entry.id_digest for entry in log.entries() if self._is_final(entry)}
+            return (play for play in self._plan() if id_digest(play.key.id) not in done), 0
+        for entry, play in zip(log.entries(), self._plan(), strict=False):
+            if entry.id_digest != id_digest(play.key.id):
+                raise RunChanged(
+                    f"the rollouts logged in {self._place} differ from its plan; start a new run"
+                )
+        blocks, skip = divmod(len(log), self._block)
+        return islice(self._plan(), blocks * self._block, None), skip
+
+    def _is_final(self, entry: Entry) -> bool:
+        """Infrastructure errors may be gone by now and are played again. In lockstep batches they
+        stay, because the order of rollouts must repeat."""
+        return self._in_lockstep or entry.ending not in _PLAYED_AGAIN
+
+    @property
+    def _in_lockstep(self) -> bool:
+        return is_played_in_lockstep(self._policy)

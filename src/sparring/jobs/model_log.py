@@ -1,0 +1,61 @@
+"""The text log of one model in a check: a line per rollout, and how its play ended."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sparring.contracts.errors import SparringError
+from sparring.player import Played
+from sparring.run_folder import RunFolder
+
+
+def log_name(number: int, model: str) -> str:
+    """Returns a file name for the log of the model with this number."""
+    return f"{number + 1}-{re.sub(r'[^A-Za-z0-9.-]+', '-', model).strip('-.')[:60]}"
+
+
+class ModelLog:
+    """Writes `logs/NAME.log`. `message` describes a timeout or error; it is empty otherwise."""
+
+    def __init__(self, folder: RunFolder, name: str, model: str, minutes: float) -> None:
+        self.model = model
+        self.message = ""
+        self.seconds = 0.0
+        self._minutes = minutes
+        self._count = 0
+        path = folder.path / "logs" / f"{name}.log"
+        path.parent.mkdir(exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, played: Played) -> None:
+        """Appends the line of one rollout."""
+        rollout = played.rollout
+        self._count += 1
+        reward = "unscored" if rollout.reward is None else f"reward {rollout.reward:g}"
+        detail = f" {rollout.detail}" if rollout.detail else ""
+        line = f"{rollout.id} {rollout.ending.value}, {reward}, {played.seconds:.1f} s{detail}"
+        self._file.write(" ".join(line.split()) + "\n")
+        self._file.flush()
+
+    @contextmanager
+    def recording(self, *, is_required: bool) -> Iterator[None]:
+        """Times the play inside, and closes the log after it. A timeout ends the play but keeps
+        its rollouts. An error is recorded too, or raised where the model is required."""
+        started = time.monotonic()
+        try:
+            yield
+        except TimeoutError:
+            self.message = (
+                f"stopped after {self._minutes:g} minutes with {self._count} rollouts done"
+            )
+        except (SparringError, OSError, RuntimeError) as error:
+            if is_required:
+                raise
+            self.message = f"{type(error).__name__}: {error}"
+        finally:
+            self.seconds = time.monotonic() - started
+            self._file.write(f"{self.model}: {self.message or 'done'}, {self.seconds:.1f} s\n")
+            self._file.close()

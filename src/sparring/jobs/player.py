@@ -1,0 +1,155 @@
+"""`python -m sparring.jobs.player RUN_FOLDER NUMBER`: plays and judges what the ranks order.
+
+A player has the environment, its measures and worlds, and samples from the run's servers. It holds
+no weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import SettingError, SparringError
+from sparring.contracts.rollouts import RolloutKey
+from sparring.contracts.training import TrainSpec
+from sparring.environments.environment import read_parts
+from sparring.jobs.case_loader import RunCases
+from sparring.jobs.environment_opening import opened
+from sparring.learning.judged_play import Plays, play_and_judge
+from sparring.measures import MeasureSet
+from sparring.player import Play, Player
+from sparring.policies.loading import family_of
+from sparring.policies.pretrained import load_tokenizer
+from sparring.policies.server_policy import ServerPolicy
+from sparring.policies.vllm_server import PublishedWeights
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+from sparring.run_folder.orders import Order, Orders
+from sparring.run_folder.records import to_record
+
+_POLL_SECONDS = 0.02
+_BEAT_SECONDS = 0.5
+
+FindCase = Callable[[Split, str], Case]
+
+
+class OrderPlayer:
+    """Claims orders, plays up to `at_once` of them at the same time, and hands in the results."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        name: str,
+        *,
+        player: Plays,
+        measures: MeasureSet,
+        policy: ServerPolicy,
+        find_case: FindCase,
+        at_once: int,
+    ) -> None:
+        self._orders = orders
+        self._name = name
+        self._player = player
+        self._measures = measures
+        self._policy = policy
+        self._find_case = find_case
+        self._at_once = at_once
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Play until `should_stop()`. Orders that this player held before a restart are offered
+        again first."""
+        self._orders.release(self._name)
+        beats, loop = 0, asyncio.get_running_loop()
+        beat_at = loop.time()
+        while not should_stop():
+            if loop.time() >= beat_at:
+                beats += 1
+                self._orders.beat(self._name, beats)
+                beat_at = loop.time() + _BEAT_SECONDS
+            while len(self._running) < self._at_once and (order := self._orders.claim(self._name)):
+                task = asyncio.create_task(self._play(order))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            await asyncio.sleep(_POLL_SECONDS)
+        for task in self._running:
+            task.cancel()
+
+    async def _play(self, order: Order) -> None:
+        try:
+            results = await self._results(order)
+        except Exception as error:
+            traceback.print_exc()
+            results = [{"error": f"{type(error).__name__}: {error}"}]
+        self._orders.finish(self._name, order.name, results)
+
+    async def _results(self, order: Order) -> list[dict[str, Any]]:
+        weights = PublishedWeights.from_dict(order.body["weights"])
+        plays = [
+            Play(RolloutKey(seed, step, case_id, index), self._find_case(Split(split), case_id))
+            for seed, step, case_id, index, split in order.body["plays"]
+        ]
+        with self._policy.assigned(weights, [play.key for play in plays]):
+            played = await play_and_judge(self._player, self._measures, plays)
+        return [{"rollout": to_record(each.rollout), "seconds": each.seconds} for each in played]
+
+
+def main(path: str, number: int) -> None:
+    """Play until the run's supervisor ends this process."""
+    folder = RunFolder(Path(path))
+    spec = TrainSpec.model_validate(folder.read_spec())
+    settings = spec.settings
+    if settings.sampling is None:
+        raise SettingError("players need sampling servers: pass --sampling N")
+    cases = RunCases(folder, spec, is_unsandboxed=settings.unsandboxed)
+    with opened(
+        folder, spec.target, spec.config, is_unsandboxed=settings.unsandboxed, rank=number + 1
+    ) as environment:
+        parts = read_parts(environment, lambda: cases.suite(environment))
+        model = spec.policy.model or parts.agent.model
+        if not isinstance(model, str):
+            raise SettingError("the run must name its model for players: pass --model NAME")
+        tokenizer = load_tokenizer(model)
+        family = family_of(spec.policy, tokenizer, environment.family)
+        tokenizer.chat_template = family.template
+        addresses = settings.sampling.servers
+        if isinstance(addresses, int):
+            addresses = tuple(read_json(folder.sampling)["addresses"])
+        policy = ServerPolicy(
+            addresses, tokenizer, family, name=model, wait_seconds=settings.sampling.wait_seconds
+        )
+        finders = {each: parts.suite.finder(each) for each in (Split.TRAINING, Split.VALIDATION)}
+        measures = MeasureSet.of(
+            parts.measures, environment.weights, seconds=settings.measure_seconds
+        )
+        player = Player(
+            parts.agent,
+            policy,
+            limits=settings.limits(),
+            temperature=settings.temperature,
+            context=parts.world,
+            user=parts.user,
+        )
+        orders = OrderPlayer(
+            Orders(folder.orders),
+            f"player-{number}",
+            player=player,
+            measures=measures,
+            policy=policy,
+            find_case=lambda split, case_id: finders[split](case_id),
+            at_once=max(1, settings.in_flight // settings.num_generations),
+        )
+        asyncio.run(orders.run())
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], int(sys.argv[2]))
+    except SparringError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,69 @@
+"""A chat with an agent outside of the agents SDK: each message is a rollout of its own."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from itertools import cycle
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Ending, Message, RolloutKey
+from sparring.contracts.specs import PlaySettings
+from sparring.environments.environment import Parts
+from sparring.player import Play, Player
+from sparring.player.worlds import end_world
+from sparring.proofs.null_players import examples_before, question_of
+
+_EXAMPLES = 16
+
+
+class ProgramConversation:
+    """Plays the agent on what the user types, in place of a case's question."""
+
+    def __init__(self, parts: Parts, policy: Policy, play: PlaySettings) -> None:
+        self._player = Player(
+            parts.agent,
+            policy,
+            limits=play.limits(),
+            temperature=play.temperature,
+            context=parts.world,
+        )
+        self._cases = cycle(parts.suite.cases(Split.TRAINING, _EXAMPLES))
+        self._case: Case | None = None
+        self._seed = secrets.randbits(31)
+        self._messages = 0
+        self.example = ""
+
+    async def begin(self) -> int:
+        """Takes the next case; returns the number of worked-example turns that precede it."""
+        self._case = next(self._cases)
+        self.example = " ".join(question_of(self._case).split())
+        return len(examples_before(self._case))
+
+    async def say(self, text: str) -> list[Message]:
+        """Plays a message and returns what came after it: tool calls, their results, the answer."""
+        assert self._case is not None
+        before = examples_before(self._case)
+        given = [*before, {"role": "user", "content": text}] if before else text
+        key = RolloutKey(self._seed, 0, self._case.id, self._messages)
+        self._messages += 1
+        rollout = await self._player.play_one(Play(key, replace(self._case, input=given)))
+        await end_world(rollout.world)
+        if rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL):
+            raise InfrastructureError(rollout.detail)
+        questions = [
+            place for place, message in enumerate(rollout.messages) if message.role == "user"
+        ]
+        shown = list(rollout.messages[questions[0] + 1 :]) if questions else list(rollout.messages)
+        answer = Message("assistant", rollout.answer)
+        is_shown = bool(shown) and shown[-1].content == rollout.answer
+        return shown if is_shown else [*shown, answer]
+
+    def tools(self) -> list[tuple[str, str]]:
+        """Returns nothing: the agent's tools are known to the agent alone."""
+        return []
+
+    async def end(self) -> None:
+        """Ends nothing: each rollout has ended its own world."""

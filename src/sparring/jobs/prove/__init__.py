@@ -1,0 +1,13 @@
+"""Runs of kind prove: compare base and trained model on the same held-out cases."""
+
+from __future__ import annotations
+
+from sparring.contracts.proof_specs import ProveSpec
+from sparring.jobs.job import Job
+
+
+def run(job: Job) -> str:
+    """Runs a proof. This process reads the held-out cases itself: nothing is trained in it."""
+    from sparring.jobs.prove.job import prove_environment
+
+    return prove_environment(job.folder, ProveSpec.model_validate(job.spec), job.heartbeat)

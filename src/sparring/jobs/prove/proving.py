@@ -1,0 +1,280 @@
+"""Executes a proof: base and trained model play the same held-out cases; one interval decides.
+
+The proof uses the checkpoint that its spec names, or else the best that the training has when the
+proof starts. Both sides sample with the same seeds, so that equal weights give equal rollouts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparring.contracts.cases import Case, digest_of
+from sparring.contracts.errors import InfrastructureError, InvalidInput, RunChanged, SparringError
+from sparring.contracts.policies import Policy
+from sparring.contracts.proof_specs import ProveSpec
+from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.specs import FORMAT, PolicySpec
+from sparring.environments import load_environment
+from sparring.environments.environment import Environment, Parts, read_parts
+from sparring.jobs.audit.auditor import Auditor, spread
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.logged_play import LoggedPlay
+from sparring.jobs.progress import Progress, ProgressHeartbeat
+from sparring.jobs.run_lock import report_event
+from sparring.measures import MeasureSet
+from sparring.player import Play
+from sparring.policies.loading import load_policy
+from sparring.proofs.audit import Observation, audit
+from sparring.proofs.check_verdict import OF_THE_MODEL
+from sparring.proofs.proof import Played, Proof, prove
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
+from sparring.run_folder.files import read_lines, write_json
+from sparring.run_folder.held_out_ledger import record_look, runs_that_looked
+
+BASE, TRAINED = "base", "trained"
+_AUDITED_CASES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Suite:
+    """The cases of one suite, with the agent, world and measures to play them."""
+
+    name: str
+    parts: Parts
+    measures: MeasureSet
+    cases: Sequence[Case]
+
+
+class Proving:
+    """One proof, from its checkpoint to its summary."""
+
+    def __init__(
+        self, folder: RunFolder, spec: ProveSpec, environment: Environment, heartbeat: Heartbeat
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._environment = environment
+        self._heartbeat = heartbeat
+        self._checkpoint = self._choose_checkpoint()
+        self._audit: list[dict[str, Any]] | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Plays both models, proves, and returns the summary that it writes."""
+        started = time.monotonic()
+        suites = [self._suite("", self._environment)]
+        if self._spec.also:
+            suites.append(self._suite("also-", load_environment(self._spec.also)))
+        self._refuse_other_inputs(suites)
+        digest = digest_of(suites[0].parts.suite.cases(self._spec.split))  # all, even if not played
+        asyncio.run(self._play_and_audit(suites, digest))
+        played = [self._read_both(suite) for suite in suites]
+        _refuse_unscored_side(played[0])
+        chances = self._chances(digest)
+        proof = prove(played[0], chances=chances, also=played[1] if len(played) > 1 else None)
+        summary = self._summary(proof, chances, suites[0], digest)
+        summary |= {"audit": self._audit, "seconds": round(time.monotonic() - started, 1)}
+        write_json(self._folder.summary, summary)
+        return summary
+
+    # ------------------------------------------------------------------ what is played
+
+    def _suite(self, name: str, environment: Environment) -> _Suite:
+        parts = read_parts(environment)
+        measures = MeasureSet.of(
+            parts.measures, environment.weights, seconds=self._spec.play.measure_seconds
+        )
+        return _Suite(
+            name, parts, measures, list(parts.suite.cases(self._spec.split, self._spec.cases))
+        )
+
+    def _choose_checkpoint(self) -> Checkpoint:
+        """The checkpoint that the spec names; otherwise the best on validation, or the last. A
+        resumed proof uses the one that it started with."""
+        checkpoints = list_checkpoints(
+            RunFolder(self._folder.path.parent / self._spec.run).checkpoints
+        )
+        if not checkpoints:
+            raise InvalidInput(
+                f"run {self._spec.run} has no checkpoint to prove; wait for its first one"
+            )
+        events = [
+            line for line in read_lines(self._folder.events) if line.get("event") == "proving"
+        ]
+        wanted = events[-1]["checkpoint"] if events else self._spec.checkpoint
+        if not wanted:
+            return best_of(checkpoints) or checkpoints[-1]
+        for each in checkpoints:
+            if each.path.name == wanted:
+                return each
+        names = ", ".join(each.path.name for each in checkpoints)
+        raise InvalidInput(f"run {self._spec.run} has no checkpoint {wanted}; there are {names}")
+
+    def _refuse_other_inputs(self, suites: Sequence[_Suite]) -> None:
+        digest = digest_of([case for suite in suites for case in suite.cases])
+        for event in read_lines(self._folder.events):
+            if event.get("event") == "proving" and event.get("cases") != digest:
+                raise RunChanged(
+                    f"proof {self._folder.id} was started on other cases; start a new proof"
+                )
+        report_event(self._folder, "proving", checkpoint=self._checkpoint.path.name, cases=digest)
+
+    # ------------------------------------------------------------------ playing
+
+    async def _play_and_audit(self, suites: Sequence[_Suite], digest: str) -> None:
+        """Plays, then audits the measures, because a proof is only as good as they are. Both run in
+        one event loop, because an HTTP client that a measure holds is bound to its loop."""
+        await self._play(suites, digest)
+        first = suites[0]
+        auditor = Auditor(first.measures, first.parts.world)
+        self._heartbeat.watch(lambda: auditor.judged)
+        self._heartbeat.note("auditing")
+        try:
+            await auditor.play_null(spread(first.parts.suite, _AUDITED_CASES))
+        except SparringError as error:  # too few training cases, for example; the proof is valid
+            report_event(self._folder, "warning", message=f"no audit: {error}")
+            return
+        for side in (BASE, TRAINED):
+            for rollout in read_rollouts(self._folder, side):
+                auditor.observations += [
+                    Observation(judgement, f"{side}/{rollout.id}", rollout.case.id)
+                    for judgement in rollout.judgements
+                ]
+        findings = [each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL]
+        self._audit = [{**asdict(each), "fault": each.fault.value} for each in findings]
+
+    async def _play(self, suites: Sequence[_Suite], digest: str) -> None:
+        """Plays one model after the other, because two may not fit into memory. The look at these
+        cases is counted before the trained model plays, so that a stopped proof counts as well."""
+        total = 2 * self._spec.rollouts * sum(len(suite.cases) for suite in suites)
+        progress = Progress(total)
+        current: list[LoggedPlay] = []  # they share a policy, so the last one counts all tokens
+        tokens_before = 0
+
+        def drawn() -> int:
+            return tokens_before + sum(each.tokens_drawn() for each in current[-1:])
+
+        beat = ProgressHeartbeat(self._folder, progress, drawn)
+        self._heartbeat.watch(lambda: progress.rollouts + drawn())
+        trained = self._spec.policy.model_copy(update={"model": str(self._checkpoint.path)})
+        async with beat.running():
+            for side, spec in ((BASE, self._spec.base), (TRAINED, trained)):
+                beat.doing = f"loading the {side} model"
+                self._heartbeat.note("loading")
+                policy = await asyncio.to_thread(self._load, spec, suites[0].parts)
+                if side == TRAINED:
+                    self._count_look(digest)
+                beat.doing = f"playing the {side} model"
+                self._heartbeat.note("playing", step=progress.rollouts)
+                for suite in suites:
+                    logged = self._logged(side, policy, suite)
+                    current.append(logged)
+                    for rollout in logged.earlier():
+                        progress.count(rollout)
+                    beat.restart_estimate()  # rollouts of an earlier attempt took no time here
+                    await logged.run(lambda played: progress.count(played.rollout))
+                tokens_before = drawn()
+                current.clear()
+                del policy, logged
+
+    def _load(self, spec: PolicySpec, parts: Parts) -> Policy:
+        return load_policy(spec, parts.agent.model, self._environment.family)
+
+    def _logged(self, side: str, policy: Policy, suite: _Suite) -> LoggedPlay:
+        return LoggedPlay(
+            self._folder.rollouts_of(suite.name + side),
+            lambda: self._plan(suite.cases),
+            agent=suite.parts.agent,
+            policy=policy,
+            measures=suite.measures,
+            play=self._spec.play,
+            context=suite.parts.world,
+            user=suite.parts.user,
+        )
+
+    def _plan(self, cases: Sequence[Case]) -> Iterator[Play]:
+        for case in cases:
+            for index in range(self._spec.rollouts):
+                yield Play(RolloutKey(self._spec.play.seed, 0, case.id, index), case)
+
+    def _read_both(self, suite: _Suite) -> Played:
+        return Played(
+            *(list(read_rollouts(self._folder, suite.name + side)) for side in (BASE, TRAINED))
+        )
+
+    # ------------------------------------------------------------------ what follows
+
+    def _chances(self, digest: str) -> int:
+        """The number of candidates that were compared on these cases: the largest of `picked_from`,
+        the candidates in the ledger and, on validation cases, the validated checkpoints."""
+        candidates = max(self._spec.picked_from, self._count_look(digest))
+        if self._spec.split != "validation":
+            return candidates
+        trained = RunFolder(self._folder.path.parent / self._spec.run)
+        validated = {
+            row["step"] for row in read_lines(trained.metrics) if "validation/reward" in row
+        }
+        return max(candidates, len(validated - {0}))
+
+    def _count_look(self, digest: str) -> int:
+        """Records this look and returns the number of candidates so far. Another sample of the
+        same weights counts as another candidate."""
+        spec = self._spec
+        draw = f"{spec.play.seed}/{spec.cases or 'all'}x{spec.rollouts}"
+        return record_look(self._folder, digest, f"{spec.run}/{self._checkpoint.path.name}#{draw}")
+
+    def _summary(self, proof: Proof, chances: int, suite: _Suite, digest: str) -> dict[str, Any]:
+        spec = self._spec
+        return {
+            "format": FORMAT,
+            "kind": "prove",
+            "run": self._folder.id,
+            "environment": spec.environment,
+            "training": spec.run,
+            "checkpoint": str(self._checkpoint.path),
+            "model": spec.base.model,
+            "split": spec.split.value,
+            "cases": len(suite.cases),
+            "rollouts_per_case": spec.rollouts,
+            "temperature": spec.play.temperature,
+            "verdict": proof.standing.value,
+            "sentence": proof.sentence,
+            "level": proof.level.value if proof.level else None,
+            "is_good": proof.is_good,
+            "unmoved": list(proof.unmoved),
+            "still_fails": [asdict(each) for each in proof.still_fails],
+            "reward": asdict(proof.reward) if proof.reward else None,
+            "measures": {
+                each.name: {**asdict(each.difference), "is_guard": each.is_guard}
+                for each in proof.measures
+            },
+            "also": asdict(proof.also) if proof.also else None,
+            "also_environment": spec.also_environment,
+            "regressed": list(proof.regressed),
+            "flips": [asdict(each) for each in proof.flips],
+            "unscored": proof.unscored,
+            "picked_from": chances,
+            "cases_digest": digest,
+            "proofs_on_these_cases": len(runs_that_looked(self._folder, digest)),
+            "unsandboxed": spec.play.unsandboxed,
+        }
+
+
+def read_rollouts(folder: RunFolder, player: str) -> Iterator[Rollout]:
+    """Yields the rollouts of one player of a run, read from disk one at a time."""
+    from sparring.run_folder.records import from_record
+    from sparring.run_folder.rollout_log import RolloutLog
+
+    for record in RolloutLog(folder.rollouts_of(player)).records():
+        yield from_record(record)
+
+
+def _refuse_unscored_side(played: Played) -> None:
+    for side, rollouts in ((BASE, played.base), (TRAINED, played.trained)):
+        if rollouts and all(each.reward is None for each in rollouts):
+            why = rollouts[0].detail or "every measure returned cannot tell"
+            raise InfrastructureError(f"no rollout of the {side} model could be scored: {why}")

@@ -1,0 +1,36 @@
+"""Builds the report of a proof, and the rollouts it is compared by, from its run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.contracts.rollouts import Rollout
+from sparring.jobs.rollout_reading import read_rollout, read_rollouts
+from sparring.jobs.summary import read_summary
+from sparring.jobs.train.report import training_facts
+from sparring.reports.document import Document
+from sparring.reports.proof_reports import proof_report
+from sparring.run_folder import RunFolder
+
+_FLIPS = 12
+
+
+def document(folder: RunFolder) -> Document:
+    """Builds the report of a proof, with flipped cases and the training that it proves."""
+    summary = read_summary(folder)
+    training = RunFolder(folder.path.parent / summary["training"])
+    pairs = [
+        (
+            flip,
+            read_rollout(folder, "base", flip["base"]),
+            read_rollout(folder, "trained", flip["trained"]),
+        )
+        for flip in summary["flips"][:_FLIPS]
+    ]
+    facts = training_facts(training) if training.spec.is_file() else None
+    return proof_report(summary, pairs, facts)
+
+
+def comparable(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
+    """Returns the rollouts of the trained model, by split."""
+    return {str(spec["split"]): read_rollouts([folder.rollouts_of("trained")])}

@@ -1,0 +1,45 @@
+"""`python -m sparring.jobs.report RUN_FOLDER`: writes a run's report from its folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from sparring.contracts.errors import SparringError
+from sparring.contracts.kinds import load, run_kind
+from sparring.jobs.run_lock import report_event
+from sparring.reports.document import Document
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_text
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Writes HTML and Markdown beside the run's summary, and returns the path of the HTML."""
+    document = document_of(folder)
+    write_text(folder.report, document.html())
+    write_text(folder.report_text, document.markdown())
+    return folder.report
+
+
+def try_to_write_report(folder: RunFolder) -> None:
+    """Writes the report, or reports a warning: a failed report does not fail the run."""
+    try:
+        write_report(folder)
+    except Exception as error:
+        message = f"no report was written: {type(error).__name__}: {error}"
+        report_event(folder, "warning", message=message)
+
+
+def document_of(folder: RunFolder) -> Document:
+    """Builds the report of a run of any kind."""
+    kind = run_kind(str(folder.read_spec().get("kind")), folder.spec)
+    document: Document = load(kind.report)(folder)
+    return document
+
+
+if __name__ == "__main__":
+    try:
+        print(write_report(RunFolder(Path(sys.argv[1]))))
+    except SparringError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

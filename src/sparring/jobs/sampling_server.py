@@ -1,0 +1,121 @@
+"""`python -m sparring.jobs.sampling_server RUN_FOLDER NUMBER PORT`: becomes a vLLM server of a run.
+
+Builds the server's command from the run's spec and replaces itself by it: the supervisor of the
+run watches the server and starts it again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sparring.contracts.errors import SettingError, SparringError
+from sparring.contracts.sampling import SamplingServers
+from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.policies.model_names import locate
+from sparring.run_folder import RunFolder
+
+_MODULE = "vllm.entrypoints.openai.api_server"
+_LEAST_LORAS = 4  # versions that a server holds at the same time
+
+
+def server_command(
+    spec: TrainSpec, model: str, port: int, *, gpus: Sequence[int] = (), has_gpu: bool = False
+) -> list[str]:
+    """Return the command of a server that samples `model`, with the run's adapters or weights."""
+    sampling, settings = _sampling_of(spec), spec.settings
+    command = list(sampling.command) or [sys.executable, "-m", _MODULE]
+    command += ["--model", model, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--logprobs-mode", "processed_logprobs", "--dtype", _dtype(settings, has_gpu)]
+    if (adapter := settings.adapters) is not None:
+        rank = max(8, int(adapter.get("r", 16)))
+        command += ["--enable-lora", "--max-lora-rank", str(rank)]
+        in_play = settings.max_staleness + 1
+        command += ["--max-loras", str(max(_LEAST_LORAS, in_play + 1))]
+    if len(gpus) > 1:
+        command += ["--tensor-parallel-size", str(len(gpus))]
+    if not has_gpu:
+        command += ["--enforce-eager"]
+    return [*command, *sampling.arguments]
+
+
+def server_environment(folder: RunFolder, *, gpus: Sequence[int] = ()) -> dict[str, str]:
+    """Return the variables that let a server load weights while it runs, on its own GPUs."""
+    variables = {
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_LORA_RESOLVER_CACHE_DIR": str(folder.policies.resolve()),
+        "VLLM_SERVER_DEV_MODE": "1",  # the endpoints that reload whole weights
+        "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
+        "DO_NOT_TRACK": "1",
+    }
+    if gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    return variables
+
+
+def gpus_of(spec: TrainSpec, number: int, visible: int) -> list[int]:
+    """Return the GPUs of one server: its share of `gpus`, or the ones after those of the ranks."""
+    sampling = _sampling_of(spec)
+    given = list(sampling.gpus) or list(range(spec.processes, visible))
+    if not given:
+        return []
+    share = len(given) // sampling.number_started
+    if share < 1:
+        raise SettingError(
+            f"sampling: {sampling.number_started} servers need a GPU each, and {len(given)} are "
+            f"left beside the {spec.processes} of the processes that train; lower `servers` or "
+            "`processes`, or set sampling.gpus"
+        )
+    return given[number * share : (number + 1) * share]
+
+
+def _sampling_of(spec: TrainSpec) -> SamplingServers:
+    if spec.settings.sampling is None:
+        raise SettingError("the run's settings have no sampling servers; pass --sampling 1")
+    return spec.settings.sampling
+
+
+def _dtype(settings: TrainSettings, has_gpu: bool) -> str:
+    if settings.dtype != "auto":
+        return settings.dtype
+    return "bfloat16" if has_gpu else "float32"
+
+
+def _visible_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def main(path: str, number: int, port: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Replace this process by the server."""
+    folder = RunFolder(Path(path))
+    spec = TrainSpec.model_validate(folder.read_spec())
+    sampling = _sampling_of(spec)
+    if not sampling.command and importlib.util.find_spec("vllm") is None:
+        raise SettingError(
+            "vLLM is not installed here: pip install vllm into an environment of its own, and set "
+            f"sampling.command = ['/path/to/python', '-m', '{_MODULE}']"
+        )
+    if spec.policy.model is None:
+        raise SettingError("the run must name its model for sampling servers: pass --model NAME")
+    visible = 0 if spec.settings.device == "cpu" else _visible_gpus()
+    gpus = gpus_of(spec, number, visible)
+    command = server_command(
+        spec, locate(spec.policy.model), port, gpus=gpus, has_gpu=bool(gpus or visible)
+    )
+    folder.policies.mkdir(parents=True, exist_ok=True)
+    print(" ".join(command), flush=True)
+    variables = {**environment, **server_environment(folder, gpus=gpus)}
+    os.execvpe(command[0], command, variables)  # noqa: S606 (no shell is wanted)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    except (SparringError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,13 @@
+"""Runs of kind ship: hand over the trained model, after it has been verified."""
+
+from __future__ import annotations
+
+from sparring.contracts.ship_specs import ShipSpec
+from sparring.jobs.job import Job
+
+
+def run(job: Job) -> str:
+    """Runs a shipment. This process reads the held-out cases itself: nothing is trained in it."""
+    from sparring.jobs.ship.job import ship_model
+
+    return ship_model(job.folder, ShipSpec.model_validate(job.spec), job.heartbeat)

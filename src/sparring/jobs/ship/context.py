@@ -1,0 +1,84 @@
+"""What all stages of a shipment share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.ship_specs import ShipSpec
+from sparring.environments.environment import Parts
+from sparring.jobs.rollout_reading import read_rollouts
+from sparring.jobs.ship.opening import beside
+from sparring.jobs.ship.playing import Playing, served_artefact
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import Checkpoint
+from sparring.run_folder.files import read_json
+from sparring.run_folder.ids import slug
+from sparring.shipping.artefacts import Artefact
+from sparring.shipping.conversations import Conversation
+from sparring.shipping.folder import ShipFolder
+from sparring.shipping.llama_cpp import LlamaCpp
+from sparring.shipping.source import Source, context_length
+
+_LEAST_CONTEXT = 4096
+
+
+@dataclass(slots=True)
+class ShipContext:
+    """A shipment's run, its checkpoint, the folder that is written, and what was found so far.
+
+    `rows` has one entry per artefact: what the report, the cards and `ship.json` say about it.
+    `warnings` name what was asked for and left out.
+    """
+
+    folder: RunFolder
+    spec: ShipSpec
+    parts: Parts
+    checkpoint: Checkpoint
+    source: Source
+    ship: ShipFolder
+    playing: Playing
+    llama: LlamaCpp
+    conversations: Sequence[Conversation] = ()
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The model's name, as servers show it."""
+        return self.spec.name or Path(self.spec.to).name or slug(self.spec.environment)
+
+    @property
+    def proof(self) -> RunFolder | None:
+        """The proof of the checkpoint; None if it is unproven."""
+        return beside(self.folder, self.spec.proof) if self.spec.proof else None
+
+    def proof_summary(self) -> dict[str, Any] | None:
+        """Return what the proof says; None without one."""
+        return read_json(self.proof.summary) if self.proof is not None else None
+
+    def proved(self, side: str) -> list[Rollout]:
+        """Return the proof's rollouts of one side, `base` or `trained`; none without a proof."""
+        return read_rollouts([self.proof.rollouts_of(side)]) if self.proof is not None else []
+
+    def served(self, artefact: Artefact) -> AbstractContextManager[Policy]:
+        """Serve an artefact by what will serve it."""
+        return served_artefact(
+            artefact, self.source, self.llama, self.log_of(artefact), self.context_tokens()
+        )
+
+    def log_of(self, artefact: Artefact) -> Path:
+        """Return the log of an artefact's server."""
+        return self.folder.log(1, f"llama-{artefact.precision}")
+
+    def context_tokens(self) -> int:
+        """Return the tokens that one conversation needs, as far as the model has room for them."""
+        longest = max((len(each.ids) for each in self.conversations), default=0)
+        turns = self.spec.play.tool_rounds + 1
+        needed = longest + turns * (self.spec.play.max_completion_length + 512)
+        return min(context_length(self.source), max(_LEAST_CONTEXT, needed))

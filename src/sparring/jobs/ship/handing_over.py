@@ -1,0 +1,134 @@
+"""Publishes a shipment: cards, manifest, rename into place, and optional upload or registration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from sparring.contracts.ship_specs import Form
+from sparring.contracts.specs import FORMAT
+from sparring.jobs.ship.context import ShipContext
+from sparring.jobs.ship.opening import beside
+from sparring.jobs.ship.runnable import runnable_of
+from sparring.jobs.ship.verdict import ShipVerdict
+from sparring.run_folder.checkpoint_list import Checkpoint
+from sparring.run_folder.files import read_json_or_empty, write_json, write_text
+from sparring.shipping.artefacts import Artefact
+from sparring.shipping.cards import SIGN, CardFacts, agent_json, model_card, proof_card
+from sparring.shipping.how_to_run import Runnable, agent_lines, commands, how_to_run
+from sparring.shipping.source import base_licence, is_public
+from sparring.shipping.template import shipped_template
+
+_PACKAGES = ("sparring", "torch", "transformers", "peft", "trl", "gguf", "xllamacpp")
+Row = Mapping[str, Any]
+
+
+class Delivery:
+    """The last stage of a shipment."""
+
+    def __init__(self, shipping: ShipContext) -> None:
+        self._shipping = shipping
+        self._spec = shipping.spec
+        self._source = shipping.source
+        self._ship = shipping.ship
+
+    def hand_over(self, chosen: Artefact, verdict: ShipVerdict) -> None:
+        """Write cards and manifest, rename the folder into place, upload and register."""
+        is_file = chosen.form is Form.GGUF
+        gguf = self._shipping.rows[chosen.name]["path"] if is_file else ""
+        runnable = runnable_of(self._shipping, gguf)
+        verdict.commands = commands(runnable)
+        verdict.agent_lines = agent_lines(runnable.name, runnable.port)
+        if not self._ship.is_delivered:
+            self._complete(runnable, verdict.held_out)
+        verdict.uploads = self._pass_on()
+
+    def _complete(self, runnable: Runnable, held_out: Row | None) -> None:
+        facts, proof = self._facts(), self._shipping.proof_summary()
+        artefacts = list(self._shipping.rows.values())
+        place, conversations = self._ship.staging, self._shipping.conversations
+        write_json(place / "agent.json", agent_json(conversations, self._spec.environment))
+        write_text(place / "chat_template.jinja", shipped_template(self._source.template))
+        write_text(place / "how_to_run.md", how_to_run(runnable))
+        write_text(place / "README.md", model_card(facts, proof, artefacts))
+        write_text(place / "proof_card.md", proof_card(facts, proof, artefacts, held_out))
+        self._ship.seal(self._manifest(facts, artefacts, held_out, proof))
+
+    def _facts(self) -> CardFacts:
+        shipping = self._shipping
+        first = shipping.conversations[0] if shipping.conversations else None
+        tools = [str(tool["function"]["name"]) for tool in first.tools] if first else []
+        return CardFacts(
+            name=shipping.name,
+            environment=self._spec.environment,
+            base=self._source.base_name,
+            is_base_public=is_public(self._source.base),
+            licence=base_licence(self._source),
+            run=self._spec.run,
+            checkpoint=shipping.checkpoint.path.name,
+            steps=shipping.checkpoint.step,
+            tools=tools,
+            instructions=first.system if first else "",
+            versions=_versions(),
+            left_out=tuple(shipping.warnings),
+        )
+
+    def _manifest(
+        self, facts: CardFacts, artefacts: Sequence[Row], held_out: Row | None, proof: Row | None
+    ) -> dict[str, Any]:
+        training = read_json_or_empty(beside(self._shipping.folder, self._spec.run).spec)
+        return {
+            "format": FORMAT,
+            "name": facts.name,
+            "environment": facts.environment,
+            "training": self._spec.run,
+            "checkpoint": facts.checkpoint,
+            "weights": _weights(self._shipping.checkpoint),
+            "base": facts.base,
+            "licence": facts.licence,
+            "codec": self._source.codec().digest,
+            "settings": training.get("settings", {}),
+            "proof": _shareable(proof),
+            "artefacts": list(artefacts),
+            "held_out": held_out,
+            "versions": dict(facts.versions),
+            "sign": SIGN,
+        }
+
+    def _pass_on(self) -> list[str]:
+        """Upload to the hub, once the folder is in place."""
+        from sparring.shipping.hub import upload, would_upload
+
+        done = []
+        if self._spec.register_with_ollama:
+            done.append(f"registered with Ollama as {self._shipping.name}")
+        if self._spec.hub and self._spec.upload:
+            done.append(f"uploaded to {upload(self._ship.place, self._spec.hub)}")
+        elif self._spec.hub:
+            done += would_upload(self._ship.place, self._spec.hub)
+        return done
+
+
+def _shareable(proof: Row | None) -> dict[str, Any] | None:
+    """A proof without text that quotes held-out cases."""
+    if proof is None:
+        return None
+    hidden = ("flips", "still_fails", "audit", "checkpoint")
+    return {name: value for name, value in proof.items() if name not in hidden}
+
+
+def _weights(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The digests of the checkpoint's own weights."""
+    files = checkpoint.manifest["files"]
+    return {name: entry for name, entry in files.items() if name.endswith(".safetensors")}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

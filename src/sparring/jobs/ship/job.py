@@ -1,0 +1,20 @@
+"""Runs the shipment that a spec describes."""
+
+from __future__ import annotations
+
+from sparring.contracts.ship_specs import ShipSpec
+from sparring.jobs.environment_opening import opened
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.report import try_to_write_report
+from sparring.jobs.ship.shipment import Shipment
+from sparring.run_folder import RunFolder
+
+
+def ship_model(folder: RunFolder, spec: ShipSpec, heartbeat: Heartbeat) -> str:
+    """Writes, verifies and hands over the model, and writes the report; returns "completed"."""
+    with opened(
+        folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
+    ) as environment:
+        Shipment(folder, spec, environment, heartbeat).run()
+    try_to_write_report(folder)
+    return "completed"

@@ -1,0 +1,86 @@
+"""Artefacts play on the further servers that a shipment is for: vLLM and a local Ollama.
+
+Transformers and llama.cpp's server are always played. What is found here is noted beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+
+from sparring.contracts.cases import Case
+from sparring.contracts.ship_specs import Form
+from sparring.jobs.ship.behaviour import validation_row
+from sparring.jobs.ship.context import ShipContext
+from sparring.jobs.ship.playing import served_endpoint
+from sparring.jobs.ship.runnable import runnable_of
+from sparring.shipping.artefacts import Artefact
+from sparring.shipping.how_to_run import vllm_arguments
+from sparring.shipping.ollama import host, register
+from sparring.shipping.template import shipped_template
+from sparring.shipping.vllm import find_vllm, served_by_vllm
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A server that plays one artefact: its name, and a context that yields its address."""
+
+    name: str
+    artefact: Artefact
+    serving: AbstractContextManager[str]
+
+
+async def play_on_other_servers(
+    shipping: ShipContext, artefacts: Sequence[Artefact], cases: Sequence[Case]
+) -> None:
+    """Play validation cases on vLLM and Ollama, where the shipment asks for them. Ollama gets the
+    model even if there are no cases."""
+    for server in _servers(shipping, artefacts, uses_vllm=shipping.spec.vllm and bool(cases)):
+        player = f"{server.artefact.name}-{server.name}".replace(" ", "-").lower()
+        started = time.monotonic()
+        with server.serving as address:
+            if not cases:
+                continue
+            policy = served_endpoint(address, shipping.name)
+            played = await shipping.playing.play(player, policy, cases, rollouts=1, is_greedy=True)
+        row = validation_row(shipping, played, time.monotonic() - started)
+        shipping.rows[server.artefact.name].setdefault("servers", {})[server.name] = row
+
+
+def _servers(
+    shipping: ShipContext, artefacts: Sequence[Artefact], *, uses_vllm: bool
+) -> Iterator[_Server]:
+    for artefact in artefacts:
+        if uses_vllm and artefact.form is not Form.GGUF:
+            yield _Server("vLLM", artefact, _vllm(shipping, artefact))
+    if shipping.spec.register_with_ollama:
+        file = next(each for each in artefacts if each.form is Form.GGUF)
+        yield _Server("Ollama", file, _ollama(shipping, file))
+
+
+@contextmanager
+def _vllm(shipping: ShipContext, artefact: Artefact) -> Iterator[str]:
+    """The artefact on vLLM, by the printed command with the places of this machine."""
+    template = shipping.folder.path / "checks" / "chat_template.jinja"
+    template.parent.mkdir(exist_ok=True)
+    template.write_text(shipped_template(shipping.source.template), encoding="utf-8")
+    shipped = replace(runnable_of(shipping), context=shipping.context_tokens())
+    arguments = vllm_arguments(
+        shipped,
+        artefact.form,
+        folder=str(artefact.place),
+        base=shipping.source.base_place,
+        template=str(template),
+    )
+    log = shipping.folder.log(1, f"vllm-{artefact.name}")
+    with served_by_vllm(find_vllm(), arguments, log) as address:
+        yield address
+
+
+@contextmanager
+def _ollama(shipping: ShipContext, file: Artefact) -> Iterator[str]:
+    """The file in the local Ollama, which keeps it."""
+    register(file.place.parent, shipping.name)
+    yield f"{host()}/v1"

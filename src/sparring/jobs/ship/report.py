@@ -1,0 +1,24 @@
+"""Builds the report of a shipment, and the rollouts it is compared by, from its run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.contracts.cases import Split
+from sparring.contracts.rollouts import Rollout
+from sparring.jobs.rollout_reading import read_rollouts
+from sparring.jobs.ship.playing import HELD_OUT
+from sparring.jobs.summary import read_summary
+from sparring.reports.document import Document
+from sparring.reports.ship_report import ship_report
+from sparring.run_folder import RunFolder
+
+
+def document(folder: RunFolder) -> Document:
+    """Builds the report of a shipment."""
+    return ship_report(read_summary(folder))
+
+
+def comparable(folder: RunFolder, _: dict[str, Any]) -> dict[str, list[Rollout]]:
+    """Returns the rollouts of the artefact that played held-out cases."""
+    return {Split.HELD_OUT.value: read_rollouts([folder.rollouts_of(HELD_OUT)])}

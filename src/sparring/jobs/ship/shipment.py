@@ -1,0 +1,149 @@
+"""Executes a shipment: writes artefacts to a staging folder, verifies them, and publishes it.
+
+Every stage can be repeated: files are complete or absent, and the run's folder holds the results of
+checks and the rollouts. A killed shipment therefore resumes at the stage where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import FaultyArtefact
+from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.environments.environment import Environment, Parts, read_parts
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.ship.behaviour import compare_on_validation, play_checkpoint, play_held_out
+from sparring.jobs.ship.context import ShipContext
+from sparring.jobs.ship.handing_over import Delivery
+from sparring.jobs.ship.opening import choose_checkpoint, open_checkpoint
+from sparring.jobs.ship.other_servers import play_on_other_servers
+from sparring.jobs.ship.playing import Playing, Table
+from sparring.jobs.ship.summary import summary_of
+from sparring.jobs.ship.verdict import REFUSED, ShipVerdict, choose, verdict_of
+from sparring.jobs.ship.verifying import trained_prompts, verify_artefacts, write_artefacts
+from sparring.measures import MeasureSet
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+from sparring.shipping.artefacts import Artefact, Writing, chosen_forms, needed_bytes
+from sparring.shipping.folder import ShipFolder
+from sparring.shipping.gguf_support import possible_forms
+from sparring.shipping.llama_cpp import find_llama_cpp
+from sparring.shipping.vllm import find_vllm
+
+_TRIAL = "trial"
+
+
+class Shipment:
+    """One shipment, from its checkpoint to the folder that users get."""
+
+    def __init__(
+        self, folder: RunFolder, spec: ShipSpec, environment: Environment, heartbeat: Heartbeat
+    ) -> None:
+        self._folder = folder
+        self._spec = spec
+        self._heartbeat = heartbeat
+        parts = read_parts(environment)
+        checkpoint = choose_checkpoint(folder, spec)
+        self._shipping = ShipContext(
+            folder=folder,
+            spec=spec,
+            parts=parts,
+            checkpoint=checkpoint,
+            source=open_checkpoint(checkpoint, spec, environment.family, parts.agent),
+            ship=ShipFolder(folder.path / _TRIAL if spec.trial else Path(spec.to), folder.id),
+            playing=self._new_playing(parts, environment),
+            llama=find_llama_cpp(spec.llama_cpp),
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Ships; returns the summary that it writes. A faulty artefact is never handed over."""
+        return asyncio.run(self._run())
+
+    async def _run(self) -> dict[str, Any]:
+        started = time.monotonic()
+        try:
+            verdict = await self._ship_verified()
+        except FaultyArtefact as error:
+            sentence = "an artefact is faulty; nothing was handed over"
+            verdict = ShipVerdict(REFUSED, sentence, str(error))
+        summary = summary_of(self._shipping, verdict, time.monotonic() - started)
+        if not summary["to"]:
+            self._shipping.ship.discard()
+        write_json(self._folder.summary, summary)
+        return summary
+
+    async def _ship_verified(self) -> ShipVerdict:
+        shipping, spec = self._shipping, self._spec
+        self._stage("preparing")
+        forms = self._forms()
+        if not shipping.ship.is_delivered:
+            shipping.ship.open(needed_bytes(shipping.source, forms, spec.quantizations))
+        validation = list(shipping.parts.suite.cases(Split.VALIDATION, spec.validation_cases))
+        artefacts = await self._write_and_verify(forms, validation)
+        if validation and not self._plays_once(artefacts):
+            self._stage("comparing")
+            await compare_on_validation(shipping, artefacts, validation)
+        if spec.vllm or spec.register_with_ollama:
+            self._stage("serving")
+            await play_on_other_servers(shipping, artefacts, validation)
+        chosen = choose(artefacts, shipping.rows, is_compared=spec.compare)
+        self._stage("playing")
+        held_out = await play_held_out(shipping, chosen)
+        is_proved = (shipping.proof_summary() or {}).get("verdict") == "better"
+        verdict = verdict_of(shipping.rows, chosen, held_out, is_proved=is_proved)
+        self._stage("handing over")
+        if not spec.trial:
+            Delivery(shipping).hand_over(chosen, verdict)
+        return verdict
+
+    def _forms(self) -> tuple[Form, ...]:
+        """The forms to write. What is missing is refused now, before anything is played."""
+        shipping, spec = self._shipping, self._spec
+        if spec.vllm:
+            find_vllm()
+        wanted = chosen_forms(spec.forms, shipping.source)
+        found = possible_forms(wanted, shipping.source, spec.quantizations, shipping.llama)
+        if found.warning:
+            shipping.warnings.append(found.warning)
+        return found.forms
+
+    async def _write_and_verify(
+        self, forms: Sequence[Form], validation: Sequence[Case]
+    ) -> list[Artefact]:
+        shipping = self._shipping
+        self._stage("playing the checkpoint")
+        cases = validation or list(shipping.parts.suite.cases(Split.TRAINING, 8))
+        played = await play_checkpoint(shipping, cases)
+        proved = shipping.proved("trained")
+        shipping.conversations = await trained_prompts(shipping, cases, [*proved, *played])
+        self._stage("writing")
+        writing = Writing(shipping.name, self._spec.play.temperature, shipping.llama)
+        artefacts = write_artefacts(shipping, forms, writing)
+        self._stage("verifying")
+        verify_artefacts(shipping, artefacts, proved or played)
+        return artefacts
+
+    def _plays_once(self, artefacts: Sequence[Artefact]) -> bool:
+        """Whether the only artefact plays on held-out cases anyway."""
+        return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
+
+    def _new_playing(self, parts: Parts, environment: Environment) -> Playing:
+        spec = self._spec
+        measures = MeasureSet.of(
+            parts.measures, environment.weights, seconds=spec.play.measure_seconds
+        )
+        players = 1 + len(spec.forms or (1, 2)) + len(spec.quantizations)
+        total = players * spec.validation_cases
+        if spec.proof:
+            total += (spec.cases or 0) * (2 + spec.rollouts)
+        table = Table(parts, measures, spec.play)
+        return Playing(self._folder, spec, table, self._heartbeat, total)
+
+    def _stage(self, name: str) -> None:
+        """Reports progress; a shipment can be killed and resumed at every stage."""
+        self._heartbeat.note(name)

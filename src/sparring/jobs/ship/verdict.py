@@ -1,0 +1,78 @@
+"""The verdict of a shipment, and the choice of the artefact that plays held-out cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparring.contracts.ship_specs import Form
+from sparring.shipping.artefacts import Artefact
+
+Row = Mapping[str, Any]
+REFUSED = "refused"
+
+
+@dataclass(slots=True)
+class ShipVerdict:
+    """What a shipment ends with; commands and uploads are added when the folder is in place."""
+
+    word: str
+    sentence: str
+    problem: str = ""
+    is_fine: bool = False
+    held_out: Row | None = None
+    commands: Mapping[str, str] = field(default_factory=dict)
+    agent_lines: str = ""
+    uploads: Sequence[str] = ()
+
+
+def choose(
+    artefacts: Sequence[Artefact], rows: Mapping[str, Row], *, is_compared: bool
+) -> Artefact:
+    """Return the artefact that plays held-out cases: the first GGUF file, or else the merged model.
+    With `is_compared`, the smallest GGUF file that is equal to the checkpoint and has no warning,
+    else the smallest whose verdict is "cannot tell", else the largest."""
+    files = [each for each in artefacts if each.form is Form.GGUF]
+    if not files:
+        return next((each for each in artefacts if each.form is Form.MERGED), artefacts[0])
+    if not is_compared:
+        return files[0]
+    by_size = sorted(files, key=lambda each: each.size)
+    for likeness in ("equal", "cannot tell"):
+        for each in by_size:
+            row = rows[each.name]
+            if (row.get("validation") or {}).get("likeness") == likeness and not row.get("warning"):
+                return each
+    return by_size[-1]
+
+
+def verdict_of(
+    rows: Mapping[str, Row], chosen: Artefact, held_out: Row | None, *, is_proved: bool
+) -> ShipVerdict:
+    """The verdict on held-out cases, or else on validation cases. A proved improvement must still
+    be shown, and no server may play worse."""
+    verdict = _verdict_of(rows, chosen, held_out, is_proved=is_proved)
+    for name, row in rows.items():
+        for server, played in (row.get("servers") or {}).items():
+            if played["likeness"] == "worse":
+                verdict.is_fine = False
+                verdict.problem = f"{name} on {server}, validation cases: {played['sentence']}"
+    return verdict
+
+
+def _verdict_of(
+    rows: Mapping[str, Row], chosen: Artefact, held_out: Row | None, *, is_proved: bool
+) -> ShipVerdict:
+    if held_out is not None:
+        sentence = f"{chosen.name} on held-out cases: {held_out['sentence']}; "
+        sentence += f"compared with the base, {held_out['against_base']}"
+        is_fine = held_out["likeness"] != "worse" and (held_out["is_improved"] or not is_proved)
+        return ShipVerdict(held_out["likeness"], sentence, is_fine=is_fine, held_out=held_out)
+    played = rows[chosen.name].get("validation")
+    if played is not None:
+        sentence = f"{chosen.name} on validation cases: {played['sentence']}"
+        return ShipVerdict(played["likeness"], sentence, is_fine=played["likeness"] != "worse")
+    return ShipVerdict(
+        "checked", "prompts and log-probabilities agree; no case was played", is_fine=True
+    )

@@ -1,0 +1,107 @@
+"""Chooses how many rows go through the model at once, by the available memory.
+
+The choice is made once and stored in the run's folder, so that a resumed run repeats bit for bit.
+Each restart after the run ran out of memory halves it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+from sparring.contracts.cases import Split
+from sparring.contracts.policies import SampleRequest
+from sparring.contracts.rollouts import RolloutKey
+from sparring.engine.building import Built, TrainWork, player_of
+from sparring.engine.configuration import device_of, plan_of
+from sparring.engine.pass_memory import PassSize, choose_rows, measure_pass, optimizer_bytes
+from sparring.engine.ranks import Launched, from_rank_0
+from sparring.learning.batches import largest_divisor
+from sparring.player import Play
+from sparring.player.worlds import end_world
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json, read_lines, write_json
+
+_PROMPT_CASES = 4
+_DEFAULT_PROMPT_TOKENS = 512  # where a rollout function of the user plays
+
+
+def fit_passes(
+    folder: RunFolder,
+    work: TrainWork,
+    built: Built,
+    launched: Launched,
+    announce: Callable[[str], None] = lambda _: None,
+) -> PassSize | None:
+    """Splits the rows of a step into passes that fit into memory. Returns None, and changes
+    nothing, with sharded or quantized weights or a `steps_per_generation` of the user's."""
+    trainer, settings = built.trainer, work.settings
+    if trainer.is_sharded() or "steps_per_generation" in settings.engine or settings.quantization:
+        return None
+    chosen = from_rank_0(lambda: _stored(folder) or _choose(work, built), launched)
+    if launched.rank == 0:
+        write_json(folder.passes, {"format": 1, **asdict(chosen)})
+    kills = from_rank_0(lambda: memory_restarts(folder), launched)
+    rows = largest_divisor(built.plan.rows_per_pass, max(1, chosen.rows >> kills))
+    if kills:
+        announce(
+            f"out of memory {kills} times so far: {rows} rows a pass instead of {chosen.rows}; "
+            "rollouts and results stay the same"
+        )
+    if rows < built.plan.rows_per_pass:
+        capped = settings.model_copy(update={"per_device_train_batch_size": rows})
+        cases = work.suite.size(Split.TRAINING)
+        trainer.use_plan(plan_of(capped, cases, launched.world_size))
+    return replace(chosen, rows=rows, bytes=chosen.bytes * rows // chosen.rows)
+
+
+def memory_restarts(folder: RunFolder) -> int:
+    """Returns how often the run was restarted because it ran out of memory."""
+    return sum(
+        event.get("event") == "restart" and event.get("cause") == "out_of_memory"
+        for event in read_lines(folder.events)
+    )
+
+
+def _stored(folder: RunFolder) -> PassSize | None:
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        content = read_json(folder.passes)
+        return PassSize(*(int(content[name]) for name in ("rows", "bytes", "token", "free")))
+    return None
+
+
+def _choose(work: TrainWork, built: Built) -> PassSize:
+    trainer, settings = built.trainer, work.settings
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    prompt, width = _prompt_tokens(work, built), settings.max_completion_length
+    cost = measure_pass(trainer.score_sample, model, prompt=prompt)
+    return choose_rows(
+        cost,
+        width=width,
+        rows=built.plan.rows_per_pass,
+        device=device_of(settings),
+        wanted=settings.pass_memory,
+        needed_besides=optimizer_bytes(model),
+    )
+
+
+def _prompt_tokens(work: TrainWork, built: Built) -> int:
+    """The longest prompt of a few cases, as the agent renders it. The answers are scripted, so
+    nothing is sampled."""
+    if work.rollout_function is not None:
+        return _DEFAULT_PROMPT_TOKENS
+    lengths: list[int] = []
+
+    def answer(request: SampleRequest) -> str:
+        lengths.append(len(request.prompt))
+        return "."
+
+    async def play() -> None:
+        cases = work.suite.cases(Split.TRAINING, _PROMPT_CASES)
+        plays = [Play(RolloutKey(0, 0, case.id, 0), case) for case in cases]
+        async for played in player_of(work, answer).play(plays):
+            await end_world(played.rollout.world)
+
+    built.collector.loop.run(play())
+    return max(lengths, default=_DEFAULT_PROMPT_TOKENS)

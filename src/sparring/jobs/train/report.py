@@ -1,0 +1,45 @@
+"""Builds the report of a training run, and the rollouts it is compared by, from its run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.contracts.rollouts import Rollout
+from sparring.jobs.rollout_reading import read_rollouts
+from sparring.reports.document import Document
+from sparring.reports.proof_reports import training_report
+from sparring.reports.training_report import TrainingFacts
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.files import read_json
+from sparring.run_folder.metrics import read_history_rows
+
+
+def document(folder: RunFolder) -> Document:
+    """Builds the report of a training run, whether it has ended or not."""
+    return training_report(training_facts(folder))
+
+
+def training_facts(folder: RunFolder) -> TrainingFacts:
+    """Reads a training run's settings, results, metrics and best checkpoint."""
+    checkpoints = list_checkpoints(folder.checkpoints)
+    chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
+    return TrainingFacts(
+        run=folder.id,
+        spec=folder.read_spec(),
+        summary=read_json(folder.summary) if folder.summary.is_file() else {},
+        history=read_history_rows(folder),
+        manifest=chosen.manifest if chosen else {},
+    )
+
+
+def comparable(folder: RunFolder, _: dict[str, Any]) -> dict[str, list[Rollout]]:
+    """Returns the rollouts of the trained model in its proof, and those of the last validation."""
+    found: dict[str, list[Rollout]] = {}
+    proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
+    if proof.summary.is_file():
+        found[read_json(proof.summary)["split"]] = read_rollouts([proof.rollouts_of("trained")])
+    validated = read_rollouts(sorted((folder.path / "validation").glob("rank-*")))
+    last = max((each.key.step for each in validated), default=0)
+    found["validation"] = [each for each in validated if each.key.step == last]
+    return found

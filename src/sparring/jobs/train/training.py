@@ -1,0 +1,253 @@
+"""Executes a training run on one rank: train, checkpoint, validate, report.
+
+Rank 0 writes metrics, events and checkpoints; every rank appends its own rollout shard.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from sparring.contracts.errors import InfrastructureError, Untrainable
+from sparring.contracts.specs import FORMAT
+from sparring.engine.building import Built, TrainWork, build
+from sparring.engine.hooks import Hooks
+from sparring.engine.ranks import Launched, from_rank_0
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.run_lock import report_event, supervised_attempt
+from sparring.jobs.train.pass_size import fit_passes
+from sparring.jobs.train.warm_start import warm_start
+from sparring.learning.parity import Parity
+from sparring.learning.reporting import OnProgress, Reporter
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
+from sparring.run_folder.files import read_json, read_lines, write_json
+from sparring.run_folder.metrics import read_history_rows
+from sparring.trackers import Trackers
+from sparring.trackers.trackers import TrackedRun
+
+
+class Training:
+    """One attempt at one training, on one rank."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        work: TrainWork,
+        launched: Launched | None = None,
+        *,
+        on_progress: OnProgress = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+        accept_changes: bool = False,
+        heartbeat: Heartbeat | None = None,
+    ) -> None:
+        self._folder = folder
+        self._work = work
+        self._launched = launched or Launched.here()
+        self._accept_changes = accept_changes
+        self._is_stop_requested = should_stop
+        self._on_progress = on_progress
+        hooks = Hooks(
+            on_step=self._note_step,
+            on_validation=self._note_validation,
+            on_parity=self._note_parity,
+            on_warning=self._warn,
+            on_saved=lambda step, path: self._report("checkpoint", step=step, path=str(path)),
+            on_doing=heartbeat.note if heartbeat else lambda _doing, _step: None,
+            should_stop=self._should_stop,
+        )
+        if problems := work.trial_problems():
+            listed = "\n".join(f"  - {problem}" for problem in problems)
+            raise Untrainable(f"{work.agent.name!r} cannot be trained as it is:\n{listed}")
+        self.built: Built = build(folder, work, self._launched, hooks)
+        if heartbeat is not None:
+            heartbeat.watch(self._tokens_drawn)
+        self._reporter: Reporter | None = None
+        self._trackers: Trackers | None = None
+        self._is_done_already = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the training ended on a stop request."""
+        return self.built.trainer.stopped
+
+    def run(self) -> dict[str, Any]:
+        """Trains to the end, from the newest checkpoint if there is one; returns the summary."""
+        started = time.monotonic()
+        newest = self._find_checkpoint()
+        step = newest.step if newest else 0
+        self._report("inputs", suite=self._work.suite.digest, plan=str(self.built.plan))
+        for note in self.built.plan.notes:
+            self._report("note", message=note)
+        if newest:
+            self._report("resumed", step=step, path=str(newest.path))
+            self.built.trainer.epochs_before = step // self.built.plan.steps_per_epoch
+        self._open_reports(step)
+        for note in self.built.notes():
+            self._announce(note)
+        self.built.collector.resume_at(step, newest.difficulty() if newest else None)
+        try:
+            self.built.trainer.doing("measuring memory")
+            size = fit_passes(self._folder, self._work, self.built, self._launched, self._announce)
+            warm_start(
+                self._folder,
+                self._work,
+                self.built,
+                self._launched,
+                announce=self._announce,
+                size=size,
+                accept_changes=self._accept_changes,
+            )
+            if not self.stopped:
+                self._train(newest)
+        finally:
+            self.built.collector.close()
+            if self._reporter is not None:
+                self._reporter.end()
+        return self._sum_up(time.monotonic() - started)
+
+    # ------------------------------------------------------------------ inside
+
+    def _train(self, newest: Checkpoint | None) -> None:
+        trainer, steps = self.built.trainer, self.built.plan.steps
+        if newest is not None and newest.step >= steps:
+            trainer._load_from_checkpoint(str(newest.path))  # nothing is left to train
+            trainer.state.global_step = newest.step
+            self._is_done_already = self._folder.summary.is_file()
+            return
+        if trainer.is_stop_requested():  # while the model was loading: nothing to save yet
+            trainer.stopped = True
+            return
+        if newest is not None:
+            trainer.restore_in_play(newest)
+        trainer.train(resume_from_checkpoint=str(newest.path) if newest else None)
+        if trainer.state.global_step < steps and not trainer.stopped:
+            raise InfrastructureError(
+                f"training ended at step {trainer.state.global_step} of {steps} without an error; "
+                "resume the run, and see its log"
+            )
+
+    def _find_checkpoint(self) -> Checkpoint | None:
+        """The newest valid checkpoint, which rank 0 finds and verifies for all ranks."""
+        checkpoints = self.built.checkpoints
+
+        def verified_step() -> int | None:
+            checkpoints.clear_staging()
+            found = checkpoints.newest_verified(accept_changes=self._accept_changes)
+            checkpoints.set_aside_after(found.step if found else 0)
+            return found.step if found else None
+
+        step = from_rank_0(verified_step, self._launched)
+        return next((each for each in checkpoints.all() if each.step == step), None)
+
+    def _should_stop(self) -> bool:
+        requested_by_file = self._launched.rank == 0 and self._folder.stop_request.exists()
+        return requested_by_file or self._is_stop_requested()
+
+    # ------------------------------------------------------------------ reporting
+
+    def _open_reports(self, step: int) -> None:
+        if self._launched.rank != 0:
+            return
+        settings = self._work.settings
+        tracked = TrackedRun(
+            id=self._folder.id,
+            first_step=step,
+            name=settings.run_name or self._folder.id,
+            project=settings.project or "sparring",
+            entity=settings.entity,
+            folder=self._folder.path,
+            settings=settings.model_dump(mode="json"),
+        )
+        self._trackers = Trackers(settings.report_to, tracked, self._warn)
+        if links := self._trackers.links():
+            self._report("links", **links)
+        self._reporter = Reporter(
+            self._folder,
+            self.built.plan,
+            self._trackers,
+            attempt=supervised_attempt() or self._starts(),
+            tokens_drawn=self._tokens_drawn,
+            on_progress=self._on_progress,
+        )
+        self._reporter.begin(step)
+
+    def _tokens_drawn(self) -> int:
+        return int(getattr(self.built.policy, "tokens_drawn", 0))
+
+    def _starts(self) -> int:
+        """The number of starts of this run, including this one."""
+        return sum(event.get("event") == "started" for event in read_lines(self._folder.events))
+
+    def _note_step(self, step: int, row: dict[str, Any]) -> None:
+        if self._reporter is not None:
+            self._reporter.step(step, row)
+
+    def _note_validation(self, step: int, figures: dict[str, Any]) -> None:
+        if self._reporter is not None:
+            self._reporter.validation(step, figures)
+
+    def _note_parity(self, parity: Parity) -> None:
+        self._announce(str(parity), "parity", **asdict(parity))
+
+    def _announce(self, message: str, event: str = "note", **data: Any) -> None:
+        """Reports an event and shows its message in the progress."""
+        self._report(event, message=message, **data)
+        if self._reporter is not None:
+            self._reporter.say(message)
+
+    def _warn(self, message: str) -> None:
+        self._report("warning", message=message)
+        if self._reporter is not None:
+            self._reporter.say(f"warning: {message}")
+        elif self._launched.rank == 0:
+            print(f"warning: {message}", flush=True)
+
+    def _report(self, event: str, **data: Any) -> None:
+        if self._launched.rank == 0:
+            report_event(self._folder, event, **data)
+
+    def _sum_up(self, seconds: float) -> dict[str, Any]:
+        if self._is_done_already:
+            return read_json(self._folder.summary)
+        history = read_history_rows(self._folder)
+        validated = [row for row in history if row.get("validation/reward") is not None]
+        checkpoints = list_checkpoints(self._folder.checkpoints)
+        best = best_of(checkpoints)
+        steps = [row for row in history if "loss" in row]
+        summary = {
+            "format": FORMAT,
+            "kind": "train",
+            "run": self._folder.id,
+            "environment": self._folder.read_spec().get("environment", ""),
+            "model": self._work.loaded.name,
+            "warm_start": next(
+                (each.manifest.get("warm_start") for each in checkpoints if each.step == 0), None
+            ),
+            "steps": self.built.trainer.state.global_step,
+            "planned_steps": self.built.plan.steps,
+            "plan": str(self.built.plan),
+            "seconds": round(max(seconds, sum(row.get("seconds", 0.0) for row in steps)), 1),
+            "unsandboxed": self._work.settings.unsandboxed,
+            "last": steps[-1] if steps else {},
+            "validation": [
+                {
+                    "step": row["step"],
+                    **{
+                        name.removeprefix("validation/"): value
+                        for name, value in row.items()
+                        if name.startswith("validation/")
+                    },
+                }
+                for row in validated[:1] + validated[1:][-1:]
+            ],
+            "last_checkpoint": str(checkpoints[-1].path) if checkpoints else None,
+            "best_checkpoint": str(best.path) if best else None,
+            "best_score": best.score if best else None,
+            "links": self._trackers.links() if self._trackers else {},
+        }
+        if self._launched.rank == 0:
+            write_json(self._folder.summary, summary)
+        return summary

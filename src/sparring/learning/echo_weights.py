@@ -1,0 +1,54 @@
+"""Token weights of ECHO: learning to predict tool results (arXiv 2605.24517).
+
+ECHO adds to the policy's loss on sampled tokens a cross-entropy on the bodies of tool results,
+without the template's scaffolding. Each normalisation is a weight per token, computed over the
+rows of all ranks, so that an engine can sum weighted losses however the rows are distributed
+over ranks and passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from sparring.contracts.training import Normalization
+from sparring.learning.rows import LearningRollout
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The number of tool-result tokens, and of rollouts that have any."""
+
+    tokens: int = 0
+    rollouts: int = 0
+
+    @classmethod
+    def of(cls, learned: Iterable[LearningRollout]) -> Totals:
+        """Count the tokens of these rollouts."""
+        counts = [each.observed_tokens for each in learned]
+        return cls(sum(counts), sum(count > 0 for count in counts))
+
+    @classmethod
+    def merged(cls, parts: Iterable[Totals]) -> Totals:
+        """Return the sum of all parts."""
+        all_parts = list(parts)
+        return cls(sum(part.tokens for part in all_parts), sum(part.rollouts for part in all_parts))
+
+
+def token_weight(
+    normalization: Normalization, in_rollout: int, totals: Totals, longest: int
+) -> float:
+    """Return the weight in the loss of each of a rollout's `in_rollout` observed tokens."""
+    if not in_rollout:
+        return 0.0
+    return _WEIGHTS[normalization](in_rollout, totals, longest)
+
+
+_WEIGHTS: Mapping[Normalization, Callable[[int, Totals, int], float]] = {
+    # Every token counts the same, so a long result counts more than a short one.
+    "selected_tokens": lambda _, totals, __: 1 / totals.tokens,
+    # Every rollout counts the same, however long its tool results are.
+    "sequence_mean": lambda in_rollout, totals, _: 1 / (in_rollout * totals.rollouts),
+    # As in Dr. GRPO: divided by a length that is the same in every step.
+    "seq_mean_token_sum_norm": lambda _, totals, longest: 1 / (longest * totals.rollouts),
+}

@@ -1,0 +1,220 @@
+"""Plays and judges the cases of one rank, for an engine to learn from.
+
+`draw` chooses the cases of a step among those that the engine proposes, and `play` returns one
+`StepRollouts`. Once the engine has computed the advantages, it calls `log_step`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.contracts.cases import Case
+from sparring.contracts.rollouts import RolloutKey
+from sparring.contracts.training import TrainSettings
+from sparring.learning.difficulty import Difficulty
+from sparring.learning.drawing import Drawn, draw
+from sparring.learning.groups import Group, Outcome, groups_of
+from sparring.learning.judged_play import Plays, play_and_judge
+from sparring.learning.ordered_play import OrderedPlay
+from sparring.learning.rows import RowRules, learning_rollout
+from sparring.learning.step_counts import StepCounts
+from sparring.learning.step_rollouts import Gaps, StepRollouts
+from sparring.measures import MeasureSet
+from sparring.player import Play, Played
+from sparring.player.loops import LoopThread
+from sparring.policies.server_policy import ServerPolicy
+from sparring.policies.vllm_server import PublishedWeights
+from sparring.run_folder import RunFolder
+from sparring.run_folder.rollout_log import RolloutWriter, cut_from_step
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCases:
+    """The ids of the training cases, and how to load one."""
+
+    case_ids: Sequence[str]
+    find_case: Callable[[str], Case]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The rank of this process and the number of ranks."""
+
+    rank: int = 0
+    world_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The step that rollouts are played for, and the weights of the servers."""
+
+    step: int
+    weights: PublishedWeights | None
+
+
+class RolloutCollector:
+    """Plays, judges, logs and counts the rollouts of one rank."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        player: Plays,
+        measures: MeasureSet,
+        settings: TrainSettings,
+        *,
+        rules: RowRules,
+        training: TrainingCases,
+        validation: Sequence[Case] = (),
+        place: Place | None = None,
+        servers: ServerPolicy | None = None,
+        ordered: OrderedPlay | None = None,
+    ) -> None:
+        """`servers` is the player's policy if it samples from servers. With `ordered`, player
+        processes play; otherwise this process does."""
+        self._folder = folder
+        self._servers = servers
+        self._ordered = ordered
+        self.player = player
+        self._measures = measures
+        self._settings = settings
+        self._rules = rules
+        self._find_case = training.find_case
+        self._place = place or Place()
+        self._validation = list(validation)[self._place.rank :: self._place.world_size]
+        self.has_validation = bool(validation)
+        self.difficulty = Difficulty(training.case_ids)
+        self.loop = LoopThread()
+        self._writer: RolloutWriter | None = None
+
+    # ------------------------------------------------------------------ for the engine
+
+    def resume_at(self, step: int, remembered: Mapping[str, Any] | None = None) -> None:
+        """Open the rollout log, and remove the rollouts of this step and later ones from it.
+
+        `remembered` holds the difficulty statistics that the checkpoint saved.
+        """
+        rank = self._place.rank
+        cut_from_step(self._folder.rollouts(rank), step)
+        cut_from_step(self._folder.validation_rollouts(rank), step + 1 if step else 0)
+        self._writer = RolloutWriter(self._folder.rollouts(rank))
+        if remembered is not None:
+            self.difficulty.restore(remembered)
+
+    def weights(self) -> PublishedWeights | None:
+        """Return the weights that the servers sample with now; None without servers."""
+        return None if self._servers is None else self._servers.weights
+
+    def draw(self, proposed: Sequence[Sequence[str]], step: int) -> Drawn:
+        """Return what this rank plays. `proposed` has the cases of every rank; a case whose groups
+        were rarely learned from may be replaced by another."""
+        budget = self._settings.replacement_groups
+        return draw(
+            proposed,
+            self.difficulty,
+            seed=self._settings.seed,
+            step=step,
+            rank=self._place.rank,
+            spares=len(proposed[self._place.rank]) if budget is None else budget,
+            by_difficulty=self._settings.draw_by_difficulty,
+        )
+
+    def play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
+        """Play one group per case that was drawn for a step, all with these weights.
+
+        Dead groups are replaced by those of spare cases. Threads may play several steps at once.
+        """
+        started = time.monotonic()
+        batch = _Batch(step, weights)
+        played = StepRollouts(
+            self._play_groups(drawn.cases, batch),
+            self._teaches,
+            skipped=len(drawn.skipped),
+            version=None if weights is None else weights.version,
+        )
+        self._replace_dead_groups(played, list(drawn.spares), batch)
+        # Ranks play at the same time, but merging their counts adds up their seconds.
+        played.play_seconds = (time.monotonic() - started) / self._place.world_size
+        return played
+
+    def log_step(
+        self, played: StepRollouts, advantages: Sequence[float], gaps: Sequence[Gaps] = ()
+    ) -> StepCounts:
+        """Log the rollouts of a step with their advantages, and return its counts."""
+        logged = list(played.with_advantages(advantages, gaps))
+        if self._writer is not None:
+            for each in logged:
+                self._writer.append(each.rollout, each.seconds)
+        return StepCounts.merged([played.counts(), StepCounts.of(each.rollout for each in logged)])
+
+    def validate(self, step: int) -> StepCounts:
+        """Play this rank's share of the validation cases, once each."""
+        plays = [
+            Play(RolloutKey(self._settings.seed, step, case.id, 0), case)
+            for case in self._validation
+        ]
+        started = time.monotonic()
+        played = self._played(plays, self.weights())
+        seconds = time.monotonic() - started
+        with RolloutWriter(self._folder.validation_rollouts(self._place.rank)) as writer:
+            for each in played:
+                writer.append(each.rollout, each.seconds)
+        counts = StepCounts.of(each.rollout for each in played)
+        return counts.plus(play_seconds=seconds / self._place.world_size)
+
+    def close(self) -> None:
+        """Close the rollout log and the event loop; what is still in play is given up."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._ordered is not None:
+            self._ordered.close()
+        self.loop.close()
+
+    # ------------------------------------------------------------------ groups
+
+    def _play_groups(self, case_ids: Sequence[str], batch: _Batch) -> list[Group]:
+        size, seed = self._settings.num_generations, self._settings.seed
+        plays = [
+            Play(RolloutKey(seed, batch.step, case_id, index), self._find_case(case_id))
+            for case_id in case_ids
+            for index in range(size)
+        ]
+        played = self._played(plays, batch.weights)
+        version = None if batch.weights is None else batch.weights.version
+        learned = [learning_rollout(each.rollout, self._rules, version=version) for each in played]
+        return groups_of(played, learned, size)
+
+    def _played(self, plays: Sequence[Play], weights: PublishedWeights | None) -> list[Played]:
+        """Return the judged rollouts of `plays`, in this order."""
+        if self._servers is None or weights is None:
+            return self.loop.run(play_and_judge(self.player, self._measures, plays))
+        if self._ordered is not None:
+            return self._ordered.play(plays, weights)
+        with self._servers.assigned(weights, [play.key for play in plays]):
+            return self.loop.run(play_and_judge(self.player, self._measures, plays))
+
+    def _replace_dead_groups(self, played: StepRollouts, spares: list[str], batch: _Batch) -> None:
+        """Play spare cases in rounds until every group is learned from or no spare is left.
+
+        A dead group that cannot be replaced stays in the batch, with advantages of 0.
+        """
+        groups = played.groups
+        while spares:
+            dead = [place for place, group in enumerate(groups) if not self._teaches(group)]
+            if not dead:
+                return
+            tried, spares = spares[: len(dead)], spares[len(dead) :]
+            for place, group in zip(dead, self._play_groups(tried, batch), strict=False):
+                if self._teaches(group):
+                    played.replaced.append(groups[place])
+                    groups[place] = group
+                else:
+                    played.failed_replacements.append(group)
+
+    def _teaches(self, group: Group) -> bool:
+        """Whether the step learns from a group. With ECHO, that includes a group that failed."""
+        if group.outcome is Outcome.FAILED:
+            return self._settings.learns_results
+        return group.outcome is Outcome.LIVE

@@ -1,0 +1,238 @@
+"""Paces rollouts: which steps are played while an earlier one is learned, and with which weights.
+
+With `max_staleness` 0, a step is played when the trainer needs it, with its own weights. With N,
+the rollouts of the next N steps are in play while the trainer updates. Every step begins once, in
+order, with the weights of the newest step at that time. So the version of every rollout depends on
+its step alone, and not on how long anything took.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.specs import FORMAT
+from sparring.learning.drawing import Drawn
+from sparring.learning.step_counts import StepCounts
+from sparring.learning.step_rollouts import StepRollouts
+from sparring.policies.vllm_server import PublishedWeights
+
+Proposed: TypeAlias = Sequence[Sequence[str]]  # the cases of a step, by rank
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How far playing may be ahead of learning. A generation of rollouts is learned in `boundary`
+    optimizer steps, and is named by the first of them; `steps` is the number of all."""
+
+    steps: int
+    max_staleness: int = 0
+    boundary: int = 1
+
+    def in_play(self, step: int) -> range:
+        """Return the steps that may be in play while `step` is learned, itself included."""
+        last = min(step + self.max_staleness * self.boundary, self.steps - self.boundary)
+        return range(step, last + 1, self.boundary)
+
+    def allows(self, step: int, version: int) -> bool:
+        """Whether `step` may learn from rollouts of the weights of step `version`."""
+        return 0 <= step - version <= self.max_staleness * self.boundary
+
+
+class Collects(Protocol):
+    """Draws and plays the cases of a step, as the rollout collector does."""
+
+    def weights(self) -> PublishedWeights | None:
+        """Return the newest weights of the servers; None without servers."""
+        ...
+
+    def draw(self, proposed: Proposed, step: int) -> Drawn:
+        """Return what this rank plays."""
+        ...
+
+    def play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
+        """Return the rollouts of what was drawn. May be called by several threads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The rollouts of a step with the weights that sampled them, how long the trainer waited, and
+    how long nothing was in play since the step before."""
+
+    step: int
+    rollouts: StepRollouts
+    weights: PublishedWeights | None
+    trainer_idle: float
+    samplers_idle: float
+
+    def counts(self) -> StepCounts:
+        """Return staleness and idle times, where servers sampled."""
+        if self.weights is None:
+            return StepCounts()
+        return StepCounts().plus(
+            paced=1,
+            staleness=self.step - self.weights.version,
+            trainer_idle=self.trainer_idle,
+            samplers_idle=self.samplers_idle,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _InPlay:
+    drawn: Drawn
+    weights: PublishedWeights | None
+    proposed: Proposed
+    result: Callable[[], StepRollouts]
+
+
+class RolloutPipeline:
+    """Plays the steps of one rank, those ahead in threads, and hands them out in order.
+
+    `look_ahead` returns the cases that a later step will be proposed. A checkpoint saves what is in
+    play, and a run that resumes plays it again, with the same cases and weights.
+    """
+
+    def __init__(
+        self,
+        collector: Collects,
+        pace: Pace,
+        look_ahead: Callable[[int], Proposed],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pace = pace
+        self._collector = collector
+        self._look_ahead = look_ahead
+        self._clock = clock
+        self._in_play: dict[int, _InPlay] = {}
+        self._idle = _IdleTime(clock)
+
+    def take(self, proposed: Proposed, step: int) -> Taken:
+        """Begin the steps that may be in play from now on, and return the rollouts of `step`.
+
+        `proposed` are the cases of this step.
+        """
+        for ahead in self.pace.in_play(step):
+            if ahead not in self._in_play:
+                cases = proposed if ahead == step else self._look_ahead(ahead)
+                drawn = self._collector.draw(cases, ahead)
+                self._begin(ahead, cases, drawn, self._collector.weights())
+        taken = self._in_play.pop(step)
+        if _lists(taken.proposed) != _lists(proposed):
+            raise InfrastructureError(
+                f"step {step} was played ahead with other cases than TRL proposes for it; install "
+                "a supported version of TRL, or set max_staleness to 0"
+            )
+        started = self._clock()
+        rollouts = taken.result()
+        waited = self._clock() - started
+        return Taken(step, rollouts, taken.weights, waited, self._idle.take())
+
+    def versions_in_play(self) -> list[PublishedWeights]:
+        """Return the weights that rollouts in play need, each once."""
+        needed = {
+            each.weights.name: each.weights for each in self._in_play.values() if each.weights
+        }
+        return list(needed.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is in play on this rank, as a checkpoint saves it."""
+        return {
+            "format": FORMAT,
+            "steps": [
+                {
+                    "step": step,
+                    "proposed": _lists(each.proposed),
+                    "drawn": asdict(each.drawn),
+                    "weights": each.weights.to_dict(),
+                }
+                for step, each in sorted(self._in_play.items())
+                if each.weights is not None
+            ],
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Play again what was in play when a checkpoint was saved.
+
+        Steps that this pace does not allow are left out: they are drawn anew.
+        """
+        for each in saved["steps"]:
+            weights = PublishedWeights.from_dict(each["weights"])
+            if self.pace.allows(each["step"], weights.version):
+                drawn = Drawn(**{name: tuple(cases) for name, cases in each["drawn"].items()})
+                self._begin(each["step"], each["proposed"], drawn, weights)
+
+    def _begin(
+        self, step: int, proposed: Proposed, drawn: Drawn, weights: PublishedWeights | None
+    ) -> None:
+        work = partial(self._play, drawn, step, weights)
+        is_ahead = self.pace.max_staleness > 0
+        result = _started(work) if is_ahead else work
+        self._in_play[step] = _InPlay(drawn, weights, proposed, result)
+
+    def _play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
+        with self._idle.busy():
+            return self._collector.play(drawn, step, weights)
+
+
+def _started(work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
+    """Begin work in a thread; return what waits for its result, or raises its error."""
+    future: Future[StepRollouts] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # also a loop that is closed in mid-play
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="sparring-ahead", daemon=True).start()
+    return future.result
+
+
+class _IdleTime:
+    """Adds up the time in which nobody is busy, from the first one on. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._busy = 0
+        self._since: float | None = None
+        self._total = 0.0
+
+    def busy(self) -> _IdleTime:
+        """Return a context in which somebody is busy."""
+        return self
+
+    def __enter__(self) -> None:
+        with self._guard:
+            self._busy += 1
+            if self._since is not None:
+                self._total += self._clock() - self._since
+                self._since = None
+
+    def __exit__(self, *_: object) -> None:
+        with self._guard:
+            self._busy -= 1
+            if not self._busy:
+                self._since = self._clock()
+
+    def take(self) -> float:
+        """Return the idle time since the last call."""
+        with self._guard:
+            if self._since is not None:
+                now = self._clock()
+                self._total += now - self._since
+                self._since = now
+            total, self._total = self._total, 0.0
+            return total
+
+
+def _lists(cases: Iterable[Iterable[str]]) -> list[list[str]]:
+    return [list(each) for each in cases]

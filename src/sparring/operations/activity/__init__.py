@@ -1,0 +1,1 @@
+"""The activity log: every call that changed something, and every refusal."""

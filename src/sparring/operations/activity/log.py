@@ -1,0 +1,229 @@
+"""The activity log: every call that changes something, and every refusal.
+
+A request is logged before it is carried out, and its outcome afterwards: a process that dies in
+between leaves a request without an outcome, never an unlogged change. An operator's call that
+cannot be logged is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from sparring.contracts.errors import (
+    ActivityLogBusy,
+    InfrastructureError,
+    LauncherFailed,
+    OverBudget,
+    SparringError,
+)
+from sparring.run_folder.hash_chain import HashChain
+
+DAY_SECONDS = 86_400.0
+_HOUR_SECONDS = 3_600.0
+_MAX_REFUSALS_LOGGED = 60
+_MAX_CHARACTERS = 2_000
+_CLOCK_ERROR_SECONDS = 7 * DAY_SECONDS
+_LOGGED_RESULT_FIELDS = ("run", "plan", "proof", "state", "message")
+
+
+class Outcome(StrEnum):
+    """What became of a call."""
+
+    REQUESTED = "requested"
+    DONE = "done"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+REQUESTED = (Outcome.REQUESTED.value, "asked")  # version 0.1 wrote "asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One call: who makes it, with what request; `starts` marks calls that start a run."""
+
+    who: str
+    role: str
+    verb: str
+    request: Mapping[str, Any]
+    starts: bool = False
+    call: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    def line(self, outcome: Outcome, **more: Any) -> dict[str, Any]:
+        """The log line for one outcome of this call."""
+        line = {"time": time.time(), "call": self.call, "who": self.who, "role": self.role}
+        line |= {"verb": self.verb, "outcome": outcome.value}
+        if self.starts:
+            line["starts"] = True
+        return {**line, **more}
+
+
+def activity_log(runs: Path) -> HashChain:
+    """Opens the log of a folder of runs; a log begun by version 0.1 keeps its file name."""
+    state = runs / ".sparring"
+    old_file = state / "audit.jsonl"
+    return HashChain(old_file if old_file.exists() else state / "activity.jsonl")
+
+
+def request_of_entry(entry: Mapping[str, Any]) -> Any:
+    """The request of a log line; version 0.1 wrote it as `asked`."""
+    return entry.get("request") or entry.get("asked") or ""
+
+
+@contextmanager
+def logged(
+    entry: Entry, runs: Path, *, max_starts: Callable[[], int | None], is_binding: bool
+) -> Iterator[dict[str, Any]]:
+    """Logs one call that changes something. The yielded table is logged as its result.
+
+    `max_starts` limits the runs that all operators together start in a day. Counting and logging
+    are one atomic step, so concurrent calls cannot exceed it.
+    """
+    log = activity_log(runs)
+    result: dict[str, Any] = {}
+    request = entry.line(Outcome.REQUESTED, request=_short(entry.request))
+    with _handle_write_errors(is_binding):
+        try:
+            log.append(request, lambda chain: _refuse_over_limit(chain, entry, max_starts()))
+        except SparringError as error:
+            if not isinstance(error, ActivityLogBusy):
+                note_refusal(entry, runs, error, is_binding=is_binding)
+            raise
+    try:
+        yield result
+    except Exception as error:
+        with _handle_write_errors(is_binding):
+            log.append(entry.line(_outcome(error), reason=_reason(error)))
+        raise
+    with _handle_write_errors(is_binding):
+        log.append(entry.line(Outcome.DONE, result=_short(result)))
+
+
+def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool) -> None:
+    """Logs the refusal of a call whose request was not logged.
+
+    Beyond a number per hour and caller, refusals are only counted, and the count is logged with
+    the next one that is written.
+    """
+    skipped = _REFUSALS.count(entry.who)
+    if skipped is None:
+        return
+    more = {"also_refused": skipped} if skipped else {}
+    line = entry.line(_outcome(error), request=_short(entry.request), reason=_reason(error), **more)
+    with _handle_write_errors(is_binding):
+        activity_log(runs).append(line)
+
+
+def note_done(entry: Entry, runs: Path, result: Mapping[str, Any]) -> None:
+    """Logs an owner's call that created the folder which holds the log."""
+    line = entry.line(Outcome.DONE, request=_short(entry.request), result=_short(result))
+    with _handle_write_errors(is_binding=False):
+        activity_log(runs).append(line)
+
+
+class _Refusals:
+    """Counts the refusals of each caller within an hour, in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logged: dict[str, deque[float]] = {}
+        self._skipped: Counter[str] = Counter()
+
+    def count(self, who: str) -> int | None:
+        """How many were skipped since the last logged one; None if this one is skipped, too."""
+        now = time.monotonic()
+        with self._lock:
+            logged_at = self._logged.setdefault(who, deque())
+            while logged_at and logged_at[0] < now - _HOUR_SECONDS:
+                logged_at.popleft()
+            if len(logged_at) >= _MAX_REFUSALS_LOGGED:
+                self._skipped[who] += 1
+                return None
+            logged_at.append(now)
+            return self._skipped.pop(who, 0)
+
+
+_REFUSALS = _Refusals()
+
+
+def starts_today(chain: HashChain, now: float | None = None) -> int:
+    """Counts the runs that operators started or resumed in the last 24 hours.
+
+    Refusals and calls that started nothing new do not count. A request without an outcome does:
+    it may have started a run.
+    """
+    since = (time.time() if now is None else now) - DAY_SECONDS
+    uncounted: set[str] = set()
+    count = 0
+    for entry in chain.backwards():
+        when = float(entry.get("time", 0.0))
+        if when < since - _CLOCK_ERROR_SECONDS:
+            break
+        if when < since:  # a clock may have been wrong: earlier lines can be newer
+            continue
+        if entry.get("role") == "owner" or not entry.get("starts"):
+            continue
+        if entry["outcome"] == Outcome.REFUSED or entry.get("result", {}).get("is_new") is False:
+            uncounted.add(entry["call"])
+        elif entry["outcome"] in REQUESTED and entry["call"] not in uncounted:
+            count += 1
+    return count
+
+
+def facts_of(result: BaseModel) -> dict[str, Any]:
+    """The part of a result that is logged: the run or plan it concerns, and its state."""
+    values = {name: getattr(result, name, None) for name in _LOGGED_RESULT_FIELDS}
+    facts: dict[str, Any] = {name: str(value) for name, value in values.items() if value}
+    return facts if getattr(result, "is_new", True) else {**facts, "is_new": False}
+
+
+def _refuse_over_limit(chain: HashChain, entry: Entry, most: int | None) -> None:
+    if most is None or not entry.starts:
+        return
+    used = starts_today(chain)
+    if used >= most:
+        raise OverBudget(
+            f"operators have started {used} runs within 24 hours, and this project allows {most}; "
+            "wait, or have the owner raise starts_per_day in [budget] of the project file"
+        )
+
+
+def _outcome(error: Exception) -> Outcome:
+    """`refused` only if nothing was done; `failed` if something may have been."""
+    is_refusal = isinstance(error, SparringError)
+    has_begun = isinstance(error, InfrastructureError | LauncherFailed)
+    return Outcome.REFUSED if is_refusal and not has_begun else Outcome.FAILED
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:_MAX_CHARACTERS]
+
+
+def _short(table: Mapping[str, Any]) -> Any:
+    """The table, shortened if it is long, so that no caller can fill the disk."""
+    text = json.dumps(table, default=repr)
+    return table if len(text) <= _MAX_CHARACTERS else {"shortened": text[:_MAX_CHARACTERS]}
+
+
+@contextmanager
+def _handle_write_errors(is_binding: bool) -> Iterator[None]:
+    """Raises if the log binds the caller, else warns: an owner can stop a run on a full disk."""
+    try:
+        yield
+    except (OSError, ActivityLogBusy) as error:
+        if is_binding:
+            raise ActivityLogBusy(f"the activity log cannot be written: {error}") from error
+        logging.getLogger(__name__).warning("not written to the activity log: %s", error)

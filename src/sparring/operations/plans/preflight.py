@@ -1,0 +1,66 @@
+"""Preflight: everything that a run would lack on this machine, in one list."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from sparring.operations.doctor import (
+    TESTED,
+    Finding,
+    key_finding,
+    package_finding,
+    sandbox_findings,
+)
+from sparring.operations.resolution import RunSettings
+
+_EXTRAS = {"train": ("local", "train"), "eval": ("local",)}
+_KEYS = {"wandb": "WANDB_API_KEY"}
+
+
+def missing_for(run_settings: RunSettings) -> tuple[Finding, ...]:
+    """What the run lacks, each with its fix; optional improvements are left out."""
+    return tuple(_missing(run_settings))
+
+
+def _missing(run_settings: RunSettings) -> Iterator[Finding]:
+    for name, (_, extra) in TESTED.items():
+        if extra in ("", *_EXTRAS[run_settings.kind]) and not _is_installed(
+            finding := package_finding(name)
+        ):
+            yield finding.model_copy(update={"standing": "missing"})
+    if run_settings.description.needs_sandbox and not run_settings.values.get("unsandboxed"):
+        for finding in sandbox_findings():
+            if finding.what == "sandbox" and finding.standing != "ok":
+                yield finding.model_copy(update={"standing": "missing"})
+    for tracker in run_settings.values.get("report_to") or ():
+        yield from _tracker(str(tracker))
+    yield from _warm_start(run_settings)
+    if run_settings.values.get("launcher") == "slurm" and shutil.which("sbatch") is None:
+        fix = "start it on a host of the cluster, or set launcher to local"
+        yield Finding(what="Slurm", standing="missing", found="sbatch is not installed", fix=fix)
+
+
+def _warm_start(run_settings: RunSettings) -> Iterator[Finding]:
+    source = (run_settings.values.get("warm_start") or {}).get("source")
+    runs = run_settings.project.runs
+    if isinstance(source, str) and not Path(source).exists() and not (runs / source).is_dir():
+        found = f"there is no file and no run {source[:80]!r}"
+        fix = "name a JSONL of demonstrations or a run, or set warm_start to null"
+        yield Finding(what="warm_start", standing="missing", found=found, fix=fix)
+
+
+def _tracker(name: str) -> Iterator[Finding]:
+    """Warnings only: a tracker that fails never ends a run."""
+    if find_spec(name) is None:
+        fix = f"pip install 'sparring[{name}]', or the run trains without it"
+        yield Finding(what=name, standing="warning", found="not installed", fix=fix)
+    if name in _KEYS and key_finding(_KEYS[name], "").standing != "ok":
+        fix = f"export {_KEYS[name]}=…, or its data is written offline"
+        yield Finding(what=_KEYS[name], standing="warning", found="not set", fix=fix)
+
+
+def _is_installed(finding: Finding) -> bool:
+    return finding.standing in ("ok", "warning")

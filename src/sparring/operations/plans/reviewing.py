@@ -1,0 +1,85 @@
+"""Operations that list plans, show what one would cost, and refuse one."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sparring.contracts.foreign import ForeignText, MixedTable
+from sparring.contracts.specs import Frozen
+from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.plans.planning import Plan, PlanQuery, describe_plan
+from sparring.operations.plans.store import Plans, StoredPlan
+
+
+class ListPlans(Frozen):
+    """Which plans to list."""
+
+    count: int = Field(default=50, ge=1, le=500, description="maximum number of plans")
+
+
+class PlanLine(Frozen):
+    """One plan of a list."""
+
+    plan: str
+    author: str
+    role: str
+    created: float
+    kind: str
+    environment: str
+    settings: MixedTable = Field(default_factory=dict, description="what the author asked for")
+    revises: str = ""
+    run: str = Field(default="", description="the run that it was started as")
+    refused: ForeignText = Field(default="", description="why the owner refused it")
+    is_refused: bool = False
+
+
+class PlanList(Frozen):
+    """Plans, newest first."""
+
+    plans: tuple[PlanLine, ...]
+
+
+class RefusePlan(PlanQuery):
+    """The plan to refuse."""
+
+    reason: str = Field(default="", max_length=500, description="why, for its author")
+
+
+@operation("plan.list", role=Role.OPERATOR, changes_state=False)
+def list_plans(request: ListPlans, caller: Caller) -> PlanList:
+    """List plans, newest first: the owner sees all, an operator its own."""
+    author = "" if caller.is_owner else caller.name
+    plans = Plans(caller.runs)
+    return PlanList(plans=tuple(_line(plans, each) for each in plans.newest(author, request.count)))
+
+
+@operation("plan.show", role=Role.OPERATOR, changes_state=False)
+def show_plan(request: PlanQuery, caller: Caller) -> Plan:
+    """Show what a plan would do now, what it would cost, and what is missing."""
+    return describe_plan(request.plan, caller)
+
+
+@operation("plan.refuse", role=Role.OWNER, changes_state=True)
+def refuse_plan(request: RefusePlan, caller: Caller) -> PlanLine:
+    """Refuse a plan: it can no longer be started, and its author sees why."""
+    plans = Plans(caller.runs)
+    stored = plans.read(request.plan)
+    plans.refuse(stored.plan, caller.name, request.reason)
+    return _line(plans, stored)
+
+
+def _line(plans: Plans, stored: StoredPlan) -> PlanLine:
+    refusal = plans.refusal_of(stored.plan)
+    return PlanLine(
+        plan=stored.plan,
+        author=stored.author,
+        role=stored.role,
+        created=stored.created,
+        kind=str(stored.request.get("kind") or ""),
+        environment=str(stored.request.get("environment") or ""),
+        settings=dict(stored.request.get("settings") or {}),
+        revises=stored.revises,
+        run=plans.started_as(stored.plan),
+        refused=refusal or "",
+        is_refused=refusal is not None,
+    )

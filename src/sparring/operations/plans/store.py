@@ -1,0 +1,171 @@
+"""The plan store: each plan's request, what it resolved to, and a mark once it is started.
+
+A plan's id contains the beginning of the digest of its resolved content, so a plan file that was
+edited is detected and refused. A plan starts one run at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import AliasChoices, Field
+
+from sparring.contracts.errors import PlanRefused
+from sparring.contracts.specs import Frozen
+from sparring.run_folder.files import read_json, write_json
+from sparring.settings.names import flatten
+
+_IDS = re.compile(r"plan-[0-9a-f]{16}-[0-9a-f]{6}")
+_MAX_PLANS = 1_000  # of each author
+_MAX_LISTED = 6
+
+
+class StoredPlan(Frozen):
+    """One plan, as stored."""
+
+    format: int = 1
+    plan: str
+    author: str
+    role: str
+    created: float
+    revises: str = ""
+    request: dict[str, Any] = Field(validation_alias=AliasChoices("request", "asked"))
+    resolved: dict[str, Any]
+
+
+class Plans:
+    """The plans of one folder of runs."""
+
+    def __init__(self, runs: Path) -> None:
+        self._folder = runs / ".sparring" / "plans"
+
+    def add(
+        self,
+        author: str,
+        role: str,
+        request: dict[str, Any],
+        resolved: dict[str, Any],
+        revises: str,
+    ) -> StoredPlan:
+        """Stores a new plan under a new id, and deletes the author's oldest ones."""
+        content = plain(resolved)
+        name = f"plan-{digest_of(content)[:16]}-{secrets.token_hex(3)}"
+        plan = StoredPlan(
+            plan=name, author=author, role=role, created=time.time(), revises=revises,
+            request=plain(request), resolved=content,
+        )  # fmt: skip
+        folder = self._folder / author
+        write_json(folder / f"{name}.json", plan.model_dump(mode="json"))
+        _delete_oldest(folder)
+        return plan
+
+    def read(self, name: str) -> StoredPlan:
+        """Reads a plan; refuses one that is missing, unreadable or was edited."""
+        paths = list(self._folder.glob(f"*/{name}.json")) if _IDS.fullmatch(name) else []
+        if not paths:
+            raise PlanRefused(f"there is no plan {name[:80]!r}; plan the run first, or again")
+        try:
+            plan = StoredPlan.model_validate(read_json(paths[0]))
+        except (OSError, ValueError) as error:
+            raise PlanRefused(f"plan {name} cannot be read; plan the run again") from error
+        if not plan.plan.startswith(f"plan-{digest_of(plan.resolved)[:16]}-"):
+            raise PlanRefused(
+                f"plan {name} was changed on disk since it was made; plan the run again"
+            )
+        return plan
+
+    def claim(self, name: str, run: str) -> None:
+        """Marks a plan as started, atomically; a claim is never given back."""
+        mark = json.dumps({"format": 1, "run": run, "time": time.time()}).encode()
+        try:
+            descriptor = os.open(self._mark(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError as error:
+            raise PlanRefused(
+                f"plan {name} was started already, as run {self.started_as(name) or 'unknown'}; a "
+                "plan starts one run: for another like it, make a new plan"
+            ) from error
+        try:
+            os.write(descriptor, mark)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def started_as(self, name: str) -> str:
+        """The run that a plan was started as; empty if it was not."""
+        with contextlib.suppress(OSError, ValueError):
+            return str(read_json(self._mark(name)).get("run") or "")
+        return ""
+
+    def newest(self, author: str = "", count: int = 50) -> list[StoredPlan]:
+        """Returns the newest plans, of one author if one is named. Unreadable ones are left out."""
+        paths = self._folder.glob(f"{author or '*'}/plan-*.json")
+        found = []
+        for path in sorted(paths, key=_modified, reverse=True)[:count]:
+            with contextlib.suppress(PlanRefused):
+                found.append(self.read(path.stem))
+        return found
+
+    def refuse(self, name: str, author: str, reason: str) -> None:
+        """Marks a plan as refused; it cannot be started any more."""
+        mark = {"format": 1, "author": author, "reason": reason, "time": time.time()}
+        write_json(self._folder / f"{name}.refused", mark)
+
+    def refusal_of(self, name: str) -> str | None:
+        """Why a plan was refused, possibly with an empty text; None if it was not."""
+        path = self._folder / f"{name}.refused"
+        if not path.is_file():
+            return None
+        with contextlib.suppress(OSError, ValueError):
+            return str(read_json(path).get("reason") or "")
+        return ""
+
+    def _mark(self, name: str) -> Path:
+        """Never deleted: a plan must not start again after its file is deleted."""
+        return self._folder / f"{name}.started"
+
+
+def _delete_oldest(folder: Path) -> None:
+    paths = list(folder.glob("plan-*.json"))
+    for path in sorted(paths, key=_modified)[: max(0, len(paths) - _MAX_PLANS)]:
+        path.unlink(missing_ok=True)
+
+
+def digest_of(resolved: Mapping[str, Any]) -> str:
+    """SHA-256 of a plan's resolved content."""
+    return hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
+
+
+def plain(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table as JSON gives it back."""
+    copy: dict[str, Any] = json.loads(json.dumps(table, default=repr))
+    return copy
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Lists the first names whose values differ; empty if none does."""
+    names = list(_differing(before, now))
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    old, new = dict(flatten(before)), dict(flatten(now))
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            yield name.removeprefix("spec.").removeprefix("settings.").removeprefix("files.")
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

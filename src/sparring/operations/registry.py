@@ -1,0 +1,42 @@
+"""The registry of all operations. Reading it through `all_operations` guarantees it is complete."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from sparring.operations.operation import REGISTRY, Operation
+
+_MODULES = (
+    "chatting",
+    "checking",
+    "curves",
+    "doctor",
+    "environments",
+    "evaluating",
+    "models",
+    "permissions",
+    "plans.planning",
+    "plans.reviewing",
+    "proving",
+    "reporting",
+    "rollout_groups",
+    "rollout_pairs",
+    "rollouts",
+    "run_details",
+    "run_control",
+    "runs",
+    "shipping",
+    "activity.reading",
+    "token_views",
+    "tokens",
+    "training",
+)
+
+
+def all_operations() -> Mapping[str, Operation[Any, Any]]:
+    """Imports every module that declares operations, and returns them sorted by name."""
+    for module in _MODULES:
+        importlib.import_module(f"sparring.operations.{module}")
+    return dict(sorted(REGISTRY.items()))

@@ -1,0 +1,94 @@
+"""Conditions on a rollout's record: case, verdict, tool, text, advantage."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.run_folder.line_search import needle_of
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """What a record must fulfil; empty fields ask for nothing."""
+
+    case: str = ""
+    measure: str = ""
+    verdict: str = ""
+    tool: str = ""
+    text: str = ""
+    min_advantage: float | None = None
+    max_advantage: float | None = None
+
+    def needles(self) -> list[bytes]:
+        """What the line of every match contains, in lower case."""
+        named = [json.dumps(each).lower().encode() for each in (self.case, self.measure, self.tool)]
+        plain = [each for each in named if each != b'""' and b"\\u" not in each]
+        return [*plain, *([needle_of(self.text)] if self.text else [])]
+
+    @property
+    def needs_no_record(self) -> bool:
+        """Whether every record matches, so that none has to be read in full."""
+        return self == RecordFilter()
+
+    def matches(self, record: dict[str, Any]) -> bool:
+        """Whether the record fulfils every condition."""
+        return (
+            (not self.case or record["case"]["id"] == self.case)
+            and self._matches_advantage(record)
+            and self._matches_verdict(record)
+            and (not self.tool or self.tool in _tools(record))
+            and (not self.text or self._matches_text(record))
+        )
+
+    def _matches_advantage(self, record: dict[str, Any]) -> bool:
+        if self.min_advantage is None and self.max_advantage is None:
+            return True
+        advantage = record.get("advantage")
+        least = -math.inf if self.min_advantage is None else self.min_advantage
+        most = math.inf if self.max_advantage is None else self.max_advantage
+        return advantage is not None and least <= advantage <= most
+
+    def _matches_verdict(self, record: dict[str, Any]) -> bool:
+        if not self.measure and not self.verdict:
+            return True
+        judged = [
+            each
+            for each in record["judgements"]
+            if not self.measure or each["measure"] == self.measure
+        ]
+        if self.verdict == "unscored" and not self.measure and not judged:
+            return True
+        return any(not self.verdict or _verdict(each) == self.verdict for each in judged)
+
+    def _matches_text(self, record: dict[str, Any]) -> bool:
+        wanted = self.text.casefold()
+        return any(wanted in text.casefold() for text in texts_of(record))
+
+
+def texts_of(record: dict[str, Any]) -> Iterator[str]:
+    """The texts of a rollout that a search reads: messages, calls, results, answer, reasons."""
+    yield str(record["answer"])
+    yield str(record["detail"])
+    for message in record["messages"]:
+        yield str(message.get("content") or "")
+        yield str(message.get("thinking") or "")
+        for call in message.get("calls") or ():
+            yield str(call.get("tool"))
+            yield str(call.get("arguments"))
+    for judgement in record["judgements"]:
+        yield str(judgement["reason"])
+
+
+def _tools(record: dict[str, Any]) -> set[str]:
+    return {str(call.get("tool")) for call in record["tool_calls"]}
+
+
+def _verdict(judgement: dict[str, Any]) -> str:
+    score = judgement["score"]
+    if score is None:
+        return "unscored"
+    return "passed" if score >= judgement["threshold"] else "failed"

@@ -1,0 +1,72 @@
+"""Operation that shows a group: the rollouts of one case in one step, to compare them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from sparring.contracts.foreign import ForeignTable, MixedText
+from sparring.contracts.specs import Frozen
+from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
+from sparring.run_folder.sharded_log import ShardedLog
+
+_MAX_SIBLINGS = 64
+_WITHOUT = ("rows", "format", "key")
+
+
+class Sibling(Frozen):
+    """One rollout of a group, without its tokens."""
+
+    position: int
+    record: ForeignTable
+
+
+class Group(Frozen):
+    """The rollouts of one case in one step."""
+
+    run: str
+    case: MixedText
+    step: int
+    rollouts: tuple[Sibling, ...] = Field(description="in the order of their index")
+
+
+@operation("rollout.group", role=Role.OPERATOR, changes_state=False)
+def show_group(request: ShowRollout, caller: Caller) -> Group:
+    """Show all rollouts of the group that a rollout belongs to."""
+    folder = readable_run(request.run, caller)
+    log = open_log(folder, request.log)
+    position, record = find_rollout(log, folder, request.rollout)
+    found = {position: record, **_siblings(log, record)}
+    ordered = sorted(found.items(), key=lambda each: (each[1]["key"]["index"], each[0]))
+    return Group(
+        run=folder.id,
+        case=str(record["case"]["id"]),
+        step=int(record["key"]["step"]),
+        rollouts=tuple(
+            Sibling(position=place, record=_without_tokens(each)) for place, each in ordered
+        ),
+    )
+
+
+def _siblings(log: ShardedLog, record: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Rollouts whose ids differ only in the index, by position."""
+    stem, _, own = str(record["id"]).rpartition(".")
+    found: dict[int, dict[str, Any]] = {}
+    misses = 0
+    for number in range(_MAX_SIBLINGS):
+        if str(number) == own:
+            continue
+        position = log.position(f"{stem}.{number}")
+        if position is None:
+            misses += 1
+            if misses > 1:  # a rollout that was never played leaves one gap at most
+                break
+            continue
+        found[position] = next(log.records(position, position + 1))
+    return found
+
+
+def _without_tokens(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in _WITHOUT}

@@ -1,0 +1,153 @@
+"""Operation that pairs rollouts by case: before and after training, or of two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.foreign import ForeignText, MixedText
+from sparring.contracts.specs import Frozen
+from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.rollouts import question_of, readable_run
+from sparring.operations.run_views import RunQuery
+from sparring.run_folder import RunFolder
+from sparring.run_folder.sharded_log import ShardedLog
+
+_MAX_ROLLOUTS = 20_000  # of each side
+_SHOWN = 200
+_SAME = 1e-9
+
+Change = Literal["fixed", "broken", "both wrong", "both right"]
+
+
+class PairRollouts(RunQuery):
+    """The sides to pair."""
+
+    other: str = Field(
+        default="", description="the run to compare with; empty for a proof, which has both sides"
+    )
+
+
+class Pair(Frozen):
+    """One case on both sides."""
+
+    case: MixedText
+    question: ForeignText = ""
+    change: Change
+    before: float = Field(description="mean reward")
+    after: float
+    before_rollouts: int
+    after_rollouts: int
+    before_example: MixedText = Field(description="the rollout that shows the change most clearly")
+    after_example: MixedText
+    reason: ForeignText = Field(default="", description="why the example after it fails, if so")
+
+
+class Pairs(Frozen):
+    """All cases that both sides played, largest changes first."""
+
+    before_run: str
+    after_run: str
+    pairs: tuple[Pair, ...]
+    counts: dict[str, int]
+    is_partial: bool = Field(default=False, description="a side has more rollouts than were read")
+
+
+@dataclass(slots=True)
+class _Played:
+    """What one side did on one case."""
+
+    rewards: list[float] = field(default_factory=list)
+    best: tuple[float, str, str] = (-1.0, "", "")
+    worst: tuple[float, str, str] = (2.0, "", "")
+    question: str = ""
+
+    @property
+    def mean(self) -> float:
+        return sum(self.rewards) / len(self.rewards)
+
+    def add(self, record: dict[str, Any], reward: float) -> None:
+        found = (reward, str(record["id"]), _reason(record))
+        self.rewards.append(reward)
+        self.best = max(self.best, found, key=lambda each: each[0])
+        self.worst = min(self.worst, found, key=lambda each: each[0])
+        self.question = self.question or question_of(record["case"])[:_SHOWN]
+
+
+@operation("rollout.pairs", role=Role.OPERATOR, changes_state=False)
+def pair_rollouts(request: PairRollouts, caller: Caller) -> Pairs:
+    """Pair a proof's rollouts before and after the training, or those of two runs, by case."""
+    folder = readable_run(request.run, caller)
+    if request.other:
+        other = readable_run(request.other, caller)
+        before, after = ShardedLog(folder.rollout_logs()), ShardedLog(other.rollout_logs())
+        ends = (folder.id, other.id)
+    else:
+        before, after = (ShardedLog([folder.rollouts_of(each)]) for each in _sides(folder))
+        ends = (folder.id, folder.id)
+    first, second = _by_case(before), _by_case(after)
+    pairs = [_pair(case, first[case], second[case]) for case in first if case in second]
+    pairs.sort(key=lambda each: (-abs(each.after - each.before), each.after, each.case))
+    counts = dict.fromkeys(("fixed", "broken", "both wrong", "both right"), 0)
+    for each in pairs:
+        counts[each.change] += 1
+    is_partial = max(len(before), len(after)) > _MAX_ROLLOUTS
+    return Pairs(
+        before_run=ends[0],
+        after_run=ends[1],
+        pairs=tuple(pairs),
+        counts=counts,
+        is_partial=is_partial,
+    )
+
+
+def _sides(folder: RunFolder) -> Iterator[str]:
+    for name in ("base", "trained"):
+        if not folder.rollouts_of(name).is_dir():
+            raise InvalidInput(
+                f"run {folder.id} has no rollouts of the {name} model; only a proof has both "
+                "sides: name another run in `other`"
+            )
+        yield name
+
+
+def _by_case(log: ShardedLog) -> dict[str, _Played]:
+    found: dict[str, _Played] = {}
+    for item in log.items(0, _MAX_ROLLOUTS):
+        if item.entry.reward is not None:
+            case = str(item.record["case"]["id"])
+            found.setdefault(case, _Played()).add(item.record, item.entry.reward)
+    return found
+
+
+def _pair(case: str, before: _Played, after: _Played) -> Pair:
+    difference = after.mean - before.mean
+    change: Change = "both right" if after.mean >= 1 - _SAME else "both wrong"
+    if abs(difference) > _SAME:
+        change = "fixed" if difference > 0 else "broken"
+    is_worse = change == "broken"
+    shown_before = before.best if is_worse else before.worst
+    shown_after = after.best if change in ("fixed", "both right") else after.worst
+    return Pair(
+        case=case,
+        question=before.question or after.question,
+        change=change,
+        before=before.mean,
+        after=after.mean,
+        before_rollouts=len(before.rewards),
+        after_rollouts=len(after.rewards),
+        before_example=shown_before[1],
+        after_example=shown_after[1],
+        reason=(shown_before if change == "fixed" else shown_after)[2],
+    )
+
+
+def _reason(record: dict[str, Any]) -> str:
+    for each in record["judgements"]:
+        if each["score"] is None or each["score"] < each["threshold"]:
+            return f"{each['measure']}: {each['reason']}"[:_SHOWN]
+    return ""

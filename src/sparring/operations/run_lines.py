@@ -1,0 +1,230 @@
+"""Builds the views of runs from their folders, without what the caller may not see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import CasesBroken
+from sparring.operations.held_out import is_held_out
+from sparring.operations.operation import Caller
+from sparring.operations.rate_limits import seconds_between
+from sparring.operations.run_views import ProcessLine, RunLine, ShownRun
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json_or_empty
+from sparring.runs.history import History, read_history
+from sparring.runs.index import Index
+from sparring.runs.index_rows import Row
+from sparring.runs.lifecycle import RunState
+from sparring.runs.processes import Identity
+from sparring.runs.status import RunStatus, recent_rows, time_left, with_figures
+
+NEWS = ("state", "warning", "checkpoint", "restart", "links", "parity", "stop_requested")
+
+
+def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
+    """The line of a run in a list; a run with unreadable files gets one, too."""
+    try:
+        return _line(row, folder, caller)
+    except (ValueError, TypeError, AttributeError) as error:
+        message = f"its figures cannot be read: {type(error).__name__}"
+        return RunLine(
+            run=row.id,
+            kind=row.kind,
+            environment=row.environment,
+            model=row.model,
+            state=row.state,
+            author=row.history.author,
+            created=row.history.created,
+            minutes=0.0,
+            message=message,
+        )
+
+
+def message_of(history: History, caller: Caller, folder: RunFolder) -> str:
+    """The message of a run's state. Who stopped a run is no secret; see `message_for`."""
+    if history.state is RunState.STOPPED:
+        return history.message
+    return message_for(caller, folder, history.message, history.error)
+
+
+def message_for(caller: Caller, folder: RunFolder, message: str, error: str = "") -> str:
+    """A message, hidden from operators where it may quote held-out cases.
+
+    `error` is the name of the error that the message is about.
+    """
+    if not message or caller.is_owner:
+        return message
+    if error == CasesBroken.__name__:
+        return f"{message.splitlines()[0].rstrip(':')}; only the owner may see the details"
+    hidden = "(only the owner may see messages about held-out cases)"
+    return hidden if is_held_out(folder) else message
+
+
+def visible_events(
+    caller: Caller, folder: RunFolder, events: Iterable[dict[str, Any]]
+) -> tuple[dict[str, Any], ...]:
+    """Events as the caller may see them: operators see news only, and no message that may quote a
+    held-out case."""
+    chosen = [each for each in events if caller.is_owner or each.get("event") in NEWS]
+    return tuple(_visible_event(caller, folder, each) for each in chosen)
+
+
+def _visible_event(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, Any]:
+    message = str(event.get("message") or "")
+    if event.get("event") == "state" and event.get("state") == RunState.STOPPED:
+        return event
+    error = str(event.get("error") or event.get("kind") or "")
+    return {**event, "message": message_for(caller, folder, message, error)} if message else event
+
+
+def _line(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
+    status = with_figures(folder, row.history)
+    heartbeat = status.progress or {}
+    metrics = heartbeat.get("metrics") or {}
+    return RunLine(
+        run=row.id,
+        kind=row.kind,
+        environment=row.environment,
+        model=Path(row.model).name if "/" in row.model else row.model,
+        state=status.state,
+        author=row.history.author,
+        created=row.history.created,
+        minutes=round(status.seconds / 60, 2),
+        step=heartbeat.get("step", heartbeat.get("rollouts")),
+        steps=heartbeat.get("steps", heartbeat.get("total")),
+        reward=metrics.get("reward"),
+        message=message_of(row.history, caller, folder),
+    )
+
+
+def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
+    """Everything about the state of a run."""
+    spec, history, heartbeat = folder.read_spec(), status.history, status.progress or {}
+    rows = recent_rows(folder)
+    metrics = heartbeat.get("metrics") or {}
+    validated: dict[str, Any] = next(
+        (row for row in reversed(rows) if "validation/reward" in row), {}
+    )
+    left = time_left(status, rows)
+    message = message_of(history, caller, folder)
+    if status.state is RunState.QUEUED and not message:
+        message = waiting_for(folder, history)
+    if status.is_elsewhere:
+        host = status.supervisor.get("host", "another host")
+        message = message or f"supervised on {host}; control it from there"
+    return ShownRun(
+        run=folder.id,
+        kind=str(spec.get("kind")),
+        environment=str(spec.get("environment") or spec.get("target")),
+        model=str((spec.get("policy") or {}).get("model") or ""),
+        folder=str(folder.path),
+        state=status.state,
+        cause=history.cause,
+        message=message,
+        error=history.error,
+        exit_code=history.exit_code,
+        author=history.author,
+        minutes=round(status.seconds / 60, 2),
+        attempts=max(history.attempt, folder.attempts()),
+        restarts=history.restarts,
+        last_restart=message_for(caller, folder, history.restart_message),
+        is_stopping_for=history.stop_author if not status.state.has_ended else "",
+        processes=tuple(_processes(status)),
+        step=heartbeat.get("step", heartbeat.get("rollouts")),
+        steps=heartbeat.get("steps", heartbeat.get("total")),
+        doing=""
+        if status.state.has_ended
+        else str(read_json_or_empty(folder.rank_heartbeat(0)).get("doing", "")),
+        loss=metrics.get("loss"),
+        reward=metrics.get("reward"),
+        pass_rates=_rates(metrics, "pass_rate/"),
+        validation_reward=validated.get("validation/reward"),
+        validation_pass_rates=_rates(validated, "validation/pass_rate/"),
+        seconds_left=left.seconds if left else None,
+        estimate_basis=left.basis if left else "",
+        links=dict(history.links),
+        warning=message_for(caller, folder, history.warning),
+        proof=_proof_of(folder),
+        progress=visible_progress(folder, status, caller),
+        next_check_seconds=seconds_between(status),
+    )
+
+
+def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[str, Any] | None:
+    """The progress, for operators without held-out rates: those count as a look at the cases."""
+    if not status.progress:
+        return None
+    is_hidden = not caller.is_owner and is_held_out(folder)
+    return {
+        name: value
+        for name, value in status.progress.items()
+        if not (is_hidden and name in ("passed", "reward", "metrics"))
+    }
+
+
+def waiting_for(folder: RunFolder, history: History) -> str:
+    """What a queued run is waiting for."""
+    if name := str(folder.read_spec().get("after") or ""):
+        predecessor = RunFolder(folder.path.parent / name)
+        if not predecessor.spec.is_file():
+            return f"waiting for {name}, which no longer exists"
+        state = read_history(predecessor).history.state
+        if state is not RunState.COMPLETED:
+            return f"waiting for {name}, which is {state.value}"
+    most = history.runs_at_once
+    active = Index(folder.path.parent).active()
+    running = sum(row.state is not RunState.QUEUED for row in active)
+    if most is None or running < most:
+        return "about to start"
+    waiting = [
+        row.id
+        for row in active
+        if row.state is RunState.QUEUED and not _follows(RunFolder(folder.path.parent / row.id))
+    ]
+    before = waiting.index(folder.id) if folder.id in waiting else 0
+    others = f", and {before} wait before it" if before else ""
+    return f"waiting for its turn: {running} of at most {most} runs are running{others}"
+
+
+def _proof_of(folder: RunFolder) -> str:
+    proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
+    return proof.id if proof.spec.is_file() else ""
+
+
+def _follows(folder: RunFolder) -> bool:
+    """Whether a run waits for another run, not for its turn."""
+    return bool(folder.spec.is_file() and folder.read_spec().get("after"))
+
+
+def _processes(status: RunStatus) -> list[ProcessLine]:
+    """The supervisor and the run's workers; for a run that has ended, how each process ended."""
+    supervisor = status.supervisor
+    if not supervisor:
+        return []
+    has_ended = status.state.has_ended
+    own = {"name": "supervisor", "state": "done" if has_ended else "running", "log": ""}
+    return [_process({**supervisor, **own}), *map(_process, supervisor.get("processes", ()))]
+
+
+def _process(row: Mapping[str, Any]) -> ProcessLine:
+    """A process as its supervisor last reported it, unless it has died since."""
+    identity = Identity.from_dict(row)
+    state = str(row["state"])
+    is_gone = identity is not None and identity.is_of_this_host and not identity.is_alive
+    return ProcessLine(
+        name=str(row["name"]),
+        state="gone" if state == "running" and is_gone else state,
+        pid=int(row["pid"]),
+        host=str(row["host"]),
+        log=str(row["log"]),
+    )
+
+
+def _rates(row: dict[str, Any], prefix: str) -> dict[str, float]:
+    return {
+        name.removeprefix(prefix): float(value)
+        for name, value in row.items()
+        if name.startswith(prefix) and value is not None
+    }

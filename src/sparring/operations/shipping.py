@@ -1,0 +1,258 @@
+"""Operation that starts a shipment: the trained model, verified, in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
+from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
+from sparring.contracts.specs import Frozen
+from sparring.contracts.training import TrainSpec
+from sparring.operations.budgets import refuse_over_budget
+from sparring.operations.limits import budget_for
+from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
+from sparring.operations.proving import proof_of, training_spec
+from sparring.operations.revalidation import revalidate
+from sparring.operations.starting import Started, start
+from sparring.projects import find_project
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json_or_empty
+from sparring.run_folder.ids import is_plain_name, slug
+from sparring.runs.finding import find_run
+from sparring.runs.history import read_history
+from sparring.source_files import code_digest, digests_of, refuse_changed_code
+
+SHIPPED = "shipped"
+_TRIAL = {"forms": (Form.GGUF,), "cases": 0, "validation_cases": 10, "unproven": True}
+
+
+class StartShip(Frozen):
+    """What to ship, in which forms, and where to."""
+
+    run: str = Field(description="a training run: its id, a part of it, or its environment's name")
+    to: str = Field(
+        default="",
+        description="folder to write, which must not exist; default: shipped/ENVIRONMENT-ID. "
+        "Operators give a name, and the folder is in shipped/",
+    )
+    checkpoint: str = Field(default="", description="for example step-50; default: the proved one")
+    forms: tuple[Form, ...] = Field(default=(), description="default: adapter, merged and gguf")
+    quantizations: tuple[str, ...] = Field(
+        default=("q8_0",), description=f"of GGUF files: {', '.join(QUANTIZATIONS)}"
+    )
+    compare: bool = Field(
+        default=False, description="choose the smallest GGUF file that is still as good"
+    )
+    cases: int | None = Field(
+        default=200, ge=0, description="maximum number of held-out cases; 0 plays none"
+    )
+    rollouts: int = Field(default=1, ge=1, le=256, description="rollouts of each held-out case")
+    validation_cases: int = Field(
+        default=24, ge=0, le=1000, description="validation cases that each file plays"
+    )
+    margin: float = Field(
+        default=0.05, gt=0, lt=1, description="a loss of reward that still counts as equal"
+    )
+    trial: bool = Field(
+        default=False,
+        description="only try it: one GGUF file plays ten validation cases on its server, and no "
+        "folder is written; needs no proof",
+    )
+    name: str = Field(default="", description="the model's name; default: the folder's name")
+    unproven: bool = Field(
+        default=False, description="ship although no proof says better; the cards say so"
+    )
+    llama_cpp: str = Field(
+        default="", description="folder of llama.cpp", json_schema_extra=FOR_OWNERS
+    )
+    vllm: bool = Field(
+        default=False,
+        description="play validation cases on vLLM, too: its program must be on the PATH",
+        json_schema_extra=FOR_OWNERS,
+    )
+    hub: str = Field(
+        default="",
+        description="repository of the hub, as in me/model",
+        json_schema_extra=FOR_OWNERS,
+    )
+    upload: bool = Field(
+        default=False, description="upload to the hub", json_schema_extra=FOR_OWNERS
+    )
+    register_with_ollama: bool = Field(
+        default=False, description="create the model in Ollama", json_schema_extra=FOR_OWNERS
+    )
+    accept_changes: bool = Field(
+        default=False,
+        description="ship it although its code has changed since training",
+        json_schema_extra=FOR_OWNERS,
+    )
+
+
+@operation(
+    "ship.start",
+    role=Role.OPERATOR,
+    changes_state=True,
+    starts=True,
+    forms=Forms(
+        cli="ship",
+        tool="ship_run",
+        python="sparring.TrainResult.ship",
+        known_as=("export", "deploy", "merge", "save_pretrained_gguf"),
+    ),
+)
+def start_ship(request: StartShip, caller: Caller) -> Started:
+    """Write the trained model as adapter, merged weights and GGUF, each verified and played.
+
+    It is a run in the background. Each file must give the prompts and log-probabilities of the
+    checkpoint, and plays cases beside it. A faulty file is refused by name, and then no folder is
+    written. Only a proved checkpoint is shipped, unless `unproven` is set.
+    """
+    if request.trial:
+        request = request.model_copy(update=_TRIAL)
+    folder = find_run(caller.runs, request.run, kind="train")
+    spec = training_spec(folder)
+    _refuse_for_operators(request, folder, caller)
+    _refuse_unknown(request)
+    if spec.settings.quantization and request.forms != (Form.ADAPTER,):
+        raise InvalidInput(
+            f"run {folder.id} was trained on a quantised base (quantization=true), and merging its "
+            "adapter into other weights would change it; ship the adapter with --form adapter, and "
+            "serve it on the same quantised base"
+        )
+    if request.accept_changes:
+        now = digests_of(map(Path, spec.code_files))
+        spec = spec.model_copy(update={"code_digest": code_digest(spec.target), "code_files": now})
+    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files)
+    proof = _proof(folder, request)
+    place = _place(request, folder, spec, caller)
+    shipment = _spec(request, folder.id, spec, proof, place)
+    budget = budget_for(caller.folder, is_owner=caller.is_owner)
+    shipment = shipment.model_copy(update={"hours": budget.hours})
+    if not caller.is_owner:
+        revalidate(shipment, caller)
+    elif budget.rollouts is not None:
+        refuse_over_budget(shipment, budget, find_project(caller.folder).file)
+    return start(shipment, caller, runs_at_once=budget.runs_at_once)
+
+
+def _spec(
+    request: StartShip, run: str, spec: TrainSpec, proof: RunFolder | None, place: Path
+) -> ShipSpec:
+    shared = proof_of(run, spec)
+    proved = read_json_or_empty(proof.summary) if proof else {}
+    checkpoint = request.checkpoint or Path(str(proved.get("checkpoint", ""))).name
+    names = ("target", "environment", "config", "services", "supervision", "code_digest")
+    return ShipSpec(
+        **{
+            name: getattr(shared, name) for name in (*names, "code_files", "policy", "base", "play")
+        },
+        run=run,
+        checkpoint=checkpoint,
+        proof=proof.id if proof else "",
+        to=str(place),
+        trial=request.trial,
+        forms=request.forms,
+        quantizations=request.quantizations,
+        compare=request.compare,
+        cases=request.cases,
+        rollouts=request.rollouts,
+        validation_cases=request.validation_cases,
+        margin=request.margin,
+        name=request.name,
+        llama_cpp=request.llama_cpp,
+        vllm=request.vllm,
+        hub=request.hub,
+        upload=request.upload,
+        register_with_ollama=request.register_with_ollama,
+    )
+
+
+def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
+    """The newest proof of the checkpoint; without `unproven`, one whose verdict is better."""
+    found: list[tuple[RunFolder, dict[str, Any]]] = []
+    for spec in sorted(folder.path.parent.glob("*/spec.json"), reverse=True):
+        proof = RunFolder(spec.parent)
+        content = read_json_or_empty(spec)
+        if content.get("kind") != "prove" or content.get("run") != folder.id:
+            continue
+        summary = read_json_or_empty(proof.summary)
+        name = Path(str(summary.get("checkpoint", ""))).name
+        if summary.get("split") != Split.HELD_OUT.value or not name:
+            continue
+        if not request.checkpoint or request.checkpoint == name:
+            found.append((proof, summary))
+    better = [proof for proof, summary in found if summary["verdict"] == "better"]
+    if better:
+        return better[0]
+    if request.unproven:
+        return found[0][0] if found else None
+    what = f"the {request.checkpoint or 'best'} checkpoint of run {folder.id}"
+    if found:
+        raise NotProved(
+            f"{what} is not proved: {found[0][0].id} says {found[0][1]['verdict']}. Train longer, "
+            f"prove more cases with `sparring prove {folder.id}`, or ship it as it is with "
+            "--unproven: the cards then say so"
+        )
+    raise NotProved(
+        f"{what} has no proof; run `sparring prove {folder.id}` first, or ship it with --unproven: "
+        "the cards then say so"
+    )
+
+
+def _place(request: StartShip, folder: RunFolder, spec: TrainSpec, caller: Caller) -> Path:
+    root = find_project(caller.folder).root
+    default = f"{slug(spec.environment)}-{folder.id.rpartition('-')[2]}"
+    if caller.is_owner and request.to:
+        place = Path(request.to).expanduser()
+        place = place if place.is_absolute() else caller.folder.resolve() / place
+    else:
+        place = root.resolve() / SHIPPED / (request.to or default)
+    if not request.trial and (place.exists() or place.is_symlink()):
+        raise InvalidInput(
+            f"{place} exists already, and a shipment never overwrites; choose another folder with "
+            "--to, or remove this one"
+        )
+    return place
+
+
+def _refuse_for_operators(request: StartShip, folder: RunFolder, caller: Caller) -> None:
+    """Operators ship their own runs, to the project's folder, and nothing leaves the machine."""
+    if caller.is_owner:
+        return
+    if (
+        any((request.hub, request.upload, request.register_with_ollama, request.llama_cpp))
+        or request.accept_changes
+        or request.vllm
+    ):
+        raise NotPermitted(
+            "only the owner may upload, register with Ollama, choose programs, or accept changes"
+        )
+    if request.to and not is_plain_name(request.to):
+        raise NotPermitted(
+            f"operators give a name, such as my-model, and the folder is {SHIPPED}/my-model"
+        )
+    author = read_history(folder).history.author
+    if author != caller.name:
+        raise NotPermitted(
+            f"run {folder.id} is {author or 'somebody else'}'s, and {caller.name} ships only its "
+            "own runs; ask the owner"
+        )
+
+
+def _refuse_unknown(request: StartShip) -> None:
+    if unknown := [each for each in request.quantizations if each not in QUANTIZATIONS]:
+        raise InvalidInput(
+            f"unknown quantisation {unknown[0][:40]!r}; there are {', '.join(QUANTIZATIONS)}"
+        )
+    if request.upload and not request.hub:
+        raise InvalidInput("--upload needs --hub OWNER/NAME")
+    if request.trial and (request.to or request.hub or request.register_with_ollama):
+        raise InvalidInput("--try hands nothing over: leave out --to, --hub and --register")
+    if request.name and not is_plain_name(request.name):
+        raise InvalidInput("a model's name consists of letters, digits, ., - and _")
+    if request.register_with_ollama and Form.OLLAMA not in request.forms:
+        raise InvalidInput("--register needs --form ollama")

@@ -1,0 +1,178 @@
+"""Operation that shows a rollout's tokens: text, who wrote it, and how likely it was."""
+
+from __future__ import annotations
+
+import base64
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from sparring.contracts.foreign import ForeignText
+from sparring.contracts.specs import Frozen
+from sparring.operations.operation import Caller, Role, operation
+from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
+from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import list_checkpoints
+
+_MAX_TOKENS = 200_000
+_TOKENIZER = "tokenizer.json"
+
+
+class TokenSpan(Frozen):
+    """Consecutive tokens with one author: prompt, sampled or observed."""
+
+    kind: str
+    texts: tuple[ForeignText, ...] = Field(description="one text a token")
+    logprobs: tuple[float, ...] = Field(default=(), description="of sampled tokens")
+    gaps: tuple[float, ...] = Field(
+        default=(), description="sampler minus trainer, for sampled tokens, if recorded"
+    )
+    versions: tuple[tuple[int, int], ...] = Field(
+        default=(), description="runs of (weight version, tokens), for sampled tokens"
+    )
+
+
+class ShownRow(Frozen):
+    """One token row of a rollout."""
+
+    agent: ForeignText
+    start: str
+    parent: int | None = None
+    spans: tuple[TokenSpan, ...]
+
+
+class ShownTokens(Frozen):
+    """The token rows of a rollout."""
+
+    run: str
+    rollout: ForeignText
+    tokenizer: str = Field(default="", description="the file that decoded them; empty: ids only")
+    rows: tuple[ShownRow, ...]
+    is_partial: bool = False
+
+
+@operation("rollout.tokens", role=Role.OPERATOR, changes_state=False)
+def show_tokens(request: ShowRollout, caller: Caller) -> ShownTokens:
+    """Show the tokens of a rollout: text, author, log-probability, weight version."""
+    folder = readable_run(request.run, caller)
+    _, record = find_rollout(open_log(folder, request.log), folder, request.rollout)
+    path = _tokenizer_of(folder)
+    decode = _decoder(path)
+    rows, left = [], _MAX_TOKENS
+    for row in record["rows"]:
+        shown = _row(row, decode, left)
+        left -= sum(len(span.texts) for span in shown.spans)
+        rows.append(shown)
+    return ShownTokens(
+        run=folder.id,
+        rollout=str(record["id"]),
+        tokenizer=str(path or ""),
+        rows=tuple(rows),
+        is_partial=left <= 0,
+    )
+
+
+def _row(row: dict[str, Any], decode: Callable[[int], str], most: int) -> ShownRow:
+    ids, logprobs = _unpack("i", row["ids"]), _unpack("f", row["logprobs"])
+    gaps = _unpack("f", row.get("gaps") or "")
+    versions = _versions(row.get("versions") or [], len(logprobs))
+    spans, place, sampled = [], 0, 0
+    for kind, length in row["spans"]:
+        length = min(length, most - place)
+        if length <= 0:
+            break
+        texts = tuple(decode(number) for number in ids[place : place + length])
+        place += length
+        if kind != "sampled":
+            spans.append(TokenSpan(kind=kind, texts=texts))
+            continue
+        chosen = slice(sampled, sampled + length)
+        spans.append(
+            TokenSpan(
+                kind=kind,
+                texts=texts,
+                logprobs=tuple(round(each, 4) for each in logprobs[chosen]),
+                gaps=tuple(round(each, 7) for each in gaps[chosen]),
+                versions=tuple(_runs_of(versions[chosen])),
+            )
+        )
+        sampled += length
+    return ShownRow(
+        agent=str(row["agent"]),
+        start=str(row.get("start", "first")),
+        parent=row.get("parent"),
+        spans=tuple(spans),
+    )
+
+
+def _versions(runs: list[list[int]], count: int) -> list[int]:
+    flat = [version for version, length in runs for _ in range(length)]
+    return flat if len(flat) == count else []
+
+
+def _runs_of(versions: list[int]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for place in range(1, len(versions) + 1):
+        if place == len(versions) or versions[place] != versions[start]:
+            yield versions[start], place - start
+            start = place
+
+
+def _tokenizer_of(folder: RunFolder) -> Path | None:
+    """Find a tokenizer: of a checkpoint, of the trained run, or of the model's folder."""
+    spec = folder.read_spec()
+    policy = spec.get("policy") or {}
+    places = [each.path for each in reversed(list_checkpoints(folder.checkpoints))]
+    training = str(spec.get("training") or folder.id.removeprefix("proof-"))
+    beside = RunFolder(folder.path.parent / Path(training).name)
+    if beside.path != folder.path:
+        places += [each.path for each in reversed(list_checkpoints(beside.checkpoints))]
+    model = str(policy.get("model") or "")
+    places += [Path(model)] if model.startswith("/") else []
+    places += sorted(_cache().glob(f"{model}-*")) if model.isalnum() else []
+    return next((each / _TOKENIZER for each in places if (each / _TOKENIZER).is_file()), None)
+
+
+def _cache() -> Path:
+    home = os.environ.get("SPARRING_CACHE")
+    if home:
+        return Path(home).expanduser() / "models"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "sparring" / "models"
+
+
+def _decoder(path: Path | None) -> Callable[[int], str]:
+    """Return a function from id to text; without a tokenizer, to the id itself."""
+    if path is None:
+        return lambda number: f"⟨{number}⟩"
+    if find_spec("tokenizers") is None:
+        return lambda number: f"⟨{number}⟩"
+    return _decoder_of(str(path), path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _decoder_of(path: str, _: int) -> Callable[[int], str]:
+    """Load a tokenizer, once for each version of its file: that takes a tenth of a second."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(path)
+    known: dict[int, str] = {}
+
+    def decode(number: int) -> str:
+        if number not in known:
+            known[number] = str(tokenizer.decode([number], skip_special_tokens=False))
+        return known[number]
+
+    return decode
+
+
+def _unpack(code: str, text: str) -> array[Any]:
+    values: array[Any] = array(code)
+    values.frombytes(base64.b64decode(text))
+    return values

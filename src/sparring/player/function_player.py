@@ -1,0 +1,101 @@
+"""Plays rollouts with a function of the user: concurrently, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import Codec, Sample, SampleRequest, TokenPolicy
+from sparring.contracts.rollouts import Ending, Rollout
+from sparring.player.deadlines import Deadlines
+from sparring.player.player import Play, Played
+
+RolloutFunction = Callable[[Play, TokenPolicy], Rollout | Awaitable[Rollout]]
+
+
+class _PausingPolicy:
+    """The policy passed to the function. Pauses the deadline while it waits for a lockstep
+    batch."""
+
+    def __init__(self, policy: TokenPolicy, deadlines: Deadlines) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._deadlines = deadlines
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    @property
+    def codec(self) -> Codec:
+        return self._policy.codec
+
+    @property
+    def samples_in_lockstep(self) -> bool:
+        return self._policy.samples_in_lockstep
+
+    def join(self) -> None:
+        self._policy.join()
+
+    def leave(self) -> None:
+        self._policy.leave()
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        if not self._policy.samples_in_lockstep:
+            return await self._policy.sample(request)
+        with self._deadlines.paused():
+            return await self._policy.sample(request)
+
+
+class FunctionPlayer:
+    """Plays rollouts with `async function(play, policy) -> Rollout` instead of an agent.
+
+    The function samples with `await policy.sample(SampleRequest(...))` and returns a rollout
+    with the row that it sampled. If it raises, that rollout stays unscored.
+    """
+
+    def __init__(self, function: RolloutFunction, policy: TokenPolicy, limits: Limits) -> None:
+        self._function = function
+        self._policy = policy
+        self._limits = limits
+
+    async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
+        """Play in blocks of `in_flight`; yields in the order of `plays`."""
+        waiting = iter(plays)
+        while block := list(islice(waiting, self._limits.in_flight)):
+            for _ in block:
+                self._policy.join()
+            tasks = [asyncio.create_task(self._play(play)) for play in block]
+            for task in tasks:
+                task.add_done_callback(lambda _: self._policy.leave())
+            try:
+                for task in tasks:
+                    yield await task
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _play(self, play: Play) -> Played:
+        started = time.monotonic()
+        deadlines = Deadlines()
+        try:
+            async with deadlines.within(self._limits.rollout_seconds):
+                result = self._function(play, _PausingPolicy(self._policy, deadlines))
+                rollout = await result if inspect.isawaitable(result) else result
+        except TimeoutError:
+            detail = f"not finished within {self._limits.rollout_seconds:g} s"
+            rollout = Rollout(play.key, play.case, Ending.ROLLOUT_DEADLINE, "", detail=detail)
+        except Exception as error:  # user code: its error ends this rollout only
+            detail = f"{type(error).__name__}: {error}"
+            rollout = Rollout(play.key, play.case, Ending.INFRASTRUCTURE_ERROR, "", detail=detail)
+        if not isinstance(rollout, Rollout) or rollout.key != play.key:
+            detail = (
+                f"the rollout function returned {type(rollout).__name__}, not this play's rollout"
+            )
+            rollout = Rollout(play.key, play.case, Ending.INFRASTRUCTURE_ERROR, "", detail=detail)
+        return Played(rollout, time.monotonic() - started)

@@ -1,0 +1,70 @@
+"""Applies an agent's `model_settings` to the turns of a policy.
+
+Settings that only concern a provider (reasoning effort, storage, metadata, headers) are ignored.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from agents import ModelSettings
+
+from sparring.contracts.errors import Untrainable
+from sparring.contracts.policies import Codec, Sampling
+from sparring.player.prompts import Prompt
+
+# Arguments of `Runner.run` that users may pass by habit, each with its replacement here.
+RUNNER_ARGUMENTS = {
+    "run_config": "every rollout has its own run config; put guardrails and model_settings on "
+    "the agent",
+    "hooks": "put hooks on the agent: Agent(hooks=AgentHooks subclass)",
+    "session": "each rollout starts without history; put earlier messages into the input of a case",
+    "max_turns": "use tool_rounds, which counts rounds of tool calls",
+}
+
+
+def sampling_for(settings: ModelSettings, usual: Sampling) -> Sampling:
+    """Return `usual` with the values that the settings override. `max_tokens` limits a turn and
+    cannot exceed the rest of the rollout's budget."""
+    limit = usual.max_tokens
+    return Sampling(
+        _value_or(settings.temperature, usual.temperature),
+        limit if settings.max_tokens is None else max(1, min(limit, settings.max_tokens)),
+        usual.repetition_penalty,
+        _value_or(settings.top_p, usual.top_p),
+        _value_or(settings.frequency_penalty, usual.frequency_penalty),
+        _value_or(settings.presence_penalty, usual.presence_penalty),
+    )
+
+
+def forced_opening(settings: ModelSettings, prompt: Prompt, codec: Codec) -> array[int]:
+    """Return the first tokens of a call that `tool_choice` forces; empty if it forces none."""
+    choice = settings.tool_choice
+    if choice is None or choice == "auto" or not prompt.tools:
+        return array("i")
+    if choice == "required":
+        return codec.encode_call_opening(None)
+    if isinstance(choice, str) and choice in prompt.tool_names:
+        return codec.encode_call_opening(choice)
+    raise Untrainable(
+        f"tool_choice={choice!r} cannot be forced on a model that samples tokens; use 'auto', "
+        f"'required' or one of {', '.join(prompt.tool_names)}"
+    )
+
+
+def untrainable_settings(settings: ModelSettings, temperature: float) -> Iterator[str]:
+    """Yield the settings that training cannot apply: it samples with the run's temperature only."""
+    if settings.temperature is not None and settings.temperature != temperature:
+        yield (
+            f"its temperature is {settings.temperature:g} and the run's is {temperature:g}; use "
+            f"--set temperature={settings.temperature:g} for the run, or remove the agent's"
+        )
+    for name, neutral in (("top_p", 1.0), ("frequency_penalty", 0.0), ("presence_penalty", 0.0)):
+        value = getattr(settings, name)
+        if value is not None and value != neutral:
+            yield f"{name}={value:g} changes the sampling that training assumes; remove it"
+
+
+def _value_or(value: float | None, usual: float) -> float:
+    return usual if value is None else value

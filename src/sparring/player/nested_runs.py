@@ -1,0 +1,187 @@
+"""Routes nested runs of the SDK to the model of the outer run.
+
+`Runner.run` in a tool or a guardrail uses its agent's model, by default the SDK's provider. Inside
+a rollout, or inside a run of a trained agent, it uses the outer run's model instead. A nested run
+that names another model is refused, because another provider would answer and bill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from agents import Agent, Model, RunConfig, RunResult, RunResultStreaming
+from agents.items import TResponseStreamEvent
+from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
+from agents.run_config import CallModelData, CallModelInputFilter, ModelInputData
+from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsage
+from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
+
+from sparring.contracts.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveAgent:
+    """The agent of the current turn and its context."""
+
+    agent: str
+    context: Any
+
+
+@dataclass(slots=True, eq=False)
+class _OuterRun:
+    """The outermost run: its model, and its event loop once it is known."""
+
+    model: RunModel
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+_OUTER_RUN: ContextVar[_OuterRun | None] = ContextVar("sparring_outer_run", default=None)
+ACTIVE_AGENT: ContextVar[ActiveAgent] = ContextVar(
+    "sparring_active_agent",
+    default=ActiveAgent("", None),  # noqa: B039
+)
+
+
+class RunModel(Model):
+    """A model that answers for every agent of a run, including handoffs and nested runs."""
+
+    def run_config(self, given: RunConfig | None) -> RunConfig:
+        """Return a copy of the run config that uses this model."""
+        raise NotImplementedError
+
+    def nested(self) -> AbstractContextManager[None]:
+        """Return the context manager that every nested run is executed in."""
+        return nullcontext()
+
+    def refuse_escape(self, message: str) -> NoReturn:
+        """Raise because a nested run names another model."""
+        raise InvalidInput(message)
+
+    async def stream_response(
+        self, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[TResponseStreamEvent]:
+        """Yield the whole reply as one event, because a policy samples a turn at once."""
+        response = await self.get_response(*args, **kwargs)
+        usage = response.usage
+        yield ResponseCompletedEvent(
+            type="response.completed",
+            sequence_number=0,
+            response=Response(
+                id=f"resp_{secrets.token_hex(8)}",
+                created_at=time.time(),
+                model="sparring",
+                object="response",
+                output=response.output,
+                parallel_tool_calls=True,
+                tool_choice="auto",
+                tools=[],
+                usage=ResponseUsage(
+                    input_tokens=usage.input_tokens,
+                    input_tokens_details=InputTokensDetails.model_construct(cached_tokens=0),
+                    output_tokens=usage.output_tokens,
+                    output_tokens_details=OutputTokensDetails(reasoning_tokens=0),
+                    total_tokens=usage.total_tokens,
+                ),
+            ),
+        )
+
+
+def recording_active_agent(then: CallModelInputFilter | None) -> CallModelInputFilter:
+    """Return a filter that records the current agent, which the SDK does not pass to the model,
+    and then applies `then`."""
+
+    async def record(data: CallModelData[Any]) -> ModelInputData:
+        ACTIVE_AGENT.set(ActiveAgent(data.agent.name, data.context))
+        if (outer := _OUTER_RUN.get()) is not None and outer.loop is None:
+            outer.loop = asyncio.get_running_loop()
+        if then is None:
+            return data.model_data
+        filtered = then(data)
+        return await filtered if inspect.isawaitable(filtered) else filtered
+
+    return record
+
+
+def route_nested_runs() -> None:
+    """Install the runner that gives nested runs the model of the outer run."""
+    current = get_default_agent_runner()
+    if not isinstance(current, _Runner):
+        set_default_agent_runner(_Runner(current))
+
+
+class _Runner(AgentRunner):
+    """Wraps the SDK's default runner, or the one installed in its place."""
+
+    def __init__(self, inner: AgentRunner) -> None:
+        self._inner = inner
+
+    async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
+        outer = _OUTER_RUN.get()
+        loop = asyncio.get_running_loop()
+        if outer is not None and outer.loop not in (None, loop):  # called from a tool's thread
+            work = self.run(starting_agent, input, **options)
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, outer.loop))
+        with _using_outer_model(starting_agent, options, loop):
+            return await self._inner.run(starting_agent, input, **options)
+
+    def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
+        outer = _OUTER_RUN.get()
+        if outer is not None and outer.loop is not None:
+            work = self.run(starting_agent, input, **options)
+            return asyncio.run_coroutine_threadsafe(work, outer.loop).result()
+        with _using_outer_model(starting_agent, options, None):
+            return self._inner.run_sync(starting_agent, input, **options)
+
+    def run_streamed(
+        self, starting_agent: Agent[Any], input: Any, **options: Any
+    ) -> RunResultStreaming:
+        with _using_outer_model(starting_agent, options, None):  # its task copies this context
+            return self._inner.run_streamed(starting_agent, input, **options)
+
+
+@contextmanager
+def _using_outer_model(
+    agent: Agent[Any], options: dict[str, Any], loop: asyncio.AbstractEventLoop | None
+) -> Iterator[None]:
+    """Set the outer model for the block and put it into the run config of `options`."""
+    outer = _OUTER_RUN.get()
+    config = options.get("run_config")
+    if isinstance(config, dict):
+        config = RunConfig(**config)
+    named_model = config.model if config is not None else None
+    if outer is None:
+        model = agent.model if named_model is None else named_model
+        if not isinstance(model, RunModel):
+            yield
+            return
+        token = _OUTER_RUN.set(_OuterRun(model, loop))
+        nested: AbstractContextManager[None] = nullcontext()
+    else:
+        model = outer.model
+        if named_model is not None and named_model is not model:
+            model.refuse_escape(
+                f"a nested run of the agent {agent.name!r} names the model {_name_of(named_model)} "
+                "in its run config, which would answer and bill outside Sparring; leave the "
+                "model out"
+            )
+        token = _OUTER_RUN.set(outer)
+        nested = model.nested()
+    if named_model is None:
+        options["run_config"] = model.run_config(config)
+    try:
+        with nested:
+            yield
+    finally:
+        _OUTER_RUN.reset(token)
+
+
+def _name_of(model: str | Model) -> str:
+    return repr(model) if isinstance(model, str) else type(model).__name__

@@ -1,0 +1,71 @@
+"""The error texts that the model reads when a call fails, identical in play and in the shipped
+agent."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents import ModelBehaviorError
+from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
+
+from sparring.contracts.rollouts import CallFailure, RequestedCall
+from sparring.player.arguments import argument_problems
+
+_MAX_CALLS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    arguments: str
+    offered: Mapping[str, Mapping[str, Any]]
+
+
+class ToolErrors:
+    """Formats failed calls for the model and reports each failure to `note`."""
+
+    def __init__(self, note: Callable[[str, CallFailure], None] = lambda _id, _failure: None):
+        self._note = note
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+
+    def remember(
+        self, calls: Sequence[RequestedCall], offered: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Store the calls of one turn with the schemas of the tools offered in it."""
+        if not calls:
+            return
+        tools = {tool["function"]["name"]: tool["function"] for tool in offered}
+        for call in calls:
+            self._calls[call.id] = _Call(call.arguments, tools)
+        while len(self._calls) > _MAX_CALLS:
+            self._calls.popitem(last=False)
+
+    def formatter(self, own: ToolErrorFormatter | None) -> ToolErrorFormatter:
+        """Return a formatter for a run config; the text of its `own` formatter takes precedence."""
+
+        async def explain(failure: ToolErrorFormatterArgs[Any]) -> str | None:
+            default = self._explain(failure)
+            text = own(failure) if own is not None else None
+            if inspect.isawaitable(text):
+                text = await text
+            return default if text is None else text
+
+        return explain
+
+    def _explain(self, failure: ToolErrorFormatterArgs[Any]) -> str | None:
+        call = self._calls.get(failure.call_id, _Call("{}", {}))
+        if failure.kind == "tool_not_found":
+            self._note(failure.call_id, CallFailure.UNKNOWN_TOOL)
+            listed = ", ".join(call.offered) or "none"
+            return f"There is no tool {failure.tool_name!r}. The tools are: {listed}."
+        if failure.kind != "tool_exception" or failure.error is None:
+            return None
+        self._note(failure.call_id, CallFailure.RAISED)
+        reason = f"{type(failure.error).__name__}: {' '.join(str(failure.error).split())}"
+        if isinstance(failure.error, ModelBehaviorError):  # the SDK rejected the arguments
+            schema = call.offered.get(failure.tool_name, {}).get("parameters", {})
+            reason = argument_problems(call.arguments, schema) or reason
+        return f"{failure.tool_name} failed: {reason}"

@@ -1,0 +1,204 @@
+"""A policy for a pool of vLLM servers whose weights are published while they serve.
+
+A sample depends on its key, its prompt and the version of the weights, and not on the server that
+drew it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import Sample, SampleRequest
+from sparring.contracts.rollouts import RolloutKey
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import Family
+from sparring.policies.vllm_server import (
+    ModelNotServed,
+    PublishedWeights,
+    ServerUnavailable,
+    VllmServer,
+)
+
+_FIRST_BACKOFF, _MAX_BACKOFF = 0.5, 30.0  # seconds for which a server is tried last after a failure
+_RETRY_SECONDS = 0.25
+_PINNED_STEPS = 16
+
+
+class ServerPolicy:
+    """Samples from a pool of servers.
+
+    All turns of a rollout use the weights that it is assigned, or those of its first turn. The
+    rollouts of a case go to the same server, whose prefix cache then holds their prompt; a server
+    that fails is replaced by the next one. Where no server answers for `wait_seconds` seconds, the
+    rollout fails.
+    """
+
+    samples_in_lockstep = False
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        tokenizer: Any,
+        family: Family,
+        *,
+        name: str = "servers",
+        wait_seconds: float = 600.0,
+    ) -> None:
+        self.name = name
+        self.codec = ChatCodec(tokenizer, family)
+        self.servers = [VllmServer(address) for address in addresses]
+        self._stop_ids = sorted(self.codec.stop_ids)
+        self._wait_seconds = wait_seconds
+        self._current: PublishedWeights | None = None
+        self._pinned: dict[RolloutKey, PublishedWeights] = {}
+        self._assigned: dict[RolloutKey, list[PublishedWeights]] = {}
+        self._backoff: dict[str, tuple[float, float]] = {}  # until when, and for how long
+        self._loading: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._loads: Counter[tuple[str, str]] = Counter()
+        self.tokens_drawn = 0
+        self.retries = 0
+        self.version: int | None = None  # set by the trainer that updates the weights
+
+    def use(self, weights: PublishedWeights) -> None:
+        """Sample rollouts that begin from now on with these weights."""
+        self._current = weights
+        self.version = weights.version
+        oldest = weights.version - _PINNED_STEPS
+        pinned = dict(self._pinned)  # another thread may be sampling
+        self._pinned = {key: pin for key, pin in pinned.items() if pin.version > oldest}
+
+    @contextmanager
+    def assigned(self, weights: PublishedWeights, rollouts: Iterable[RolloutKey]) -> Iterator[None]:
+        """Sample these rollouts with these weights while inside, whatever is published."""
+        mine = list(rollouts)
+        for rollout in mine:  # one that was ordered again may be played twice at the same time
+            self._assigned.setdefault(rollout, []).append(weights)
+        try:
+            yield
+        finally:
+            for rollout in mine:
+                self._assigned[rollout].pop()
+                if not self._assigned[rollout]:
+                    del self._assigned[rollout]
+
+    @property
+    def weights(self) -> PublishedWeights:
+        """The weights that rollouts begin with now."""
+        return self._published()
+
+    def join(self) -> None:
+        """Does nothing: the servers batch requests."""
+
+    def leave(self) -> None:
+        """Does nothing: the servers batch requests."""
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Return the sample of the first server that answers."""
+        weights = self._weights_of(request.key.rollout)
+        give_up_at = time.monotonic() + self._wait_seconds
+        while True:
+            for server in self._order(request.key.rollout.case_id):
+                try:
+                    sample = await self._ask(server, request, weights)
+                except ServerUnavailable as error:
+                    self._note_failure(server)
+                    failure = error
+                else:
+                    self._backoff.pop(server.address, None)
+                    self.tokens_drawn += len(sample.ids)
+                    return replace(sample, version=weights.version)
+            if time.monotonic() > give_up_at:
+                raise InfrastructureError(
+                    f"none of {len(self.servers)} sampling servers answered within "
+                    f"{self._wait_seconds:g} s; the last failure: {failure}. See the servers' logs"
+                ) from failure
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def sample_again(
+        self, request: SampleRequest, *, salt: str = "", weights: PublishedWeights | None = None
+    ) -> Sample:
+        """Return another sample with these weights, to find the cause of a wrong one.
+
+        Without `weights`, the current ones sample. With a `salt` that no request had before, no
+        prefix cache is used.
+        """
+        weights = weights or self._published()
+        (server, *_) = self._order(request.key.rollout.case_id)
+        return await self._ask(server, request, weights, salt=salt)
+
+    async def _ask(
+        self,
+        server: VllmServer,
+        request: SampleRequest,
+        weights: PublishedWeights,
+        *,
+        salt: str = "",
+    ) -> Sample:
+        if not weights.is_adapter:
+            await self._load_once(server, weights)
+            base = await server.load_whole(weights)
+            return await server.complete(base, request, self._stop_ids, salt=salt or weights.name)
+        place = (server.address, weights.name)
+        loads = self._loads[place]
+        try:
+            return await server.complete(weights.name, request, self._stop_ids, salt=salt)
+        except ModelNotServed:  # not loaded on this server yet, or lost in a restart
+            if self._loads[place] == loads:  # otherwise another request has loaded them meanwhile
+                await self._load_once(server, weights)
+            return await server.complete(weights.name, request, self._stop_ids, salt=salt)
+
+    async def _load_once(self, server: VllmServer, weights: PublishedWeights) -> None:
+        """Load weights into a server; requests that come meanwhile wait for the same load."""
+        place = (server.address, weights.name)
+        task = self._loading.get(place)
+        if task is None:
+            load = server.load_adapter if weights.is_adapter else server.load_whole
+            task = self._loading[place] = asyncio.ensure_future(_nothing_of(load(weights)))
+            task.add_done_callback(lambda _: self._note_load(place))
+        await asyncio.shield(task)
+
+    def _note_load(self, place: tuple[str, str]) -> None:
+        del self._loading[place]
+        self._loads[place] += 1
+
+    def _published(self) -> PublishedWeights:
+        if self._current is None:
+            raise InfrastructureError(
+                "no weights were published for the sampling servers; call `use` before sampling"
+            )
+        return self._current
+
+    def _weights_of(self, rollout: RolloutKey) -> PublishedWeights:
+        """Return the weights of a rollout: assigned, or those that its first turn had."""
+        if assigned := self._assigned.get(rollout):
+            return assigned[-1]
+        return self._pinned.setdefault(rollout, self._published())
+
+    def _order(self, case_id: str) -> list[VllmServer]:
+        """Return the servers in a case's order; those that failed a moment ago come last."""
+        now = time.monotonic()
+
+        def rank(server: VllmServer) -> tuple[bool, bytes]:
+            is_backoff = self._backoff.get(server.address, (0.0, 0.0))[0] > now
+            place = hashlib.sha256(f"{case_id}\x1f{server.address}".encode()).digest()
+            return is_backoff, place
+
+        return self.servers if len(self.servers) == 1 else sorted(self.servers, key=rank)
+
+    def _note_failure(self, server: VllmServer) -> None:
+        self.retries += 1
+        _, last = self._backoff.get(server.address, (0.0, _FIRST_BACKOFF / 2))
+        seconds = min(2 * last, _MAX_BACKOFF)
+        self._backoff[server.address] = (time.monotonic() + seconds, seconds)
+
+
+async def _nothing_of(awaitable: Any) -> None:
+    await awaitable

@@ -1,0 +1,171 @@
+"""Tool-call formats whose arguments are plain text between tags, and their types.
+
+The text `5` may be a number or a string: the tool's schema decides, as it does in the servers of
+these models.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.contracts.policies import ParsedCall, Reply
+from sparring.contracts.rollouts import clean_text
+from sparring.policies.tool_calls import MAX_CALLS, arguments_problem
+
+Schemas = Sequence[Mapping[str, Any]]
+
+_LONGEST_LITERAL = 10_000  # characters; Python's parser is slow on long expressions
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTags:
+    """`<function=NAME>` with one `<parameter=NAME>` per argument (Qwen3.5, Coder, Nemotron 3)."""
+
+    def parse(self, text: str, tools: Schemas = ()) -> Reply:
+        """Return the text before the first call, and the calls."""
+        return _parse_blocks(text, tools, self._read)
+
+    def opening(self, tool: str | None) -> str:
+        """Return the opening tags, up to the tool's name or its first parameter."""
+        return "<tool_call>\n<function=" + ("" if tool is None else f"{tool}>\n")
+
+    def _read(self, body: str) -> tuple[str, dict[str, str]] | str:
+        found = re.fullmatch(r"\s*<function=([^>\n]+)>(.*?)(?:</function>)\s*", body, re.DOTALL)
+        if found is None:
+            return "a tool call needs <function=NAME> … </function>"
+        name, rest = found.group(1).strip(), found.group(2)
+        arguments: dict[str, str] = {}
+        while rest.strip():
+            opened = re.match(r"\s*<parameter=([^>\n]+)>", rest)
+            if opened is None:
+                return f"the call of {name} has text outside of its parameters"
+            value, closed, rest = rest[opened.end() :].partition("</parameter>")
+            if not closed:
+                return f"a parameter of {name} is not closed by </parameter>"
+            arguments[opened.group(1).strip()] = value.removeprefix("\n").removesuffix("\n")
+        return name, arguments
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueTags:
+    """A name, then `<arg_key>` and `<arg_value>` for each argument (GLM-4-MoE)."""
+
+    def parse(self, text: str, tools: Schemas = ()) -> Reply:
+        """Return the text before the first call, and the calls."""
+        return _parse_blocks(text, tools, self._read)
+
+    def opening(self, tool: str | None) -> str:
+        """Return the opening tag and the tool's name."""
+        return "<tool_call>" + ("" if tool is None else f"{tool}\n")
+
+    def _read(self, body: str) -> tuple[str, dict[str, str]] | str:
+        name, _, rest = body.partition("<arg_key>")
+        name, rest = name.strip(), ("<arg_key>" + rest) if rest else ""
+        if not name or "\n" in name:
+            return "a tool call has no name"
+        arguments: dict[str, str] = {}
+        while rest.strip():
+            opened = re.match(r"\s*<arg_key>([^<]+)</arg_key>\s*<arg_value>", rest)
+            if opened is None:
+                return f"the call of {name} needs <arg_key> and <arg_value> for each argument"
+            value, closed, rest = rest[opened.end() :].partition("</arg_value>")
+            if not closed:
+                return f"an argument of {name} is not closed by </arg_value>"
+            arguments[opened.group(1).strip()] = value
+        return name, arguments
+
+
+def _parse_blocks(text: str, tools: Schemas, read: Any) -> Reply:
+    """Parse every block between `<tool_call>` and `</tool_call>`."""
+    first = text.find("<tool_call>")
+    if first < 0:
+        if "<function=" in text:
+            return Reply(content=text, malformed="a tool call stands outside of <tool_call>")
+        return Reply(content=text.strip())
+    calls: list[ParsedCall] = []
+    for body in _blocks(text[first:]):
+        if body is None:
+            return Reply(content=text, malformed="a tool call is not closed by </tool_call>")
+        if len(calls) == MAX_CALLS:
+            return Reply(content=text, malformed=f"more than {MAX_CALLS} tool calls at once")
+        found = read(body)
+        if isinstance(found, str):
+            return Reply(content=text, malformed=found)
+        name, texts = found
+        arguments = typed_arguments(name, texts, tools)
+        if problem := arguments_problem(name, arguments):
+            return Reply(content=text, malformed=problem)
+        written = clean_text(json.dumps(arguments, ensure_ascii=False))
+        calls.append(ParsedCall(clean_text(name), written))
+    return Reply(content=text[:first].strip(), calls=tuple(calls))
+
+
+def _blocks(text: str) -> Iterator[str | None]:
+    while (start := text.find("<tool_call>")) >= 0:
+        body, closed, text = text[start + len("<tool_call>") :].partition("</tool_call>")
+        yield body if closed else None
+
+
+def typed_arguments(tool: str, texts: Mapping[str, str], tools: Schemas) -> dict[str, Any]:
+    """Return the values of a call's arguments, typed as the tool's schema says."""
+    functions = (schema.get("function", {}) for schema in tools)
+    function: Mapping[str, Any] = next((each for each in functions if each.get("name") == tool), {})
+    parameters = function.get("parameters") or {}
+    properties = parameters.get("properties") or {}
+    definitions = parameters.get("$defs") or {}
+    return {
+        name: _typed(text, _types_of(properties.get(name), definitions))
+        for name, text in texts.items()
+    }
+
+
+def _types_of(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
+    """The JSON types that a schema allows; empty if it does not say."""
+    if not isinstance(schema, Mapping):
+        return set()
+    if isinstance(reference := schema.get("$ref"), str):
+        target = definitions.get(reference.rpartition("/")[2])
+        return {"object"} if target is None else _types_of(target, {})
+    kinds = schema.get("type")
+    types = {kinds} if isinstance(kinds, str) else set(kinds or ())
+    for choice in schema.get("anyOf") or ():
+        types |= _types_of(choice, definitions)
+    return types
+
+
+def _typed(text: str, types: set[str]) -> Any:
+    if types == {"string"}:
+        return text
+    value = _literal(text)
+    if isinstance(value, str) or ("string" in types and not _fits(value, types - {"string"})):
+        return text
+    return value
+
+
+def _fits(value: Any, types: set[str]) -> bool:
+    names = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    name = "null" if value is None else names[type(value)]
+    return name in types or (name == "integer" and "number" in types)
+
+
+def _literal(text: str) -> Any:
+    """The value of a JSON or Python literal; the text itself if it is neither."""
+    for read in (json.loads, _python_literal):
+        try:
+            value = read(text)
+            json.dumps(value, allow_nan=False)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        return list(value) if isinstance(value, tuple) else value
+    return text
+
+
+def _python_literal(text: str) -> Any:
+    if len(text) > _LONGEST_LITERAL:
+        raise ValueError("too long for Python's parser")
+    return ast.literal_eval(text.strip())

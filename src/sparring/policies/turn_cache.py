@@ -1,0 +1,96 @@
+"""Keeps the key/value cache of rollouts between their turns, within a memory budget.
+
+A turn's prompt is the previous turn's prompt, the sampled tokens and what followed them. With the
+cache of the previous turn, only the last part goes through the model.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicLayer
+
+from sparring.contracts.policies import SampleRequest
+from sparring.contracts.rollouts import RolloutKey
+from sparring.policies.growing_cache import GrowingLayer
+
+_MIN_TOKENS = 32  # a shorter beginning is computed again
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """The keys and values of `ids`, for each layer as [heads, tokens, width]."""
+
+    ids: array[int]
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        tensors = (*self.keys, *self.values)
+        return sum(each.numel() * each.element_size() for each in tensors)
+
+
+class TurnCache:
+    """The turns that rollouts may continue; several for a rollout whose conversation branches. Its
+    content depends on the rollouts alone, not on timing."""
+
+    def __init__(self, budget: int) -> None:
+        """`budget` is the maximum number of bytes; turns beyond it are computed again."""
+        self._budget = budget
+        self._size = 0
+        self._turns: dict[RolloutKey, list[StoredTurn]] = {}
+
+    def take(self, request: SampleRequest) -> tuple[StoredTurn, int] | None:
+        """Remove and return the turn that a request continues, and the length of the prefix that
+        the turn shares with the request's prompt."""
+        turns = self._turns.get(request.key.rollout, [])
+        shared = [_shared_length(turn.ids, request.prompt) for turn in turns]
+        best = max(range(len(turns)), key=shared.__getitem__, default=None)
+        if best is None or shared[best] < _MIN_TOKENS:
+            return None
+        turn = turns.pop(best)
+        self._size -= turn.size
+        return turn, shared[best]
+
+    def store(
+        self, request: SampleRequest, sampled: array[int], cache: Any, row: int, mask: Any
+    ) -> None:
+        """Copy one row of a batch's cache: the prompt and all sampled tokens but the last, which
+        has not gone through the model."""
+        ids = request.prompt + sampled[:-1]
+        places = mask[row].nonzero().squeeze(1)[: len(ids)]
+        keys = tuple(layer.keys[row].index_select(1, places) for layer in cache.layers)
+        values = tuple(layer.values[row].index_select(1, places) for layer in cache.layers)
+        turn = StoredTurn(ids, keys, values)
+        if self._size + turn.size <= self._budget:
+            self._turns.setdefault(request.key.rollout, []).append(turn)
+            self._size += turn.size
+
+    def keep_only(self, rollouts: Collection[RolloutKey]) -> None:
+        """Drop the turns of all other rollouts: they have ended."""
+        for key in [key for key in self._turns if key not in rollouts]:
+            self._size -= sum(turn.size for turn in self._turns.pop(key))
+
+    def clear(self) -> None:
+        """Drop everything; the weights may change now."""
+        self._turns.clear()
+        self._size = 0
+
+
+def can_store(cache: Any) -> bool:
+    """Whether every layer of a cache keeps the keys and values of all tokens."""
+    return all(type(layer) in (GrowingLayer, DynamicLayer) for layer in cache.layers)
+
+
+def _shared_length(stored: array[int], prompt: array[int]) -> int:
+    """Return the length of the common prefix; never includes the last token of the prompt."""
+    most = min(len(stored), len(prompt) - 1)
+    if stored[:most] == prompt[:most]:
+        return most
+    return next(n for n in range(most) if stored[n] != prompt[n])

@@ -1,0 +1,187 @@
+"""One vLLM server: sampling by token ids, adapters by name, whole weights from disk.
+
+The server must run with `--logprobs-mode processed_logprobs`, so that the log-probabilities are
+those of the temperature-scaled softmax.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import Finish, Sample, SampleRequest
+from sparring.policies.json_http import ConnectionBroken, JsonHttp, JsonReply
+
+_CONTROL_SECONDS = 300.0
+_UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class ServerUnavailable(InfrastructureError):
+    """The server cannot be reached or is overloaded; another one, or a later try, may answer."""
+
+
+class ModelNotServed(InfrastructureError):
+    """The server does not have the model that the request names."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedWeights:
+    """One version of the weights. `name` differs for every version, and is never reused.
+
+    An adapter is a model of its own on the server, with this name. Whole weights replace those of
+    the server's model; `name` is then its weight version and the salt of its prefix cache.
+    """
+
+    version: int
+    name: str
+    path: Path
+    is_adapter: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as orders and checkpoints hold them."""
+        return {**asdict(self), "path": str(self.path)}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> PublishedWeights:
+        """Return the weights that `to_dict` described."""
+        return cls(**{**value, "path": Path(value["path"])})
+
+
+class VllmServer:
+    """Requests to one server, by its address (`http://HOST:PORT`, with or without `/v1`)."""
+
+    def __init__(self, address: str, *, key: str | None = None, seconds: float = 600.0) -> None:
+        self.address = address.rstrip("/").removesuffix("/v1")
+        self._http = JsonHttp(self.address, key=key)
+        self._seconds = seconds
+        self._has_whole: tuple[str, int] | None = None
+        self._base = ""
+
+    async def complete(
+        self, model: str, request: SampleRequest, stop_ids: list[int], *, salt: str = ""
+    ) -> Sample:
+        """Return this server's sample for the request's token ids."""
+        sampling = request.sampling
+        body = {
+            "model": model,
+            "prompt": request.prompt.tolist(),
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repetition_penalty": sampling.repetition_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+            "presence_penalty": sampling.presence_penalty,
+            "seed": request.key.seed(),
+            "logprobs": 0,
+            "return_token_ids": True,
+            "stop_token_ids": stop_ids,
+        }
+        if salt:
+            body["cache_salt"] = salt
+        reply = await self._post("/v1/completions", body, self._seconds)
+        if reply.status == 404:
+            raise ModelNotServed(f"{self.address} does not serve {model}: {reply.excerpt()}")
+        if not reply.is_ok:
+            raise InfrastructureError(
+                f"{self.address} returned no sample: {reply.status} {reply.excerpt()}"
+            )
+        return self._sample(reply)
+
+    async def load_adapter(self, weights: PublishedWeights) -> None:
+        """Load an adapter from its folder, which the server must see under the same path."""
+        body = {"lora_name": weights.name, "lora_path": str(weights.path)}
+        reply = await self._post("/v1/load_lora_adapter", body, _CONTROL_SECONDS)
+        if reply.is_ok or b"already" in reply.body:
+            return
+        raise InfrastructureError(
+            f"{self.address} cannot load the adapter {weights.path}: {reply.status} "
+            f"{reply.excerpt()}. Start the server with --enable-lora and "
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, on a host that sees this folder"
+        )
+
+    async def load_whole(self, weights: PublishedWeights) -> str:
+        """Have the server reload whole weights unless it has them; return its model's name.
+
+        After a new connection, the server may have been restarted with its original weights, so
+        its weight version is read again.
+        """
+        if self._has_whole == (weights.name, self._http.connections):
+            return self._base
+        self._base = await self.base_model()
+        info = await self._control("GET", "/weight_info")
+        if str((info or {}).get("weight_version", "")) != weights.name:
+            kwargs = {"weights_path": str(weights.path)}
+            await self._control("POST", "/pause?mode=keep")
+            try:
+                call = {"method": "reload_weights", "kwargs": kwargs}
+                await self._control("POST", "/collective_rpc", call)
+                await self._control("POST", "/reset_prefix_cache")
+                version = {"new_version": weights.name}
+                await self._control("POST", "/update_weight_version", version)
+            finally:
+                await self._control("POST", "/resume")
+        self._has_whole = (weights.name, self._http.connections)
+        return self._base
+
+    async def base_model(self) -> str:
+        """Return the name of the model that the server was started with."""
+        models = (await self._control("GET", "/v1/models") or {}).get("data", [])
+        bases = [each["id"] for each in models if not each.get("parent")]
+        if not bases:
+            raise InfrastructureError(f"{self.address} lists no model; it must be a vLLM server")
+        return str(bases[0])
+
+    async def version(self) -> str:
+        """Return the version of vLLM that the server runs."""
+        return str((await self._control("GET", "/version") or {}).get("version", "unknown"))
+
+    async def is_ready(self) -> bool:
+        """Whether the server answers its health check."""
+        try:
+            return (await self._http.get("/health", 5.0)).is_ok
+        except ConnectionBroken:
+            return False
+
+    async def _control(self, method: str, path: str, body: Any = None) -> Any:
+        try:
+            if method == "GET":
+                reply = await self._http.get(path, _CONTROL_SECONDS)
+            else:
+                reply = await self._http.post(path, body or {}, _CONTROL_SECONDS)
+        except ConnectionBroken as error:
+            raise ServerUnavailable(f"{self.address}{path}: {error}") from error
+        if not reply.is_ok:
+            raise InfrastructureError(
+                f"{self.address}{path} returned {reply.status} {reply.excerpt()}. Use a vLLM "
+                "server; to load whole weights, start it with VLLM_SERVER_DEV_MODE=1"
+            )
+        return reply.json()
+
+    async def _post(self, path: str, body: Any, seconds: float) -> JsonReply:
+        try:
+            reply = await self._http.post(path, body, seconds)
+        except ConnectionBroken as error:
+            raise ServerUnavailable(f"{self.address}: {error}") from error
+        if reply.status in _UNAVAILABLE:
+            raise ServerUnavailable(f"{self.address}: {reply.status} {reply.excerpt()}")
+        return reply
+
+    def _sample(self, reply: JsonReply) -> Sample:
+        value = reply.json()
+        choices = value.get("choices") if isinstance(value, dict) else None
+        choice = choices[0] if choices else {}
+        ids = choice.get("token_ids")
+        logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
+        if not ids or logprobs is None or len(logprobs) != len(ids):
+            raise InfrastructureError(
+                f"{self.address} returns no token ids; it must be a vLLM server of version 0.10 "
+                "or later, which supports return_token_ids"
+            )
+        finish = Finish.STOP if choice.get("finish_reason") == "stop" else Finish.LENGTH
+        return Sample(array("i", ids), array("f", logprobs), finish)

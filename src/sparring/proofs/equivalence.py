@@ -1,0 +1,110 @@
+"""Whether an artefact plays as well as the checkpoint that it was made of.
+
+A non-inferiority test: the artefact counts as equal if the whole interval of its paired difference
+lies above minus the margin. With few cases the interval is wide, and the verdict is `cannot tell`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sparring.contracts.rollouts import Ending, Rollout
+from sparring.proofs.paired import Difference, Standing, paired_difference
+from sparring.proofs.proof import rewards
+
+MARGIN = 0.05
+PAIRS = 200
+
+
+class Likeness(StrEnum):
+    """What a paired comparison shows about an artefact."""
+
+    EQUAL = "equal"
+    WORSE = "worse"
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence:
+    """The verdict with its evidence. `same_answers` counts rollouts whose answer and tool calls
+    are those of the checkpoint; `parse_rate` is the share whose tool calls could be read."""
+
+    likeness: Likeness
+    sentence: str
+    difference: Difference | None
+    margin: float
+    rollouts: int
+    same_answers: int
+    parse_rate: float
+
+
+def compare(
+    checkpoint: Sequence[Rollout], artefact: Sequence[Rollout], *, margin: float = MARGIN
+) -> Equivalence:
+    """Compare the rollouts of an artefact with those of its checkpoint on the same cases."""
+    difference = paired_difference(rewards(checkpoint), rewards(artefact))
+    same = _same_answers(checkpoint, artefact)
+    likeness = _likeness(difference, margin, is_identical=0 < same == len(artefact))
+    return Equivalence(
+        likeness,
+        _sentence(likeness, difference, margin, same, len(artefact)),
+        difference,
+        margin,
+        len(artefact),
+        same,
+        parse_rate(artefact),
+    )
+
+
+def parse_rate(rollouts: Sequence[Rollout]) -> float:
+    """The share of rollouts whose tool calls could be read."""
+    unreadable = sum(each.ending is Ending.UNPARSABLE_CALL for each in rollouts)
+    return 1 - unreadable / len(rollouts) if rollouts else 1.0
+
+
+def improvement(
+    base: Sequence[Rollout], artefact: Sequence[Rollout], *, chances: int = 1
+) -> Difference | None:
+    """The artefact's difference to the base model; None if no case was scored on both sides."""
+    return paired_difference(rewards(base), rewards(artefact), chances=chances)
+
+
+def _likeness(difference: Difference | None, margin: float, *, is_identical: bool) -> Likeness:
+    if difference is None:
+        return Likeness.CANNOT_TELL
+    if is_identical or difference.low > -margin:
+        return Likeness.EQUAL
+    if difference.standing is Standing.WORSE:
+        return Likeness.WORSE
+    return Likeness.CANNOT_TELL
+
+
+def _same_answers(first: Sequence[Rollout], second: Sequence[Rollout]) -> int:
+    expected = {each.id: _content(each) for each in first}
+    return sum(expected.get(each.id) == _content(each) for each in second)
+
+
+def _content(rollout: Rollout) -> tuple[object, ...]:
+    calls = tuple((call.tool, call.arguments) for call in rollout.tool_calls)
+    return rollout.answer.strip(), calls, rollout.ending
+
+
+def _sentence(
+    likeness: Likeness, difference: Difference | None, margin: float, same: int, played: int
+) -> str:
+    if difference is None:
+        return "no case could be scored on both sides"
+    figures = (
+        f"reward {difference.before:.3f} → {difference.after:.3f} "
+        f"({difference.low:+.3f} … {difference.high:+.3f}) on {difference.cases} cases; "
+        f"{same} of {played} rollouts gave the same answer and calls"
+    )
+    if likeness is Likeness.EQUAL and 0 < same == played:
+        return f"the same answers and calls in every rollout: {figures}"
+    if likeness is Likeness.EQUAL:
+        return f"a loss of {margin:.2f} or more is excluded: {figures}"
+    if likeness is Likeness.WORSE:
+        return f"worse by {-difference.value:.3f}: {figures}"
+    return f"a loss of {margin:.2f} cannot be excluded: {figures}"

@@ -1,0 +1,1 @@
+"""Turns results into reports: HTML, Markdown and pictures."""

@@ -1,0 +1,365 @@
+"""Builds the report of each kind of run from its folder. Nothing is played or judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparring.contracts.progress import counted, duration_text
+from sparring.contracts.rollouts import Rollout
+from sparring.proofs.null_players import question_of
+from sparring.reports.document import (
+    Block,
+    Column,
+    Document,
+    Grid,
+    Heading,
+    Paragraph,
+    SideBySide,
+    Verdict,
+)
+from sparring.reports.pictures import Curve, case_bands, curves, intervals
+from sparring.reports.training_report import Row, TrainingFacts, shortened, training_blocks
+
+_TONES = {"learnable": "good", "better": "good", "worse": "bad", "broken": "bad", "constant": "bad"}
+_MESSAGE_LENGTH = 4000
+
+
+def proof_report(
+    summary: Row, pairs: Sequence[tuple[Row, Rollout, Rollout]], training: TrainingFacts | None
+) -> Document:
+    """The report of a proof: verdict, differences, flipped cases, audit, training."""
+    document = Document(f"{summary['environment'] or 'Proof'}: {summary['verdict']}")
+    document.add(
+        Verdict(summary["verdict"], summary["sentence"], _tone_of_proof(summary)),
+        Paragraph(_what_was_proved(summary)),
+        Heading("Before and after"),
+        _changes(summary),
+        intervals(_rows(summary), "Differences with their 95 % intervals"),
+        *(Paragraph(line, is_quiet=True) for line in _small_print(summary)),
+        *_still_fails(summary),
+    )
+    if pairs:
+        document.add(Heading(_flipped(pairs, summary["flips"])))
+        document.add(
+            *(_pair(flip, (base, "base"), (other, "trained")) for flip, base, other in pairs)
+        )
+    document.add(*_audit(summary.get("audit")))
+    if training is not None:
+        document.add(*training_blocks(training))
+    return document
+
+
+def _tone_of_proof(summary: Row) -> str:
+    """Good only if the trained model is both better and at a good level."""
+    if summary["verdict"] == "better" and not summary.get("is_good", True):
+        return "doubtful"
+    return _TONES.get(summary["verdict"], "doubtful")
+
+
+def _still_fails(summary: Row) -> list[Block]:
+    rows = [
+        (each["measure"], str(each["count"]), each["reason"])
+        for each in summary.get("still_fails") or ()
+    ]
+    head = ("measure", "rollouts", "reason")
+    return [Heading("What still fails, and why"), Grid(head, rows)] if rows else []
+
+
+def training_report(training: TrainingFacts) -> Document:
+    """The report of a training run."""
+    document = Document(f"{training.spec.get('environment') or training.run}: training")
+    document.add(*training_blocks(training))
+    return document
+
+
+def check_report(summary: Row) -> Document:
+    """The report of a check: verdict, notes, live groups, cases, models, estimate, audit."""
+    document = Document(f"{summary['environment'] or 'Check'}: {summary['verdict']}")
+    document.add(
+        _verdict(summary["verdict"], summary["why"]),
+        Paragraph(
+            f"{summary['model']} played {sum(each['rollouts'] for each in summary['cases'])} "
+            f"rollouts of {len(summary['cases'])} training cases; groups of "
+            f"{summary['group_size']} are planned.",
+            is_quiet=True,
+        ),
+        *_measure_verdicts(summary),
+        *_notes(summary["notes"]),
+    )
+    document.add(*_live_groups(summary))
+    if summary["cases"]:
+        caption = "Pass rate of each case, with its 95 % interval"
+        document.add(Heading("Cases"), case_bands(summary["cases"], caption))
+    document.add(*_models(summary["models"]), *_estimate(summary["estimate"]))
+    document.add(*_figures(summary["figures"]), *_audit(summary["audit"]))
+    return document
+
+
+def audit_report(summary: Row) -> Document:
+    """The report of an audit of measures."""
+    findings = summary["audit"]
+    headline = counted(len(findings), "finding") if findings else "nothing found"
+    tone = "good" if not findings else "bad"
+    document = Document(f"{summary['environment'] or 'Audit'}: {headline}")
+    basis = f"{summary['judgements']} judgements of {', '.join(summary['measures'])}"
+    document.add(Verdict(headline, basis, tone), *_audit(findings))
+    return document
+
+
+def eval_report(summary: Row) -> Document:
+    """The report of an evaluation."""
+    document = Document(f"{summary['run']}: evaluation")
+    document.add(*_figures(summary))
+    return document
+
+
+def comparison_report(
+    compared: Row, panels: Mapping[str, Sequence[Curve]], pairs: Mapping[str, Sequence[Any]]
+) -> Document:
+    """The report that compares several runs with the first of them."""
+    names = list(compared["runs"])
+    document = Document(f"{len(names)} runs compared")
+    document.add(Heading("Settings that differ"))
+    rows = [
+        (name, *(shortened(value) for value in values)) for name, values in compared["settings"]
+    ]
+    document.add(
+        Grid(("setting", *names), rows) if rows else Paragraph("none", is_quiet=True),
+        Heading("Curves"),
+        curves(panels) or Paragraph("none", is_quiet=True),
+    )
+    for each in compared["differences"]:
+        document.add(Heading(f"{each['run']} compared with {names[0]}"))
+        if each["reward"] is None:
+            document.add(Paragraph(each["sentence"], is_quiet=True))
+            continue
+        document.add(_verdict(each["standing"], each["sentence"]))
+        document.add(Paragraph(each["basis"], is_quiet=True), _changes(each))
+        shown = pairs.get(each["run"], ())
+        if shown:
+            document.add(Heading(_flipped(shown, each["flips"]), 3))
+        for flip, one, other in shown:
+            document.add(_pair(flip, (one, names[0]), (other, each["run"])))
+    return document
+
+
+# ---------------------------------------------------------------------- proofs
+
+
+def _rows(summary: Row) -> dict[str, Row]:
+    rows = {"reward": summary["reward"], **summary["measures"]}
+    if summary.get("also"):
+        rows[f"{summary['also_environment']} (second suite)"] = summary["also"]
+    return {name: row for name, row in rows.items() if row is not None}
+
+
+def _changes(summary: Row) -> Grid:
+    rows = [
+        (
+            name + (" (guard)" if row.get("is_guard") else ""),
+            f"{row['before']:.3f}",
+            f"{row['after']:.3f}",
+            f"{row['value']:+.3f}",
+            f"{row['low']:+.3f} … {row['high']:+.3f}",
+            str(row["cases"]),
+        )
+        for name, row in _rows(summary).items()
+    ]
+    return Grid(("", "before", "after", "difference", "95 % interval", "cases"), rows)
+
+
+def _what_was_proved(summary: Row) -> str:
+    return (
+        f"The base model ({summary['model'] or 'the agent’s own'}) and the trained one "
+        f"({summary['training']}, {summary['checkpoint'].rpartition('/')[2]}) played the same "
+        f"{summary['cases']} {summary['split']} cases, {summary['rollouts_per_case']} rollouts "
+        "each."
+    )
+
+
+def _small_print(summary: Row) -> list[str]:
+    lines = []
+    if reward := summary["reward"]:
+        lines.append(
+            f"The interval is a bootstrap over cases. {reward['differing']} of {reward['cases']} "
+            "cases came out differently; the smallest effect that these cases detect with 80 % "
+            f"power is {reward['smallest_effect']:.3f}."
+        )
+        if reward["mcnemar"] is not None:
+            lines.append(f"Exact McNemar test: p = {reward['mcnemar']:.4f}.")
+    if summary["picked_from"] > 1:
+        lines.append(
+            f"Corrected for {summary['picked_from']} candidates that were compared on these cases."
+        )
+    lines.append(f"Proof number {summary['proofs_on_these_cases']} on the same cases.")
+    if summary["regressed"]:
+        lines.append(f"Got worse without being trained on: {', '.join(summary['regressed'])}")
+    return lines
+
+
+def _flipped(shown: Sequence[Any], flips: Sequence[Any]) -> str:
+    more = f", of which {len(shown)} are shown" if len(shown) < len(flips) else ""
+    return f"Cases that flipped: {len(flips)}{more}"
+
+
+def _pair(flip: Row, *sides: tuple[Rollout, str]) -> SideBySide:
+    question = shortened(" ".join(question_of(sides[0][0].case).split()), 80)
+    title = f"{flip['before']:.2f} → {flip['after']:.2f}: {question} (case {flip['case']})"
+    return SideBySide(title, [_column(*side) for side in sides])
+
+
+def _column(rollout: Rollout, name: str) -> Column:
+    lines = []
+    for message in rollout.messages:
+        text = message.content or ""
+        text += "".join(f"\n→ {call.tool}({call.arguments})" for call in message.calls)
+        lines.append((message.role, shortened(text.strip() or "(nothing)", _MESSAGE_LENGTH)))
+    for judgement in rollout.judgements:
+        result = {True: "passed", False: "failed", None: "cannot tell"}[judgement.is_correct]
+        lines.append(("verdict", f"{judgement.measure}: {result}: {judgement.verdict.reason}"))
+    reward = "none" if rollout.reward is None else f"{rollout.reward:.2f}"
+    return Column(f"{name}, reward {reward}", lines)
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _live_groups(summary: Row) -> list[Block]:
+    rows = [
+        (
+            str(each["group_size"]),
+            _percent(each["value"]),
+            _span(each),
+            "planned" if each["group_size"] == summary["group_size"] else "",
+        )
+        for each in sorted(summary["live"] or (), key=lambda each: each["group_size"])
+    ]
+    head = ("group size", "live groups", "in the first five steps", "")
+    return [Heading("Expected share of live groups"), Grid(head, rows)] if rows else []
+
+
+def _notes(notes: Sequence[Row]) -> list[Block]:
+    if not notes:
+        return []
+    rows = [
+        (
+            ("✗ " if note["is_grave"] else "") + note["what"],
+            note["message"],
+            note["advice"],
+            note["rollout"],
+        )
+        for note in notes
+    ]
+    return [Heading("What was found"), Grid(("", "what", "what to do", "rollout"), rows)]
+
+
+def _measure_verdicts(summary: Row) -> list[Block]:
+    rows = [
+        (
+            each["name"],
+            f"{each['passed']} of {each['scored']}",
+            _percent(each["live"]),
+            each["movement"],
+        )
+        for each in summary.get("measures", ())
+    ]
+    head = ("measure", "passed", f"differs in groups of {summary['group_size']}", "")
+    return [Heading("Measures that carry reward"), Grid(head, rows)] if rows else []
+
+
+def _models(models: Sequence[Row]) -> list[Block]:
+    rows = [
+        (
+            each["name"] + (" (to be trained)" if each["is_learner"] else ""),
+            str(each["cases"]),
+            str(each["rollouts"]),
+            str(each["correct"]),
+            _percent(each["accuracy"]),
+            _percent(each["any_correct"]),
+            each["message"],
+        )
+        for each in models
+    ]
+    head = ("model", "cases", "rollouts", "correct", "accuracy", "cases with a correct one", "")
+    return [Heading("Models"), Grid(head, rows)] if rows else []
+
+
+def _estimate(estimate: Row | None) -> list[Block]:
+    if not estimate:
+        return []
+    step, hours = estimate["seconds_per_step"], estimate["hours"]
+    tokens = estimate["sampled_tokens"]
+    rows = [
+        ("plan", estimate["plan"]),
+        ("one step", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})"),
+        ("the training", _hours(hours)),
+        ("the proof after it", duration_text(3600 * estimate.get("proof_hours", 0.0))),
+        ("tokens sampled", f"{tokens['value']:,.0f}"),
+        ("memory", f"{estimate['memory'] / 2**30:.1f} GiB of {estimate['memory_of']}"),
+    ]
+    if cost := estimate["cost"]:
+        rows.append(("cost", f"{cost['value']:.2f} ({cost['low']:.2f} … {cost['high']:.2f})"))
+    basis = Paragraph(f"From {estimate['basis']}. {estimate['parity']}", is_quiet=True)
+    return [Heading("Estimate of the training"), Grid(("", ""), rows), basis]
+
+
+def _hours(amount: Row) -> str:
+    value, low, high = (duration_text(3600 * amount[part]) for part in ("value", "low", "high"))
+    return f"{value} ({low} … {high})"
+
+
+def _figures(figures: Row) -> list[Block]:
+    rows = [
+        (
+            name,
+            _percent((each["pass_rate"] or {}).get("value")),
+            _span(each["pass_rate"]) if each["pass_rate"] else "–",
+            f"{each['weight']:g}",
+            str(each["judged"]),
+        )
+        for name, each in figures["measures"].items()
+    ]
+    facts = [
+        ("calls parsed", _percent(figures["parse_rate"])),
+        ("rollouts with a tool call", _percent(figures["called_a_tool"])),
+        ("truncated", _percent(figures["truncated"])),
+        (
+            "tool failures",
+            ", ".join(f"{n} {k}" for k, n in figures["tool_failures"].items()) or "0",
+        ),
+        ("unscored", f"{figures['unscored']} of {figures['rollouts']}"),
+    ]
+    return [
+        Heading("Measures"),
+        Grid(("measure", "passed", "95 % interval", "weight", "judged"), rows),
+        Grid(("", ""), facts),
+    ]
+
+
+def _audit(findings: Sequence[Row] | None) -> list[Block]:
+    if findings is None:
+        return []
+    if not findings:
+        message = (
+            "Nothing was found: null players do not pass, and each measure gives the same verdict "
+            "when it runs again."
+        )
+        return [Heading("Audit of the measures"), Paragraph(message)]
+    rows = [(each["measure"], each["fault"], each["message"], each["rollout"]) for each in findings]
+    return [
+        Heading("Audit of the measures"),
+        Grid(("measure", "fault", "what", "rollout"), rows),
+    ]
+
+
+def _verdict(word: str, why: str) -> Verdict:
+    return Verdict(word, why, _TONES.get(word, "doubtful"))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _span(row: Row) -> str:
+    return f"{_percent(row['low'])} … {_percent(row['high'])}"

@@ -1,0 +1,92 @@
+"""Builds the report of a shipment: its verdict, its files beside the checkpoint, and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparring.reports.document import Document, Grid, Heading, Paragraph, Picture, Verdict
+from sparring.reports.pictures import artefacts_picture
+
+Row = Mapping[str, Any]
+_TONES = {"equal": "good", "checked": "good", "worse": "bad", "refused": "bad"}
+
+
+def ship_report(summary: Row) -> Document:
+    """The report of a shipment."""
+    document = Document(f"{summary['name']}: {summary['verdict']}")
+    tone = _TONES.get(summary["verdict"], "doubtful")
+    document.add(Verdict(summary["verdict"], summary["sentence"], tone))
+    if summary["problem"]:
+        document.add(Paragraph(summary["problem"]))
+    document.add(
+        Paragraph(
+            f"{summary['training']}, {summary['checkpoint']}, of {summary['model']}; its proof "
+            f"says {summary['proof_verdict']}."
+        )
+    )
+    document.add(*(Paragraph(warning) for warning in summary.get("warnings", ())))
+    if rows := summary["artefacts"]:
+        document.add(Heading("Files beside the checkpoint"), _files(rows), _picture(rows))
+        document.add(*(Paragraph(row["warning"]) for row in rows if row.get("warning")))
+    if held_out := summary["held_out"]:
+        document.add(
+            Heading(f"Held-out cases, played by {held_out['artefact']}"),
+            Paragraph(f"{held_out['likeness']}: {held_out['sentence']}"),
+            Paragraph(f"Compared with the base: {held_out['against_base']}."),
+            Paragraph(
+                f"Margin {summary['margin']:g}; {held_out['rollouts']} rollouts; candidates "
+                f"measured on these cases so far: {held_out['looks']}.",
+                is_quiet=True,
+            ),
+        )
+    if summary["commands"]:
+        rows = list(summary["commands"].items())
+        document.add(Heading("How to run it"), Grid(("program", "command"), rows))
+    return document
+
+
+def _files(rows: Sequence[Row]) -> Grid:
+    head = (
+        "file",
+        "MB",
+        "prompts",
+        "mean gap",
+        "largest",
+        "KL",
+        "mean reward",
+        "validation",
+        "server",
+    )
+    return Grid(head, [_line(row) for row in rows])
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    gap, played = row.get("gap") or {}, row.get("validation") or {}
+    reward = played.get("mean_reward")
+    return (
+        row["path"],
+        f"{row['size'] / 1e6:.1f}",
+        str(row["prompts"]["conversations"]),
+        f"{gap['mean']:.1e}" if gap else "–",
+        f"{gap['largest']:.1e}" if gap else "–",
+        f"{gap['kl']:.1e}" if gap else "–",
+        "–" if reward is None else f"{reward:.2f}",
+        played.get("likeness", "not played"),
+        ", ".join([row["server"], *(row.get("servers") or {})]),
+    )
+
+
+def _picture(rows: Sequence[Row]) -> Picture | None:
+    points = [
+        (
+            row["name"],
+            row["size"] / 1e6,
+            row["validation"]["mean_reward"],
+            row["validation"]["seconds"],
+        )
+        for row in rows
+        if (row.get("validation") or {}).get("mean_reward") is not None
+    ]
+    caption = "Mean reward on validation cases by size on disk; the number is seconds of play"
+    return artefacts_picture(points, caption)

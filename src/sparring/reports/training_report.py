@@ -1,0 +1,106 @@
+"""The training section of a report: summary, curves, settings, versions and digests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.contracts.progress import duration_text
+from sparring.contracts.training import TrainSettings
+from sparring.reports.document import Block, Folded, Grid, Heading
+from sparring.reports.pictures import Curve, curves
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFacts:
+    """What a training run's run folder contains."""
+
+    run: str
+    spec: Row
+    summary: Row
+    history: Sequence[Row]
+    manifest: Row
+
+
+def training_blocks(facts: TrainingFacts) -> list[Block | None]:
+    """The blocks that describe a training run."""
+    summary, spec = facts.summary, facts.spec
+    seconds = summary.get("seconds")
+    about = [
+        ("run", facts.run),
+        ("environment", str(spec.get("environment") or spec.get("target"))),
+        ("model", str(summary.get("model") or (spec.get("policy") or {}).get("model") or "")),
+        ("plan", str(summary.get("plan", ""))),
+        ("time", duration_text(seconds) if seconds else "–"),
+        ("weights", str(summary.get("best_checkpoint") or summary.get("last_checkpoint") or "–")),
+    ]
+    return [
+        Heading("What was trained"),
+        Grid(("", ""), about),
+        curves(panels_of(facts.history)),
+        Folded("Settings, with their sources and locks", [_settings(spec)]),
+        Folded("To reproduce it: versions and digests", [_versions(facts)]),
+    ]
+
+
+def panels_of(history: Sequence[Row]) -> dict[str, list[Curve]]:
+    """Curves by panel title: reward, pass rates, live groups, length, entropy, ECHO loss."""
+
+    def curve(key: str, name: str) -> Curve:
+        rows = [row for row in history if row.get(key) is not None]
+        return Curve(
+            name,
+            [row["step"] for row in rows],
+            [row[key] for row in rows],
+        )
+
+    rates = sorted({key for row in history for key in row if key.startswith("pass_rate/")})
+    return {
+        "reward": [curve("reward", "training"), curve("validation/reward", "validation")],
+        "pass rate": [curve(key, key.removeprefix("pass_rate/")) for key in rates],
+        "live groups": [curve("live_groups", "live groups")],
+        "tokens per rollout": [curve("completion_tokens", "tokens per rollout")],
+        "entropy": [curve("entropy", "entropy")],
+        "loss on tool results": [curve("env_loss", "loss on tool results")],
+    }
+
+
+def _settings(spec: Row) -> Grid:
+    sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
+    defaults = flat(TrainSettings().model_dump(mode="json"))
+    rows = []
+    values = {**(spec.get("settings") or {}), "config": spec.get("config") or {}}
+    for name, value in flat(values).items():
+        is_default = name not in defaults or defaults[name] == value
+        source = sources.get(name, "default" if is_default else "Python")
+        rows.append((name, shortened(value), source, locks.get(name, "")))
+    return Grid(("setting", "value", "from", "locked by"), rows)
+
+
+def _versions(facts: TrainingFacts) -> Grid:
+    rows = [("sparring run", facts.run), ("code", str(facts.spec.get("code_digest", "")))]
+    for name, digest in (facts.manifest.get("digests") or {}).items():
+        rows.append((name, str(digest)))
+    for name, version in (facts.manifest.get("versions") or {}).items():
+        rows.append((name, str(version)))
+    return Grid(("", ""), rows)
+
+
+def flat(table: Row, prefix: str = "") -> dict[str, Any]:
+    """Flattens nested settings into a dictionary with dotted names."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            values |= flat(value, f"{prefix}{name}.")
+        else:
+            values[f"{prefix}{name}"] = value
+    return values
+
+
+def shortened(value: Any, longest: int = 200) -> str:
+    """The value as text, cut to `longest` characters."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,0 +1,45 @@
+"""Reads the beginning of a long record: the fields that a list shows, not ten megabytes of text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+HEAD_BYTES = 65_536
+_DECODER = json.JSONDecoder()
+_KEY = re.compile(r'[{,]"((?:[^"\\]|\\.){1,80})":')
+_DEFAULTS: dict[str, Any] = {
+    "id": "",
+    "case": {},
+    "detail": "",
+    "answer": "",
+    "judgements": [],
+}
+
+
+def read_head(line: bytes) -> dict[str, Any]:
+    """Return the fields at the beginning of a record, up to the first that is cut off. Fields
+    that a list needs and that are missing are empty."""
+    text = line[:HEAD_BYTES].decode("ascii", "replace")
+    found: dict[str, Any] = {}
+    place = 0
+    while (match := _KEY.match(text, place)) is not None:
+        try:
+            value, place = _DECODER.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            break
+        found[match[1]] = value
+    case = {"id": "", "input": None, **(found.get("case") or _cut_case(text))}
+    return {**_DEFAULTS, **found, "case": case, "is_cut": True}
+
+
+def _cut_case(text: str) -> dict[str, Any]:
+    """The id of a case whose input is cut off."""
+    match = re.search(r'"case":\{"id":', text)
+    if match is None:
+        return {}
+    try:
+        return {"id": _DECODER.raw_decode(text, match.end())[0]}
+    except ValueError:
+        return {}

@@ -1,0 +1,90 @@
+"""Detects processes that are alive but stalled, by the counters in their heartbeats.
+
+Times are measured here with a monotonic clock; timestamps that other processes write are ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+from sparring.runs.causes import Cause
+
+_LOADING = ("", "starting", "loading", "measuring memory")
+
+
+@dataclass(slots=True)
+class _RankState:
+    beats: int = -1
+    progress: int = -1
+    doing: str = ""
+    step: int | None = None
+    beat_at: float = field(default_factory=time.monotonic)
+    progress_at: float = field(default_factory=time.monotonic)
+
+
+class HangDetector:
+    """Follows the heartbeats of the ranks of one attempt."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        attempt: int,
+        ranks: Sequence[int],
+        *,
+        hung_seconds: float,
+        start_seconds: float,
+    ) -> None:
+        self._folder = folder
+        self._attempt = attempt
+        self._ranks = {rank: _RankState() for rank in ranks}
+        self._hung_seconds = hung_seconds
+        self._start_seconds = start_seconds
+
+    def look(self) -> None:
+        """Read the heartbeat of each rank."""
+        now = time.monotonic()
+        for rank, state in self._ranks.items():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                beat = read_json(self._folder.rank_heartbeat(rank))
+                if beat["attempt"] != self._attempt:
+                    continue
+                if beat["beats"] != state.beats:
+                    state.beats, state.beat_at = int(beat["beats"]), now
+                if beat["progress"] != state.progress:
+                    state.progress, state.progress_at = int(beat["progress"]), now
+                state.doing, state.step = str(beat["doing"]), beat.get("step")
+
+    @property
+    def is_working(self) -> bool:
+        """Whether every rank has finished loading and begun to work."""
+        return all(state.doing not in _LOADING for state in self._ranks.values())
+
+    @property
+    def step(self) -> int | None:
+        """The step of the first rank; None before its first one."""
+        return self._ranks[min(self._ranks)].step
+
+    @property
+    def place(self) -> str:
+        """Where the first rank is: `at step 4, while playing`, or `while loading`."""
+        state = self._ranks[min(self._ranks)]
+        doing = f"while {state.doing}" if state.doing else "before it began"
+        return doing if state.step is None else f"at step {state.step}, {doing}"
+
+    def hung(self) -> Cause | None:
+        """Return a cause if no rank has made progress for too long. A rank without heartbeats is
+        named, because the others wait for it."""
+        limit = self._hung_seconds if self.is_working else self._start_seconds
+        now = time.monotonic()
+        if any(now - state.progress_at < limit for state in self._ranks.values()):
+            # One stalled rank is enough for a hang, but the others stall soon after it.
+            return None
+        silent = [rank for rank, state in self._ranks.items() if now - state.beat_at > limit / 2]
+        who = f"rank {silent[0]}" if silent and len(self._ranks) > 1 else "the run"
+        how = "sends no heartbeat" if silent else "is alive but stalled"
+        return Cause("hung", f"hung {self.place}: {who} {how}; no progress for {limit:g} s")

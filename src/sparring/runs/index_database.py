@@ -1,0 +1,263 @@
+"""The databases that hold the index of runs: an SQLite file, or a schema in PostgreSQL.
+
+Both hold the same two tables and write by the same statements. Neither needs migrations: tables of
+another version are built anew from the folders.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlalchemy as sql
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
+
+from sparring.contracts.errors import InfrastructureError, InvalidInput, MissingPackage
+from sparring.run_folder.file_locks import file_lock
+from sparring.runs.index_rows import Row, columns_of
+
+VERSION = 1
+_BUSY_SECONDS = 30
+_CREATION_SECONDS = 5.0
+_CONNECT_SECONDS = 10
+_BATCH_ROWS = 500
+_DRIVER = "postgresql+psycopg"
+
+# Ids are compared by code point everywhere; PostgreSQL would compare them by its language.
+_NAME = sql.String().with_variant(postgresql.VARCHAR(collation="C"), "postgresql")
+_metadata = sql.MetaData()
+RUNS = sql.Table(
+    "runs",
+    _metadata,
+    sql.Column("id", _NAME, primary_key=True),
+    sql.Column("kind", sql.String, nullable=False),
+    sql.Column("environment", sql.String, nullable=False),
+    sql.Column("model", sql.String, nullable=False),
+    sql.Column("launcher", sql.String, nullable=False),
+    sql.Column("state", sql.String, nullable=False),
+    sql.Column("created", sql.Float, nullable=False),
+    sql.Column("queued", sql.Float, nullable=False),
+    sql.Column("cursor", sql.BigInteger, nullable=False),
+    sql.Column("history", sql.Text, nullable=False),
+    sql.Index("newest", "created", "id"),
+    sql.Index("newest_by_state", "state", "created", "id"),
+    sql.Index("newest_by_environment", "environment", "created", "id"),
+)
+MARKS = sql.Table(
+    "marks",
+    _metadata,
+    sql.Column("name", sql.String, primary_key=True),
+    sql.Column("value", sql.BigInteger, nullable=False),
+)
+
+
+class Database(Protocol):
+    """What an index needs of a database."""
+
+    def reading(self) -> AbstractContextManager[sql.Connection]:
+        """Return a connection that only reads."""
+
+    def writing(self) -> AbstractContextManager[sql.Connection]:
+        """Return a connection in a transaction; one writer at a time."""
+
+    def insert(self, table: sql.Table) -> Any:
+        """Return an insertion that can become an update."""
+
+    def rebuild(self) -> None:
+        """Replace what is damaged by empty tables."""
+
+
+def open_database(place: Path | str) -> Database:
+    """Open the database at a path, or at a URL with a schema's name as fragment."""
+    if isinstance(place, Path):
+        return SqliteDatabase(place)
+    url, _, schema = place.rpartition("#")
+    return PostgresDatabase(url, schema)
+
+
+def store(database: Database, rows: Sequence[Row], gone: set[str], marks: dict[str, int]) -> None:
+    """Write in one transaction. A row is never replaced by an earlier reading of its folder:
+    concurrent readers may finish in any order."""
+    insertion = database.insert(RUNS)
+    columns = [column.name for column in RUNS.columns if column.name != "id"]
+    upsert = insertion.on_conflict_do_update(
+        index_elements=["id"],
+        set_={name: insertion.excluded[name] for name in columns},
+        where=insertion.excluded.cursor >= RUNS.c.cursor,
+    )
+    mark = database.insert(MARKS)
+    upsert_mark = mark.on_conflict_do_update(
+        index_elements=["name"], set_={"value": mark.excluded.value}
+    )
+    with database.writing() as connection:
+        for start in range(0, len(rows), _BATCH_ROWS):
+            connection.execute(
+                upsert, [columns_of(row) for row in rows[start : start + _BATCH_ROWS]]
+            )
+        names = sorted(gone)
+        for start in range(0, len(names), _BATCH_ROWS):
+            is_gone = RUNS.c.id.in_(names[start : start + _BATCH_ROWS])
+            connection.execute(sql.delete(RUNS).where(is_gone))
+        values = [{"name": name, "value": value} for name, value in marks.items()]
+        connection.execute(upsert_mark, values)
+
+
+class SqliteDatabase:
+    """An index in an SQLite file. A file of another version, or a damaged one, is replaced."""
+
+    insert = staticmethod(sqlite.insert)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            self._delete_files()
+        try:
+            self._engine = self._create()
+        except OperationalError:
+            raise  # busy, or a full disk: the file itself is sound
+        except DatabaseError:
+            self.rebuild()
+
+    def reading(self) -> sql.Connection:
+        """Return a connection that only reads."""
+        return self._engine.connect().execution_options(writes=False)
+
+    def writing(self) -> AbstractContextManager[sql.Connection]:
+        """Return a connection in a transaction that holds the write lock."""
+        return self._engine.begin()
+
+    def rebuild(self) -> None:
+        """Replace the file by one with empty tables."""
+        self._delete_files()
+        self._engine = self._create()
+
+    def _create(self) -> sql.Engine:
+        engine = _sqlite_engine(self._path)
+        # Two processes cannot enter WAL mode at the same time.
+        with file_lock(self._path.parent / "index.lock", _CREATION_SECONDS):
+            with engine.connect().execution_options(writes=False) as connection:
+                version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+            if version != VERSION:
+                with engine.begin() as connection:
+                    _metadata.drop_all(connection)
+                    _metadata.create_all(connection)
+                    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+        return engine
+
+    def _delete_files(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            path = Path(f"{self._path}{suffix}")
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+class PostgresDatabase:
+    """An index in a schema of its own. Its tables are created where they are missing, also after
+    somebody has dropped them."""
+
+    insert = staticmethod(postgresql.insert)
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._schema = f"{schema}_v{VERSION}"
+        self._engine = _postgres_engine(url).execution_options(
+            schema_translate_map={None: self._schema}
+        )
+        self._shown = sql.make_url(url).render_as_string(hide_password=True)
+        self.rebuild()
+
+    @contextmanager
+    def reading(self) -> Iterator[sql.Connection]:
+        """Return a connection that only reads."""
+        with self._explained(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sql.Connection]:
+        """Return a connection in a transaction that waits for other writers of this schema."""
+        with self._explained(), self._engine.begin() as connection:
+            self._lock(connection)
+            yield connection
+
+    def rebuild(self) -> None:
+        """Create the tables if they are missing."""
+        with self.reading() as connection:
+            if self._has_tables(connection):
+                return
+        with self.writing() as connection:
+            if not self._has_tables(connection):
+                connection.execute(
+                    sql.schema.DropSchema(self._schema, cascade=True, if_exists=True)
+                )
+                connection.execute(sql.schema.CreateSchema(self._schema))
+                _metadata.create_all(connection, checkfirst=False)
+
+    def _has_tables(self, connection: sql.Connection) -> bool:
+        names = [f"{self._schema}.{table}" for table in ("runs", "marks")]
+        found = [connection.scalar(sql.select(sql.func.to_regclass(name))) for name in names]
+        return None not in found
+
+    def _lock(self, connection: sql.Connection) -> None:
+        number = sql.func.hashtextextended(self._schema, 0)
+        connection.execute(sql.select(sql.func.pg_advisory_xact_lock(number)))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (OperationalError, InterfaceError) as error:
+            reason = str(error.orig).strip().splitlines()[0]
+            raise InfrastructureError(
+                f"the index of runs in {self._shown} cannot be used: {reason}; start that "
+                "database, or unset SPARRING_DATABASE_URL to use a file beside the runs"
+            ) from error
+
+
+def _postgres_engine(url: str) -> sql.Engine:
+    try:
+        parsed = sql.make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput("SPARRING_DATABASE_URL is not a URL") from error
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise InvalidInput(
+            f"SPARRING_DATABASE_URL names {parsed.get_backend_name()!r}; only postgresql:// is "
+            "known, and SQLite needs no URL"
+        )
+    options = {"connect_timeout": _CONNECT_SECONDS, "application_name": "sparring"}
+    try:
+        return sql.create_engine(
+            parsed.set(drivername=_DRIVER),
+            connect_args=options,
+            poolclass=sql.NullPool,  # commands are short, and a restarted database is met afresh
+        )
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            "PostgreSQL needs a package: pip install 'sparring[postgres]'"
+        ) from error
+
+
+def _sqlite_engine(path: Path) -> sql.Engine:
+    engine = sql.create_engine(
+        f"sqlite:///{path}",
+        connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None},
+        poolclass=sql.NullPool,  # another process may replace the file
+    )
+
+    @sql.event.listens_for(engine, "connect")
+    def _configure(connection: Any, _: Any) -> None:
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sql.event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:
+        # Two transactions that upgrade from read to write would deadlock.
+        is_writing = connection.get_execution_options().get("writes", True)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
+
+    return engine.execution_options(writes=True)

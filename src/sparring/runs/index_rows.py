@@ -1,0 +1,93 @@
+"""The rows of the index of runs: read from a run's folder, and turned into columns and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.specs import agent_of_target, is_python_target
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+from sparring.runs.history import History, HistoryRead, read_history
+from sparring.runs.lifecycle import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run in the index."""
+
+    id: str
+    kind: str
+    environment: str
+    model: str
+    launcher: str
+    history: History
+    cursor: int
+
+    @property
+    def state(self) -> RunState:
+        """The run's state."""
+        return self.history.state
+
+
+def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
+    """Return the row of a run, read from its folder; None if it cannot be read."""
+    if known is not None:
+        read = read_history(folder, HistoryRead(known.history, known.cursor))
+        labels = (known.kind, known.environment, known.model, known.launcher)
+        return Row(known.id, *labels, read.history, read.cursor)
+    try:
+        spec = read_json(folder.spec)
+        policy = spec.get("policy") or {}
+        read = read_history(folder)
+        return Row(
+            folder.id,
+            plain_text(spec.get("kind")),
+            plain_text(spec.get("environment") or _environment_in(spec)),
+            plain_text(policy.get("model")),
+            plain_text((spec.get("supervision") or {}).get("launcher") or "local"),
+            read.history,
+            read.cursor,
+        )
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def columns_of(row: Row) -> dict[str, Any]:
+    """Return the values of a row, by column."""
+    history = row.history
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "environment": row.environment,
+        "model": row.model,
+        "launcher": row.launcher,
+        "state": history.state.value,
+        "created": history.created,
+        "queued": history.queued,
+        "cursor": row.cursor,
+        "history": json.dumps(history.to_dict()),
+    }
+
+
+def row_of(values: Any) -> Row:
+    """Return the row that the columns of a result hold."""
+    history = History.from_dict(json.loads(values.history))
+    labels = (values.kind, values.environment, values.model, values.launcher)
+    return Row(values.id, *labels, history, values.cursor)
+
+
+def plain_text(value: Any) -> str:
+    """Return text that every database takes: without zero characters and lone surrogates."""
+    text = str(value or "").replace("\0", "\ufffd")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _environment_in(spec: dict[str, Any]) -> str:
+    """Return the environment's name for a spec written before specs had that field."""
+    target = str(spec.get("target") or "")
+    if is_python_target(target):
+        return agent_of_target(target)
+    return Path(target.rpartition(":")[0] or target).stem

@@ -1,0 +1,45 @@
+"""The protocol of launchers, which start the supervisors of runs.
+
+A package adds a launcher by an entry point in the group `sparring.launchers`: a class that follows
+`Launcher` and takes no arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from enum import Enum
+from typing import Any, Protocol
+
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+
+
+class SupervisorPresence(Enum):
+    """Whether a run has a supervisor."""
+
+    YES = "yes"
+    NO = "no"
+    ELSEWHERE = "elsewhere"  # on another host, whose processes are not visible from here
+
+
+class Launcher(Protocol):
+    """Starts supervisors in one place, such as this machine or a cluster."""
+
+    def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
+        """Start the supervisor of this epoch; returns the handle that finds it again."""
+
+    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
+        """Whether a supervisor of an epoch later than `after` is alive or about to start."""
+
+    def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
+        """Cancel a start that is still pending; whether there was one."""
+
+
+def handle_of(folder: RunFolder) -> dict[str, Any]:
+    """Return the handle of the last started supervisor; empty if there is no valid one."""
+    with contextlib.suppress(OSError, ValueError):
+        handle = read_json(folder.launch)
+        numbers = (handle.get(name, 0) for name in ("since_boot", "epoch", "tries"))
+        if all(isinstance(number, int | float) for number in numbers):
+            return handle
+    return {}

@@ -1,0 +1,60 @@
+"""Starts supervisors, and checks whether a run has a live one.
+
+Starting one too many does no harm: each is started for one epoch, and only the first to claim the
+epoch continues.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from sparring.contracts.errors import SettingError
+from sparring.installed import load_plugin, plugin_names
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+from sparring.runs.launcher import Launcher, SupervisorPresence, handle_of
+from sparring.runs.processes import since_boot
+
+GROUP = "sparring.launchers"
+_BUILT_IN: Mapping[str, tuple[str, str]] = {
+    "local": ("sparring.runs.local", "Local"),
+    "slurm": ("sparring.runs.slurm", "Slurm"),
+}
+
+
+def launcher_of(folder: RunFolder) -> Launcher:
+    """Return the launcher that the run's spec names."""
+    return launcher_named(
+        str((folder.read_spec().get("supervision") or {}).get("launcher", "local"))
+    )
+
+
+def launcher_named(name: str) -> Launcher:
+    """Return a built-in launcher, or one that an installed package provides."""
+    if name in _BUILT_IN:
+        module, attribute = _BUILT_IN[name]
+        make = getattr(importlib.import_module(module), attribute)
+    elif (make := load_plugin(GROUP, name)) is None:
+        known = ", ".join([*_BUILT_IN, *plugin_names(GROUP)])
+        raise SettingError(f"launcher: there is no launcher {name!r}; use one of {known}")
+    launcher: Launcher = make()
+    return launcher
+
+
+def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
+    """Start a supervisor for that epoch and save its handle. The handle counts the tries, so that
+    a supervisor that always dies before its claim is not started for ever."""
+    previous = handle_of(folder)
+    tries = 1 + (int(previous.get("tries", 0)) if previous.get("epoch") == epoch else 0)
+    started = launcher_of(folder).start(folder, epoch)
+    handle = {"format": 1, "since_boot": since_boot(), "epoch": epoch, "tries": tries, **started}
+    write_json(folder.launch, handle)
+    return handle
+
+
+def find_supervisor(folder: RunFolder, after: int = 0) -> SupervisorPresence:
+    """Whether a run has a supervisor of an epoch later than `after`. A requeued run needs a new
+    one: the supervisor of its previous life may still be alive."""
+    return launcher_of(folder).look(folder, handle_of(folder), after)

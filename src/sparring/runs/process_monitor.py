@@ -1,0 +1,156 @@
+"""Monitors the processes of one attempt: whether they work, are done, or have failed, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sparring.runs.causes import (
+    Cause,
+    ExitedProcess,
+    cause_of_exit,
+    cause_of_failure,
+    last_lines,
+    memory_kills,
+)
+from sparring.runs.epoch_writer import EpochWriter
+from sparring.runs.hang_detector import HangDetector
+from sparring.runs.helpers import PREFIXES
+from sparring.runs.hosts import Hosts
+from sparring.runs.stacks import describe_hang
+from sparring.runs.worker_group import WorkerGroup
+
+_PROBE_SECONDS = 5.0
+_SILENT_SERVICE_SECONDS = 30.0
+_UNKNOWN_END_SECONDS = 30.0
+_SLACK_SECONDS = 60.0
+
+
+class ProcessMonitor:
+    """Monitors processes by exit codes and heartbeats, and further hosts by their reports."""
+
+    def __init__(self, writer: EpochWriter, workers: WorkerGroup, spec: Mapping[str, Any]) -> None:
+        self._writer = writer
+        self._workers = workers
+        limits = spec.get("supervision") or {}
+        self._start_seconds = float(limits.get("start_seconds", 3600.0))
+        placement = workers.placement
+        self._hang_detector = HangDetector(
+            writer.folder,
+            placement.attempt,
+            range(placement.world_size),
+            hung_seconds=_hung_seconds(spec),
+            start_seconds=self._start_seconds,
+        )
+        self.hosts: Hosts | None = None
+        if placement.nodes > 1:
+            self.hosts = Hosts(writer.folder, placement.attempt, placement.nodes)
+        self._first_step: int | None = None
+        self._first_checkpoint = writer.history.checkpoint
+        self._unexplained_since: float | None = None
+        self._probed_at = self._answered_at = time.monotonic()
+        self._kills_before = memory_kills()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether every rank has finished loading and begun to work."""
+        return self._hang_detector.is_working
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether this attempt has finished a step or saved a checkpoint."""
+        step = self._hang_detector.step
+        has_stepped = None not in (step, self._first_step) and step != self._first_step
+        return has_stepped or self._writer.history.checkpoint > self._first_checkpoint
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all ranks, on all hosts, have ended."""
+        return self._workers.is_done and (self.hosts is None or self.hosts.ranks_are_done)
+
+    def find_problem(self) -> Cause | None:
+        """Return what has gone wrong with an attempt that is not done; None if nothing has."""
+        if (lost := self._workers.lost()) is not None:
+            return self._cause_of_loss(lost)
+        if self.hosts is not None and (cause := self.hosts.lost(self._start_seconds)) is not None:
+            return self._cause_on_other_host(cause)
+        if (exited := self._unexplained_exit()) is not None:
+            return self._cause_of_loss(exited)
+        self._hang_detector.look()
+        if self.is_working and self._first_step is None:
+            self._first_step = self._hang_detector.step
+        if (cause := self._hang_detector.hung()) is not None:
+            self._workers.dump_stacks()
+            message = f"{cause.message}; {describe_hang(self._workers.ranks[0].log)}"
+            return Cause(cause.kind, message, cause.is_retried)
+        return self._silent_service()
+
+    def final_cause(self) -> Cause | None:
+        """Return what went wrong with an attempt whose ranks have all ended without a bad exit
+        code; None if they reported a result other than failure."""
+        history = self._writer.look()
+        if history.fact == "failed":
+            return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
+        if history.fact or not self._workers.ranks:  # stopped before any rank was started
+            return None
+        first = self._workers.ranks[0]
+        return self._cause_of_exit(first.exited or ExitedProcess(first.name, None, first.log))
+
+    # ------------------------------------------------------------------ inside
+
+    def _cause_of_loss(self, exited: ExitedProcess) -> Cause:
+        """Prefer the failure that a worker reported before it ended to its exit code."""
+        history = self._writer.look()
+        self._hang_detector.look()
+        if exited.name.startswith(("service-", *PREFIXES)):
+            lines = last_lines(exited.log)
+            message = f"{self._cause_of_exit(exited).message}; the last lines of its log:\n{lines}"
+            return Cause("service" if exited.name.startswith(PREFIXES) else "killed", message)
+        if history.fact == "failed":
+            return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
+        return self._cause_of_exit(exited)
+
+    def _cause_on_other_host(self, cause: Cause) -> Cause:
+        """Prefer the failure that a rank reported there, unless the host itself was lost."""
+        history = self._writer.look()
+        if history.fact == "failed" and cause.kind != "host_lost":
+            return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
+        return cause
+
+    def _cause_of_exit(self, exited: ExitedProcess) -> Cause:
+        has_kills = memory_kills() > self._kills_before
+        folder, place = self._writer.folder.path, self._hang_detector.place
+        return cause_of_exit(exited, place, folder, was_out_of_memory=has_kills)
+
+    def _unexplained_exit(self) -> ExitedProcess | None:
+        """Return a rank that ended long ago without reporting a result, while others still run."""
+        ended = [rank.exited for rank in self._workers.ranks if rank.exited]
+        if not ended or self._workers.is_done or self._writer.history.fact:
+            self._unexplained_since = None
+            return None
+        self._unexplained_since = self._unexplained_since or time.monotonic()
+        return (
+            ended[0] if time.monotonic() - self._unexplained_since > _UNKNOWN_END_SECONDS else None
+        )
+
+    def _silent_service(self) -> Cause | None:
+        now = time.monotonic()
+        if now - self._probed_at < _PROBE_SECONDS:
+            return None
+        self._probed_at = now
+        silent = self._workers.silent_service()
+        if not silent:
+            self._answered_at = now
+        elif now - self._answered_at > _SILENT_SERVICE_SECONDS:
+            return Cause("hung", f"{silent} has not answered for {now - self._answered_at:.0f} s")
+        return None
+
+
+def _hung_seconds(spec: Mapping[str, Any]) -> float:
+    """Return the limit from the spec; a default is never shorter than a rollout may take."""
+    seconds = float((spec.get("supervision") or {}).get("hung_seconds", 900.0))
+    if "hung_seconds" in (spec.get("sources") or {}):
+        return seconds
+    settings = spec.get("settings") or spec.get("play") or {}
+    return max(seconds, float(settings.get("rollout_seconds", 0.0)) + _SLACK_SECONDS)

@@ -1,0 +1,360 @@
+"""The processes of one attempt on this host: services first, then helpers, then the ranks.
+
+Each has its own session and log, and carries the run's mark in its environment. A new supervisor
+adopts the live processes of the one it replaces, so that the death of a supervisor costs no work.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.services import Service
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+from sparring.runs.causes import ExitedProcess
+from sparring.runs.helpers import PREFIXES, Helper, Helpers
+from sparring.runs.processes import MARK, Identity, end_all, identity_of
+from sparring.services import free_port, is_ready, start, wait_until_ready
+
+_LOOPBACK = "127.0.0.1"
+_GRACE_SECONDS = 3.0
+_GOOD_CODES = (0, 103, None)  # done, stopped, or unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which ranks of a run this host starts, and the rendezvous address of all ranks."""
+
+    attempt: int
+    processes: int = 1
+    nodes: int = 1
+    node: int = 0
+    address: str = _LOOPBACK
+    port: int = 0
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks on all hosts."""
+        return self.processes * self.nodes
+
+    def environment_of(self, local: int) -> dict[str, str]:
+        """Return the environment variables of one rank, as torchrun sets them. Ranks that share a
+        host get one thread each, unless OMP_NUM_THREADS is set."""
+        variables = {"SPARRING_ATTEMPT": str(self.attempt)}
+        if self.world_size == 1:
+            return variables
+        variables |= {
+            "RANK": str(self.node * self.processes + local),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_WORLD_SIZE": str(self.processes),
+            "GROUP_RANK": str(self.node),
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+        }
+        if self.processes > 1 and "OMP_NUM_THREADS" not in os.environ:
+            variables["OMP_NUM_THREADS"] = "1"
+        return variables
+
+
+class Member:
+    """One process, started by this supervisor or by a previous one."""
+
+    def __init__(
+        self, name: str, identity: Identity, log: Path, process: subprocess.Popen[bytes] | None
+    ) -> None:
+        self.name = name
+        self.identity = identity
+        self.log = log
+        self._process = process
+        self.pidfd = _pidfd_of(identity)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a child of this process."""
+        return self._process is not None
+
+    @property
+    def exited(self) -> ExitedProcess | None:
+        """How it ended; None while it runs."""
+        if self._process is not None:
+            code = self._process.poll()
+            return None if code is None else ExitedProcess(self.name, code, self.log)
+        return None if self.identity.is_alive else ExitedProcess(self.name, None, self.log)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row of this process in the supervisor's heartbeat, as `adopt` reads it."""
+        exited = self.exited
+        state = "running" if exited is None else exited.describe().removeprefix(f"{self.name} ")
+        row = {"name": self.name, "state": state, "log": str(self.log)}
+        return {**row, **self.identity.to_dict()}
+
+    def close(self) -> None:
+        """Reap the process and release its descriptor."""
+        if self._process is not None:
+            self._process.wait()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+class WorkerGroup:
+    """All processes of this host that belong to one attempt."""
+
+    def __init__(
+        self, folder: RunFolder, placement: Placement, *, own_mark: str = "", is_bound: bool = False
+    ) -> None:
+        """With `is_bound`, for hosts on which no successor can adopt the processes, the kernel
+        kills them when this process ends (only where `setpriv` is installed)."""
+        self.folder = folder
+        self.placement = placement
+        self.mark = mark_of(folder, own_mark)
+        setpriv = shutil.which("setpriv") if is_bound else None
+        self._before = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+        self.services: list[Member] = []
+        self.helpers = Helpers(self._start_helper)
+        self.ranks: list[Member] = []
+        self._probes: dict[str, tuple[Service, int, Path]] = {}
+        self._ports: dict[str, int] = {}
+        self._server_ports: list[int] = []
+        self._players = 0
+
+    @property
+    def members(self) -> list[Member]:
+        """All processes, services first."""
+        return [*self.services, *self.helpers.members, *self.ranks]
+
+    # ------------------------------------------------------------------ starting
+
+    def start_services(
+        self, services: Sequence[Service], give_up: Callable[[], bool], on_start: Callable[[], None]
+    ) -> None:
+        """Start the services one by one, each once the previous one is ready, and write their
+        addresses for the ranks. Calls `on_start` after each start. Returns early, without writing,
+        once `give_up()` is true."""
+        attempt = self.placement.attempt
+        source = Path(str(self.folder.read_spec()["target"]).rpartition(":")[0] or ".").resolve()
+        for service in services:
+            name = f"service-{service.name}"
+            log = self.folder.log(attempt, name)
+            started = start(
+                service,
+                log,
+                source.parent,
+                before=self._before,
+                environment=self._environment(),
+            )
+            self.services.append(
+                Member(name, identity_of(started.process.pid), log, started.process)
+            )
+            self._ports[service.name] = started.port
+            on_start()  # before the wait, so that a successor can adopt the service
+            wait_until_ready(started, give_up)
+            if give_up():
+                return
+            self._note_probe(service, started.port)
+        addresses = {name: f"{_LOOPBACK}:{port}" for name, port in self._ports.items()}
+        write_json(self.folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
+
+    def start_helpers(self, spec: Mapping[str, Any]) -> None:
+        """Start the run's sampling servers, write their addresses, and start its players."""
+        self._server_ports = [free_port() for _ in range(servers_started(spec))]
+        self._players = int((spec.get("settings") or {}).get("players") or 0)
+        if self._server_ports:
+            addresses = [f"http://{_LOOPBACK}:{port}" for port in self._server_ports]
+            write_json(self.folder.sampling, {"format": 1, "addresses": addresses})
+        self.helpers.start(self._helpers())
+
+    def _helpers(self) -> list[Helper]:
+        """Return the sampling servers and players of this host, not started."""
+        path = str(self.folder.path.resolve())
+        module = [sys.executable, "-m", "sparring.jobs.sampling_server", path]
+        servers = [
+            Helper(f"server-{number}", [*module, str(number), str(port)], port)
+            for number, port in enumerate(self._server_ports)
+        ]
+        module = [sys.executable, "-m", "sparring.jobs.player", path]
+        players = [
+            Helper(f"player-{number}", [*module, str(number)]) for number in range(self._players)
+        ]
+        return [*servers, *players]
+
+    def _start_helper(self, name: str, command: Sequence[str]) -> Member:
+        return self._start_process(name, command, self._environment())
+
+    def start_ranks(self, *, accept_changes: bool) -> None:
+        """Start this host's ranks."""
+        path = str(self.folder.path.resolve())
+        command = [sys.executable, "-m", "sparring.jobs", path]
+        command += ["--accept-changes"] if accept_changes else []
+        for local in range(self.placement.processes):
+            rank = self.placement.node * self.placement.processes + local
+            name = "worker" if self.placement.world_size == 1 else f"rank-{rank}"
+            environment = self._environment(self.placement.environment_of(local))
+            self.ranks.append(self._start_process(name, command, environment))
+
+    def _start_process(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str]
+    ) -> Member:
+        log = self.folder.log(self.placement.attempt, name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*self._before, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        return Member(name, identity_of(process.pid), log, process)
+
+    def _environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {**os.environ, MARK: self.mark, **(extra or {})}
+
+    # ------------------------------------------------------------------ taking over
+
+    def adopt(self, report: Mapping[str, Any], services: Sequence[Service]) -> bool:
+        """Adopt the processes in a previous supervisor's heartbeat. Return whether all ranks and
+        services are there and alive. A sampling server that is not is started again."""
+        members, helpers = [], {}
+        for row in report.get("processes", ()):
+            identity, name = Identity.from_dict(row), str(row["name"])
+            is_helper = name.startswith(PREFIXES)
+            if identity is None or not identity.is_alive:
+                if is_helper:
+                    continue
+                return False
+            member = Member(name, identity, Path(row["log"]), None)
+            if is_helper:
+                helpers[name] = member
+            else:
+                members.append(member)
+        self.services = [member for member in members if member.name.startswith("service-")]
+        self.ranks = [member for member in members if member not in self.services]
+        self._server_ports = [int(port) for port in report.get("server_ports", ())]
+        self._players = int(report.get("players", 0))
+        self.helpers.adopt(self._helpers(), helpers)
+        ports = dict(report.get("ports", {}))
+        self._ports = {name: int(port) for name, port in ports.items()}
+        for service in services:
+            if (port := self._ports.get(service.name)) is not None:
+                self._note_probe(service, port)
+        has_all_ranks = len(self.ranks) == self.placement.processes
+        return has_all_ranks and len(self.services) == len(services)
+
+    def _note_probe(self, service: Service, port: int) -> None:
+        """Probe the service from now on; one with a `ready_line` has nothing to probe."""
+        if service.ready_line is None:
+            log = self.folder.log(self.placement.attempt, f"service-{service.name}")
+            self._probes[f"service-{service.name}"] = (service, port, log)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part of the supervisor's heartbeat from which `adopt` works."""
+        return {
+            "attempt": self.placement.attempt,
+            "processes": [member.to_dict() for member in self.members],
+            "ports": self._ports,
+            "server_ports": self._server_ports,
+            "players": self._players,
+        }
+
+    # ------------------------------------------------------------------ watching
+
+    def wait(self, seconds: float) -> None:
+        """Wait until one of the processes ends, for up to `seconds`."""
+        poll = select.poll()
+        for member in self.members:
+            if member.pidfd is not None and member.exited is None:
+                poll.register(member.pidfd, select.POLLIN)
+        poll.poll(seconds * 1000)
+
+    def lost(self) -> ExitedProcess | None:
+        """Return the first process that ended unexpectedly: any service, or a rank whose exit code
+        is neither 0 nor 103 (stopped), or a helper that never worked. An unknown code, of an
+        adopted process, is accepted."""
+        if self.helpers.lost is not None:
+            return self.helpers.lost
+        for service in self.services:
+            if service.exited is not None:
+                return service.exited
+        for rank in self.ranks:
+            if (exited := rank.exited) is not None and exited.code not in _GOOD_CODES:
+                return exited
+        return None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all ranks have ended."""
+        return all(rank.exited is not None for rank in self.ranks)
+
+    def silent_service(self) -> str:
+        """Return the name of a service that does not answer, or an empty string."""
+        for name, (service, port, log) in self._probes.items():
+            if not is_ready(service, port, log):
+                return name
+        return ""
+
+    # ------------------------------------------------------------------ ending
+
+    def request_stop(self) -> None:
+        """Send SIGTERM to the ranks."""
+        for rank in self.ranks:
+            rank.identity.signal(signal.SIGTERM)
+
+    def dump_stacks(self) -> None:
+        """Have every rank dump its stacks into its log."""
+        for rank in self.ranks:
+            rank.identity.signal(signal.SIGUSR1)
+        time.sleep(0.5)
+
+    def _roots(self, members: Sequence[Member]) -> list[int]:
+        """Return the session ids of these processes, which equal their pids. Dead processes that
+        this one did not start are left out, because their pids may have been reused."""
+        return [member.identity.pid for member in members if member.is_ours or not member.exited]
+
+    def end(self) -> list[str]:
+        """Kill the ranks with all their descendants, terminate the services in reverse order, then
+        kill what is left. Returns the pids of processes that did not end."""
+        # No process carries this mark, so only the ranks' sessions and descendants are killed here;
+        # the run's own mark would also match the services.
+        end_all(f"{self.mark} but for services", self._roots(self.ranks))
+        for service in reversed(self.services):
+            service.identity.signal(signal.SIGTERM)
+            deadline = time.monotonic() + _GRACE_SECONDS
+            while service.exited is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        remaining = end_all(self.mark, self._roots(self.members))
+        if not remaining:
+            for member in self.members:
+                member.close()
+        return remaining
+
+
+def servers_started(spec: Mapping[str, Any]) -> int:
+    """Return how many sampling servers a run starts; 0 where they are given by address."""
+    servers = ((spec.get("settings") or {}).get("sampling") or {}).get("servers")
+    return servers if isinstance(servers, int) else 0
+
+
+def mark_of(folder: RunFolder, host: str = "") -> str:
+    """Return the mark that a run's processes carry in their environment. Each additional host has
+    its own mark: several hosts may be one machine, and each ends only its own processes."""
+    return f"{folder.path.resolve()}{f'#{host}' if host else ''}"
+
+
+def _pidfd_of(identity: Identity) -> int | None:
+    try:
+        return os.pidfd_open(identity.pid)
+    except (AttributeError, OSError):
+        return None

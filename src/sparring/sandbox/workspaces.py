@@ -1,0 +1,244 @@
+"""Creates workspaces on the host, measures their disk use, and removes them."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparring.contracts.errors import InfrastructureError, SparringError
+from sparring.sandbox import cgroups
+from sparring.sandbox.keeper_client import Keeper
+from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.processes import kill_all_in, start_of
+
+_MAX_DEPTH = 64
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_lock = threading.Lock()
+_process_folders: dict[int, _ProcessFolder] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _ProcessFolder:
+    """The folder of one process, and the keeper that removes it if the process is killed."""
+
+    folder: Path
+    keeper: Keeper
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The files of one sandbox.
+
+    Programs in the sandbox see the files at `folder`, after they enter the mount namespace through
+    the descriptor `namespace` or the command prefix `enter`. This process reads and writes them at
+    `root`.
+    """
+
+    number: int
+    folder: Path
+    root: Path
+    keeper: Keeper
+    made_by: int
+    is_bounded: bool = False
+    namespace: int | None = None
+    enter: tuple[str, ...] = ()
+
+    def is_full(self, limits: SandboxLimits, more: int = 0) -> bool:
+        """Whether `more` further bytes do not fit. A bounded workspace is measured by its file
+        system, any other by a walk over its files. One that cannot be read counts as full."""
+        if not self.is_bounded:
+            use = disk_use(self.root, limits.files)
+            is_over = use.files > limits.files or use.size + more > limits.disk_bytes
+            return use.is_opaque or is_over
+        try:
+            usage = os.statvfs(self.root)
+        except PermissionError:  # a program removed the permissions, so nobody can write
+            return True
+        except OSError as error:
+            raise InfrastructureError(f"the workspace is gone: {error}") from error
+        return usage.f_ffree == 0 or usage.f_bfree * usage.f_frsize < more
+
+    def remove(self) -> None:
+        """Delete the workspace; does nothing in a forked child, which inherits the finalizer."""
+        if os.getpid() != self.made_by:
+            return
+        if self.namespace is not None:
+            os.close(self.namespace)
+        if self.is_bounded:
+            self.keeper.release(self.number)
+        remove(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """The disk use of a workspace; `is_opaque` if parts of it could not be read."""
+
+    size: int = 0
+    files: int = 0
+    is_opaque: bool = False
+
+
+def new_workspace(
+    number: int, owner: int | None, limits: SandboxLimits, *, is_bounded: bool = True
+) -> Workspace:
+    """Create an empty workspace, owned by the user id `owner`, that no other user can reach. With
+    `is_bounded`, and if the keeper supports it, the workspace is a file system of its own, so that
+    the kernel enforces its size."""
+    process_folder = _own_folder()
+    folder, keeper = process_folder.folder / str(number), process_folder.keeper
+    folder.mkdir(mode=0o700)
+    if not (is_bounded and keeper.has_bounded_workspaces):
+        if owner is not None:
+            os.chown(folder, owner, owner)
+        return Workspace(number, folder, folder, keeper, os.getpid())
+    try:
+        held = keeper.hold(number, limits, owner)
+        root = held.folder / str(number)
+        if keeper.has_user_namespace:
+            enter = tuple(keeper.enter_command(held.namespace))
+            return Workspace(
+                number, folder, root, keeper, os.getpid(), is_bounded=True, enter=enter
+            )
+        namespace = os.open(held.namespace, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, InfrastructureError) as error:
+        keeper.release(number)
+        remove(folder)
+        raise InfrastructureError(f"cannot create a workspace for a sandbox: {error}") from error
+    return Workspace(
+        number, folder, root, keeper, os.getpid(), is_bounded=True, namespace=namespace
+    )
+
+
+def workspaces_are_bounded() -> bool:
+    """Whether the kernel enforces the size of workspaces on this machine."""
+    return _own_folder().keeper.has_bounded_workspaces
+
+
+def empty_folder() -> Path:
+    """Return an empty folder to mount over what a sandbox must not see."""
+    folder = _own_folder().folder / "empty"
+    folder.mkdir(mode=0o555, exist_ok=True)
+    return folder
+
+
+def disk_use(root: Path, max_files: int) -> DiskUse:
+    """Return the disk use of a workspace; stop after `max_files` files. The walk opens each folder
+    by descriptor, so that a program cannot redirect it by replacing a folder with a link."""
+    try:
+        top = os.open(root, _DIRECTORY_FLAGS)
+    except FileNotFoundError:
+        return DiskUse()
+    except OSError:
+        return DiskUse(is_opaque=True)
+    try:
+        return _disk_use_below(top, max_files, 0)
+    finally:
+        os.close(top)
+
+
+def _disk_use_below(descriptor: int, max_files: int, depth: int) -> DiskUse:
+    size = files = 0
+    if depth > _MAX_DEPTH:
+        return DiskUse(is_opaque=True)
+    with os.scandir(descriptor) as entries:
+        for entry in entries:
+            files += 1
+            if files > max_files:
+                return DiskUse(size, files)
+            try:
+                status = entry.stat(follow_symlinks=False)
+                size += status.st_blocks * 512
+                if not stat.S_ISDIR(status.st_mode):
+                    continue
+                subfolder = os.open(entry.name, _DIRECTORY_FLAGS, dir_fd=descriptor)
+            except FileNotFoundError:
+                continue  # deleted during the walk
+            except OSError:
+                return DiskUse(size, files, is_opaque=True)
+            try:
+                inside = _disk_use_below(subfolder, max_files - files, depth + 1)
+            finally:
+                os.close(subfolder)
+            size, files = size + inside.size, files + inside.files
+            if inside.is_opaque or files > max_files:
+                return DiskUse(size, files, inside.is_opaque)
+    return DiskUse(size, files)
+
+
+def remove(root: Path) -> None:
+    """Delete a folder, even if subfolders are unreadable or nested too deeply for a path.
+
+    No process may still be using it.
+    """
+    if not disk_use(root, 1 << 20).is_opaque:
+        with contextlib.suppress(OSError, RecursionError):
+            shutil.rmtree(root)
+    if root.exists():
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", str(root)], capture_output=True, check=False)
+
+
+def remove_all() -> None:
+    """Remove all workspaces of this process; runs at exit."""
+    with _lock:
+        process_folder = _process_folders.pop(os.getpid(), None)
+    if process_folder is None:
+        return
+    process_folder.keeper.end()
+    if process_folder.folder.exists():
+        kill_all_in(process_folder.folder)
+        remove(process_folder.folder)
+
+
+def _own_folder() -> _ProcessFolder:
+    with _lock:
+        pid = os.getpid()
+        if pid not in _process_folders or _process_folders[pid].keeper.is_gone:
+            base = _base_folder()
+            _remove_leftovers(base)
+            cgroups.sweep()
+            folder = base / f"{pid}-{start_of(pid)}"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _process_folders[pid] = _ProcessFolder(folder, Keeper(folder))
+            atexit.register(remove_all)
+        return _process_folders[pid]
+
+
+def _after_fork() -> None:
+    """Drop the parent's keeper in a forked child."""
+    for process_folder in _process_folders.values():
+        process_folder.keeper.leave()
+    _process_folders.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _base_folder() -> Path:
+    """Return the folder for the workspaces of all processes of this user. It is in the temporary
+    folder, where another user may have created it; such a folder is refused."""
+    base = Path(tempfile.gettempdir()) / f"sparring-sandboxes-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        base.mkdir(mode=0o700)
+    status = base.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise SparringError(f"{base} is not a folder owned by this user; remove it, or set TMPDIR")
+    base.chmod(0o700)
+    return base
+
+
+def _remove_leftovers(base: Path) -> None:
+    """Remove the folders of dead processes whose keeper was killed before it could clean up."""
+    for folder in base.iterdir():
+        pid, _, start = folder.name.partition("-")
+        if not pid.isdigit() or start_of(int(pid)) != start:
+            kill_all_in(folder)
+            remove(folder)

@@ -1,0 +1,199 @@
+"""Writes the artefacts of a shipment into its folder, each complete or absent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput, UnknownArchitecture
+from sparring.contracts.ship_specs import Form
+from sparring.run_folder.files import write_json, write_text
+from sparring.shipping import llama_cpp
+from sparring.shipping.folder import WORK, ShipFolder
+from sparring.shipping.gguf_file import DIRECT, GgufFacts, write_gguf
+from sparring.shipping.llama_cpp import LlamaCpp
+from sparring.shipping.ollama import modelfile
+from sparring.shipping.source import Source, base_licence, context_length, shipped_dtype
+from sparring.shipping.tokenizer_files import SAMPLING, generation_config, write_tokenizer
+from sparring.shipping.weights import write_adapter, write_merged
+
+ADAPTER, MERGED, GGUF = "adapter", "merged", "gguf"
+_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 1.1, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+_SMALLER = 0.9  # bytes per weight of any other quantisation
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """One way to run the shipped model: a folder for transformers, or a GGUF file."""
+
+    name: str
+    form: Form
+    place: Path
+    precision: str
+    seconds: float = 0.0  # that writing took; 0 if an earlier attempt wrote it
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        if self.place.is_file():
+            return self.place.stat().st_size
+        return sum(each.stat().st_size for each in self.place.rglob("*") if each.is_file())
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How artefacts are written: the name of the model, the sampling of the proof, and the parts of
+    llama.cpp that were found."""
+
+    name: str
+    temperature: float
+    llama_cpp: LlamaCpp
+
+
+def chosen_forms(forms: Sequence[Form], source: Source) -> tuple[Form, ...]:
+    """Return the forms to write: by default merged, GGUF, and the adapter if there is one. Ollama
+    includes GGUF. Raises InvalidInput for an adapter that the checkpoint does not have."""
+    if Form.ADAPTER in forms and not source.is_adapter:
+        raise InvalidInput(
+            "the checkpoint has no adapter: it was trained without LoRA; use --form merged,gguf"
+        )
+    wanted = set(forms) or {Form.MERGED, Form.GGUF, *([Form.ADAPTER] if source.is_adapter else [])}
+    if Form.OLLAMA in wanted:
+        wanted.add(Form.GGUF)
+    return tuple(form for form in Form if form in wanted)
+
+
+def needed_bytes(source: Source, forms: Sequence[Form], quantizations: Sequence[str]) -> int:
+    """Estimate the bytes that a shipment writes, from the number of weights."""
+    weights = _count_weights(source)
+    merged = weights * _BYTES[shipped_dtype(source)]
+    total = merged if Form.MERGED in forms or Form.GGUF in forms else 0.0
+    if Form.ADAPTER in forms:
+        total += (source.checkpoint / "adapter_model.safetensors").stat().st_size
+    if Form.GGUF in forms:
+        total += sum(weights * _BYTES.get(each, _SMALLER) for each in quantizations)
+        if not set(quantizations) <= set(DIRECT):
+            total += weights * _BYTES["f16"]
+    return int(total * 1.02) + 50_000_000
+
+
+def write_folders(
+    folder: ShipFolder, source: Source, forms: Sequence[Form], writing: Writing
+) -> list[Artefact]:
+    """Write adapter and merged model with tokenizer, template and generation config."""
+    artefacts = []
+    if Form.ADAPTER in forms:
+        started = time.monotonic()
+        place = folder.write(ADAPTER, lambda at: _adapter(source, at, writing))
+        seconds = time.monotonic() - started
+        artefacts.append(Artefact(ADAPTER, Form.ADAPTER, place, "float32", seconds))
+    if Form.MERGED in forms or Form.GGUF in forms:
+        name = MERGED if Form.MERGED in forms else WORK
+        started = time.monotonic()
+        place = folder.write(name, lambda at: _merged(source, at, writing))
+        seconds = time.monotonic() - started
+        if Form.MERGED in forms:
+            artefacts.append(Artefact(MERGED, Form.MERGED, place, shipped_dtype(source), seconds))
+    return artefacts
+
+
+def write_gguf_files(
+    folder: ShipFolder, source: Source, quantizations: Sequence[str], writing: Writing
+) -> list[Artefact]:
+    """Write one GGUF file per quantisation, from the merged model."""
+    merged = folder.staging / MERGED
+    merged = merged if merged.is_dir() else folder.staging / WORK
+    artefacts = []
+    for quantization in quantizations:
+        name = f"{GGUF}/{writing.name}-{quantization}.gguf"
+        convert = partial(
+            _gguf, merged, quantization=quantization, source=source, writing=writing, folder=folder
+        )
+        started = time.monotonic()
+        place = folder.write_file(name, convert)
+        seconds = time.monotonic() - started
+        artefacts.append(Artefact(f"gguf {quantization}", Form.GGUF, place, quantization, seconds))
+    return artefacts
+
+
+def write_modelfile(folder: ShipFolder, gguf: Path, source: Source, writing: Writing) -> None:
+    """Write Ollama's Modelfile beside a GGUF file."""
+    codec = source.codec()
+    stops = [str(codec.tokenizer.convert_ids_to_tokens(each)) for each in _stops(codec)]
+    text = modelfile(
+        gguf.name,
+        temperature=writing.temperature,
+        stops=stops,
+        context=context_length(source),
+        licence=base_licence(source),
+    )
+    folder.write_file(f"{GGUF}/Modelfile", lambda at: write_text(at, text))
+
+
+def _adapter(source: Source, folder: Path, writing: Writing) -> None:
+    write_adapter(source, folder)
+    _companions(source, folder, writing)
+
+
+def _merged(source: Source, folder: Path, writing: Writing) -> None:
+    write_merged(source, folder)
+    _companions(source, folder, writing)
+
+
+def _companions(source: Source, folder: Path, writing: Writing) -> None:
+    write_tokenizer(source.tokenizer, folder, source.template)
+    codec = source.codec()
+    config = generation_config(writing.temperature, _stops(codec), source.tokenizer)
+    write_json(folder / "generation_config.json", config)
+
+
+def _stops(codec: Any) -> list[int]:
+    """The tokens that end a turn, the family's own first."""
+    return [codec.end_of_turn, *sorted(codec.stop_ids - {codec.end_of_turn})]
+
+
+def _gguf(
+    merged: Path,
+    place: Path,
+    quantization: str,
+    source: Source,
+    writing: Writing,
+    folder: ShipFolder,
+) -> None:
+    """Direct formats are written by Sparring; others are quantised from F16 by llama.cpp."""
+    if quantization not in DIRECT:
+        whole = folder.write_file(
+            f"{WORK}-f16/whole.gguf", lambda at: _direct(merged, at, "f16", source, writing)
+        )
+        llama_cpp.quantize(writing.llama_cpp, whole, place, quantization)
+        return
+    _direct(merged, place, quantization, source, writing)
+
+
+def _direct(merged: Path, place: Path, quantization: str, source: Source, writing: Writing) -> None:
+    facts = GgufFacts(
+        writing.name,
+        base=source.base_name,
+        licence=base_licence(source),
+        sampling={"temperature": writing.temperature, **SAMPLING},
+    )
+    try:
+        write_gguf(merged, place, quantization, facts)
+    except UnknownArchitecture:
+        if not writing.llama_cpp.converter:
+            raise
+        place.unlink(missing_ok=True)
+        llama_cpp.convert(writing.llama_cpp, merged, place, quantization)
+
+
+def _count_weights(source: Source) -> int:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source.base_place))
+    return sum(each.numel() for each in model.parameters())

@@ -1,0 +1,42 @@
+"""The names by which servers know how a family writes tool calls and thinking.
+
+vLLM's names are those of version 0.32 (`vllm/tool_parsers`, `vllm/reasoning`);
+`tests/shipping/test_call_parsers.py` looks them up where vLLM is installed. llama.cpp derives its
+parsers from the template; the same tests have its server read a call of every family.
+"""
+
+from __future__ import annotations
+
+from sparring.policies.families import Family
+from sparring.policies.python_calls import PythonCalls
+from sparring.policies.text_calls import FunctionTags, KeyValueTags
+from sparring.policies.tool_calls import BareJson, TaggedJson, ToolCallFormat
+
+_VLLM_CALLS: tuple[tuple[ToolCallFormat, str], ...] = (
+    (TaggedJson(), "hermes"),
+    (BareJson(), "llama3_json"),
+    (FunctionTags(), "qwen3_coder"),
+    (KeyValueTags(), "glm45"),
+    (PythonCalls(), "lfm2"),
+)
+_VLLM_THINKING = {"qwen": "qwen3", "nemotron": "nemotron_v3", "glm": "glm45"}
+_UNREAD_BY_LLAMA_CPP = (KeyValueTags(),)
+
+
+def vllm_call_parser(family: Family) -> str:
+    """Return vLLM's name of the parser that reads the family's tool calls; empty if it has none."""
+    return next((name for form, name in _VLLM_CALLS if form == family.tool_calls), "")
+
+
+def vllm_reasoning_parser(family: Family) -> str:
+    """Return vLLM's name of the parser that takes thinking out of an answer; empty if it has none
+    for the family. It reads an answer without thinking as thinking, so it suits only models that
+    think."""
+    if family.thinking is None:
+        return ""
+    return next((name for at, name in _VLLM_THINKING.items() if family.name.startswith(at)), "")
+
+
+def is_read_by_llama_cpp(family: Family) -> bool:
+    """Return whether llama.cpp's server reads the family's tool calls, as far as was tried."""
+    return family.tool_calls not in _UNREAD_BY_LLAMA_CPP

@@ -1,0 +1,209 @@
+"""The model card, the proof card, and `agent.json` of a shipment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.shipping.conversations import Conversation
+from sparring.shipping.front_matter import with_front_matter
+
+Row = Mapping[str, Any]
+SIGN = "model_signing sign key . --private_key ../KEY.pem --signature model.sig"
+VERIFY = "model_signing verify key . --public_key ../KEY.pub.pem --signature model.sig"
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What the cards say, besides the proof and the artefacts."""
+
+    name: str
+    environment: str
+    base: str
+    is_base_public: bool
+    licence: str
+    run: str
+    checkpoint: str
+    steps: int
+    tools: Sequence[str]
+    instructions: str
+    versions: Mapping[str, str]
+    left_out: Sequence[str] = ()
+
+
+def agent_json(conversations: Sequence[Conversation], environment: str) -> dict[str, Any]:
+    """Return the instructions and tool schemas that were trained, one entry per distinct pair."""
+    frames: list[dict[str, Any]] = []
+    for each in conversations:
+        frame = {"instructions": each.system, "tools": [dict(tool) for tool in each.tools]}
+        if frame not in frames:
+            frames.append(frame)
+    return {"format": 1, "environment": environment, "agents": frames}
+
+
+def model_card(facts: CardFacts, proof: Row | None, artefacts: Sequence[Row]) -> str:
+    """Return README.md: metadata that hubs read, what the model does, and its limits."""
+    metadata: dict[str, Any] = {"license": facts.licence or "other"}
+    if facts.is_base_public:
+        metadata["base_model"] = facts.base
+    metadata |= {
+        "pipeline_tag": "text-generation",
+        "library_name": "transformers",
+        "tags": ["sparring", "grpo", "tool-calling", "agent"],
+    }
+    if proof is not None:
+        metadata["model-index"] = [_model_index(facts, proof)]
+    tools = ", ".join(f"`{name}`" for name in facts.tools) or "none"
+    parts = [
+        f"# {facts.name}",
+        f"{facts.base}, trained with GRPO by Sparring for the environment `{facts.environment}` "
+        f"(run {facts.run}, {facts.checkpoint}, {facts.steps} steps).",
+        f"Tools it was trained with: {tools}. `agent.json` has their schemas and the instructions.",
+        _proof_paragraph(proof),
+        "## Files",
+        _artefact_table(artefacts),
+        "## How to run it",
+        "`how_to_run.md` has the exact commands and the lines that point an agent at it.",
+        "## Limits",
+        "It was trained and measured on one task, with these instructions and tools. Nothing is "
+        "known about other tasks, other prompts, or safety. `proof_card.md` says what was measured "
+        "and what was not.",
+        "## Provenance",
+        f"Licence of the base: {facts.licence or 'not stated where it was loaded from'}. "
+        "`ship.json` has the SHA-256 of every file and all versions. To sign the folder, and to "
+        "verify it elsewhere:",
+        f"```bash\npip install model-signing pyOpenSSL\n{SIGN}\n{VERIFY}\n```",
+    ]
+    return with_front_matter(metadata, "\n\n".join(parts) + "\n")
+
+
+def proof_card(
+    facts: CardFacts, proof: Row | None, artefacts: Sequence[Row], held_out: Row | None
+) -> str:
+    """Return proof_card.md: what was measured on which cases, and what was not."""
+    parts = [f"# What is proved about {facts.name}"]
+    if proof is None:
+        parts.append(
+            "**Unproven.** No proof compares this checkpoint with the base model on held-out "
+            "cases, so an improvement is not known."
+        )
+    else:
+        parts += ["## The training", f"**{proof['verdict']}**: {proof['sentence']}"]
+        rows = {"reward": proof["reward"], **proof["measures"]}
+        lines = [
+            f"| {name} | {row['before']:.3f} | {row['after']:.3f} | {row['low']:+.3f} … "
+            f"{row['high']:+.3f} | {row['cases']} |"
+            for name, row in rows.items()
+            if row
+        ]
+        head = (
+            "| | base | trained | 95 % interval of the difference | cases |\n|---|---|---|---|---|"
+        )
+        parts.append("\n".join([head, *lines]))
+        parts.append(
+            f"Held-out cases: {proof['cases']} × {proof['rollouts_per_case']} rollouts of each "
+            f"model at temperature {proof['temperature']:g}; digest of the cases "
+            f"`{proof['cases_digest'][:16]}`; candidates compared on them: {proof['picked_from']}."
+        )
+    parts += ["## The files", _artefact_table(artefacts)]
+    parts += [_artefact_sentence(each) for each in artefacts]
+    if held_out is not None:
+        parts += [
+            f"## On held-out cases: {held_out['artefact']}",
+            f"Compared with the checkpoint: **{held_out['likeness']}**, {held_out['sentence']}",
+            f"Compared with the base: {held_out['against_base']}",
+        ]
+    lines = [*_not_measured(artefacts, held_out), *facts.left_out]
+    parts += ["## Not measured", *(f"- {line}" for line in lines)]
+    return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
+
+
+def _model_index(facts: CardFacts, proof: Row) -> dict[str, Any]:
+    rows = {"reward": proof["reward"], **proof["measures"]}
+    metrics = [
+        {"type": _slug(name), "name": f"{name} (held-out)", "value": round(row["after"], 4)}
+        for name, row in rows.items()
+        if row
+    ]
+    return {
+        "name": facts.name,
+        "results": [
+            {
+                "task": {"type": "text-generation"},
+                "dataset": {
+                    "type": _slug(facts.environment or "cases"),
+                    "name": f"{facts.environment}, {proof['cases']} held-out cases",
+                },
+                "metrics": metrics,
+            }
+        ],
+    }
+
+
+def _proof_paragraph(proof: Row | None) -> str:
+    if proof is None:
+        return "**Unproven**: it was not compared with its base on held-out cases."
+    return (
+        f"On held-out cases, compared with its base: **{proof['verdict']}** ({proof['sentence']})."
+    )
+
+
+def _artefact_table(artefacts: Sequence[Row]) -> str:
+    lines = [
+        "| file | MB | mean difference of log-probability | KL | played by |",
+        "|---|---|---|---|---|",
+    ]
+    for each in artefacts:
+        gap = each.get("gap") or {}
+        mean = f"{gap['mean']:.1e}" if gap else "–"
+        kl = f"{gap['kl']:.1e}" if gap else "–"
+        lines.append(
+            f"| {each['path']} | {each['size'] / 1e6:.1f} | {mean} | {kl} | "
+            f"{', '.join(_servers_of(each))} |"
+        )
+    return "\n".join(lines)
+
+
+def _artefact_sentence(artefact: Row) -> str:
+    prompts = artefact["prompts"]
+    text = (
+        f"{artefact['name']}: {prompts['conversations']} prompts ({prompts['tokens']} tokens) give "
+        "the ids that were trained on"
+    )
+    if played := artefact.get("validation"):
+        text += f"; on validation cases {played['likeness']}: {played['sentence']}"
+    for server, played in (artefact.get("servers") or {}).items():
+        text += f"; on {server} {played['likeness']}: {played['sentence']}"
+    if artefact.get("warning"):
+        text += f". Warning: {artefact['warning']}"
+    return f"- {text}."
+
+
+def _not_measured(artefacts: Sequence[Row], held_out: Row | None) -> list[str]:
+    lines = []
+    servers = {name for each in artefacts for name in _servers_of(each)}
+    for server in ("vLLM", "Ollama"):
+        if server not in servers:
+            lines.append(f"{server}: the commands are written from its documentation, not run here")
+    unplayed = [
+        str(each["name"])
+        for each in artefacts
+        if held_out is None or each["name"] != held_out["artefact"]
+    ]
+    if unplayed:
+        lines.append(f"held-out cases with {', '.join(unplayed)}")
+    lines.append(
+        "GPUs, other quantisations, other tasks, and prompts other than those in agent.json"
+    )
+    return lines
+
+
+def _servers_of(artefact: Row) -> list[str]:
+    """The servers that played an artefact."""
+    return [str(artefact["server"]), *(artefact.get("servers") or {})]
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "measure"

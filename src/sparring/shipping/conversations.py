@@ -1,0 +1,107 @@
+"""The prompts that an agent was trained with: messages, tools and token ids, one per case.
+
+They are recorded while the player runs the agent with a scripted model, so that instructions, tool
+schemas and worked examples are the ones that were trained.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import Encoded, Reply
+from sparring.contracts.rollouts import Message, Rollout, TokenKind
+from sparring.player import Play, Player
+from sparring.player.player import ContextFactory
+from sparring.player.worlds import end_world
+from sparring.policies.codec import ChatCodec
+from sparring.policies.scripted_policy import ScriptedPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A chat up to where the model answers, with the ids that the training codec gives it."""
+
+    case: str
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...]
+    ids: array[int]
+
+    @property
+    def system(self) -> str:
+        """The instructions; empty if there are none."""
+        first = self.messages[0]
+        return first.content if first.role == "system" else ""
+
+
+class _RecordingCodec:
+    """A codec that records the prompts it encodes."""
+
+    def __init__(self, codec: ChatCodec) -> None:
+        self._codec = codec
+        self.tokenizer = codec.tokenizer
+        self.end_of_turn = codec.end_of_turn
+        self.recorded: list[tuple[tuple[Message, ...], str, array[int]]] = []
+
+    def encode_prompt(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> Encoded:
+        """Encode a conversation, and remember it."""
+        encoded = self._codec.encode_prompt(messages, tools)
+        self.recorded.append((tuple(messages), json.dumps(list(tools)), encoded.ids))
+        return encoded
+
+    def parse(self, ids: array[int]) -> Reply:
+        """Parse sampled ids."""
+        return self._codec.parse(ids)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codec, name)
+
+
+async def first_prompts(
+    agent: Any, codec: ChatCodec, plays: Iterable[Play], context: ContextFactory | None
+) -> list[Conversation]:
+    """Play each case with a model whose replies are empty, and return each first prompt."""
+    conversations = []
+    for play in plays:
+        recording = _RecordingCodec(codec)
+        policy = ScriptedPolicy(lambda _: "", recording)  # type: ignore[arg-type]
+        player = Player(agent, policy, limits=Limits(in_flight=1, tool_rounds=0), context=context)
+        rollout = await player.play_one(play)
+        await end_world(rollout.world)
+        if recording.recorded:
+            messages, tools, ids = recording.recorded[0]
+            conversations.append(
+                Conversation(play.case.id, messages, tuple(json.loads(tools)), ids)
+            )
+    return conversations
+
+
+def continued(first: Conversation, rollout: Rollout, codec: ChatCodec) -> Conversation | None:
+    """Return the conversation up to a rollout's last reply. Return None if the rollout has one turn
+    only, has several token rows, or does not begin with the messages of `first`."""
+    given = [message for message in first.messages if message.role != "system"]
+    played = list(rollout.messages)
+    if len(rollout.rows) != 1 or len(played) < len(given) + 3 or played[-1].role != "assistant":
+        return None
+    if [each.content for each in played[: len(given)]] != [each.content for each in given]:
+        return None
+    messages = (*first.messages, *played[len(given) : -1])
+    if messages[-1].role == "assistant":
+        return None
+    ids = codec.encode_prompt(messages, first.tools).ids
+    return Conversation(first.case, messages, first.tools, ids)
+
+
+def trained_ids(rollout: Rollout) -> array[int]:
+    """Return the ids of a rollout's first prompt, as the model saw them."""
+    if not rollout.rows:
+        return array("i")
+    first = rollout.rows[0]
+    length = first.spans[0].length if first.spans[0].kind is TokenKind.PROMPT else 0
+    return first.ids[:length]

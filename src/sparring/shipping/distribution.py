@@ -1,0 +1,179 @@
+"""Verification 2: the artefact gives the log-probabilities of the checkpoint.
+
+Rollouts that the checkpoint sampled are replayed token by token. At each sampled token, the
+artefact's distribution is compared with the checkpoint's. A server returns only its most probable
+tokens. All others count as one token, so the divergence is a lower bound close to the true value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparring.contracts.errors import FaultyArtefact
+from sparring.contracts.rollouts import Rollout
+from sparring.shipping.llama_cpp import LlamaServer
+
+MAX_POSITIONS = 256
+_TOP = 100
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a rollout: the ids before it, and the id that was sampled."""
+
+    before: list[int]
+    sampled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The distance between two models over sampled tokens: the mean and largest difference of
+    log-probability, the mean KL divergence, and the number of positions with the same most
+    probable token. `unseen` counts sampled tokens for which a server returned no probability."""
+
+    positions: int
+    mean: float
+    largest: float
+    kl: float
+    same_best: int
+    unseen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The largest gap that a form may have. None: the gap is information, not a condition."""
+
+    mean: float | None
+    largest: float | None
+
+
+BOUNDS = {
+    "float32": Bound(1e-4, 1e-3),
+    "bfloat16": Bound(5e-2, None),
+    "float16": Bound(5e-3, None),
+    "f32": Bound(5e-3, 1e-1),  # llama.cpp keeps keys and values in F16
+    "f16": Bound(5e-3, 1e-1),
+    "q8_0": Bound(5e-2, None),
+}
+INFORMATION = Bound(None, None)
+
+
+def positions_of(rollouts: Sequence[Rollout], limit: int = MAX_POSITIONS) -> list[Position]:
+    """Return sampled places, spread over the rollouts; at most `limit`."""
+    rows = [row for rollout in rollouts for row in rollout.rows if row.sampled]
+    if not rows:
+        return []
+    share = max(1, limit // len(rows))
+    places: list[Position] = []
+    for row in rows:
+        ids, mask = row.ids.tolist(), row.mask()
+        sampled = [at for at, is_sampled in enumerate(mask) if is_sampled and at]
+        places += [Position(ids[:at], ids[at]) for at in sampled[:share]]
+    return places[:limit]
+
+
+def log_probabilities(model: Any, positions: Sequence[Position]) -> Any:
+    """Return the distribution after each position, as one row of log-probabilities each."""
+    import torch
+
+    rows = []
+    with torch.inference_mode():
+        for longest, group in _by_row(positions):
+            ids = torch.tensor([[*longest.before, longest.sampled]], device=model.device)
+            logits = model(input_ids=ids).logits[0].float().cpu()
+            rows += [torch.log_softmax(logits[len(each.before) - 1], -1) for each in group]
+    return torch.stack(rows)
+
+
+def _by_row(positions: Sequence[Position]) -> Iterator[tuple[Position, list[Position]]]:
+    """Positions of one row with the longest of them: one forward pass serves all."""
+    group: list[Position] = []
+    for position in positions:
+        previous = group[-1] if group else None
+        if previous is not None and position.before[: len(previous.before)] != previous.before:
+            yield group[-1], group
+            group = []
+        group.append(position)
+    if group:
+        yield group[-1], group
+
+
+def gap_between(ours: Any, theirs: Any, positions: Sequence[Position]) -> Gap:
+    """Compare two sets of full distributions."""
+    sampled = [position.sampled for position in positions]
+    index = range(len(sampled))
+    differences = (theirs[index, sampled] - ours[index, sampled]).abs()
+    divergence = (ours.exp() * (ours - theirs)).sum(-1).clamp(min=0)
+    best = int((ours.argmax(-1) == theirs.argmax(-1)).sum())
+    return Gap(
+        len(sampled),
+        float(differences.mean()),
+        float(differences.max()),
+        float(divergence.mean()),
+        best,
+    )
+
+
+def gap_to_server(ours: Any, server: LlamaServer, positions: Sequence[Position]) -> Gap:
+    """Compare full distributions with the most probable tokens of a server."""
+    differences, divergences, best, unseen = [], [], 0, 0
+    for number, position in enumerate(positions):
+        row, found = ours[number], server.next_logprobs(position.before, position.sampled, _TOP)
+        if not found:
+            raise FaultyArtefact("llama.cpp returns no log-probabilities; use a newer version")
+        divergences.append(_bucketed(row, found))
+        best += int(row.argmax()) == max(found, key=lambda token: found[token])
+        if position.sampled in found:
+            differences.append(abs(found[position.sampled] - float(row[position.sampled])))
+        else:
+            unseen += 1
+    count = max(1, len(differences))
+    return Gap(
+        len(positions),
+        sum(differences) / count,
+        max(differences, default=math.inf),
+        sum(divergences) / max(1, len(divergences)),
+        best,
+        unseen,
+    )
+
+
+def _bucketed(row: Any, found: dict[int, float]) -> float:
+    """The divergence over the tokens that a server returned, and all others as one."""
+    total, ours_seen, theirs_seen = 0.0, 0.0, 0.0
+    for token, theirs in found.items():
+        ours = float(row[token])
+        total += math.exp(ours) * (ours - theirs)
+        ours_seen += math.exp(ours)
+        theirs_seen += math.exp(theirs)
+    ours_rest, theirs_rest = max(1 - ours_seen, _TINY), max(1 - theirs_seen, _TINY)
+    if ours_rest > 1e-6:  # below, rounding is larger than what is left
+        total += ours_rest * math.log(ours_rest / theirs_rest)
+    return max(total, 0.0)
+
+
+def check_gap(gap: Gap, bound: Bound, *, trained_from_base: float) -> str:
+    """Raise FaultyArtefact if the gap exceeds its bound. Return a warning if the divergence exceeds
+    a third of that between checkpoint and base, and an empty string otherwise."""
+    shown = f"mean {gap.mean:.2g}, largest {gap.largest:.2g}, KL {gap.kl:.2g}"
+    learned = f"training moved the model by KL {trained_from_base:.2g}"
+    if bound.mean is not None and gap.mean > bound.mean:
+        raise FaultyArtefact(
+            f"the log-probabilities differ from the checkpoint's ({shown}; the bound on the mean "
+            f"is {bound.mean:g}; {learned}), so the artefact has other weights"
+        )
+    if bound.largest is not None and gap.largest > bound.largest:
+        raise FaultyArtefact(
+            f"the log-probabilities differ from the checkpoint's ({shown}; the bound on the "
+            f"largest is {bound.largest:g}; {learned}), so the artefact has other weights"
+        )
+    if gap.kl > trained_from_base / 3 > 0:
+        return (
+            f"conversion moved the model by KL {gap.kl:.2g}, and {learned}: it may have undone "
+            "part of the training"
+        )
+    return ""

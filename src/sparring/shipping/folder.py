@@ -1,0 +1,179 @@
+"""The shipped folder: staged beside its place, listed with digests, and renamed when complete."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput, NotEnoughSpace
+from sparring.run_folder.files import read_json_or_empty, sync_folder, write_json
+
+MANIFEST = "ship.json"
+SIGNATURE = "model.sig"
+WORK = ".work"
+_BLOCK = 1 << 20
+
+
+class ShipFolder:
+    """A shipment's folder. `place` is the one that users see; it appears complete or not at all."""
+
+    def __init__(self, place: Path, run: str) -> None:
+        self.place = place
+        self._run = run
+        self.staging = place.with_name(f".{place.name}.{run}.partial")
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether this run has already put the complete folder in place."""
+        return read_json_or_empty(self.place / MANIFEST).get("shipment") == self._run
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds the files now: `staging`, or `place` once it is delivered."""
+        return self.place if self.is_delivered else self.staging
+
+    def open(self, needed: int) -> None:
+        """Create the staging folder, or keep the one of an earlier attempt. Refuses an existing
+        folder, a place that cannot be written, and a disk without room."""
+        refuse_place(self.place)
+        with _explained(self.place):
+            self.staging.mkdir(parents=True, exist_ok=True)
+            for leftover in self.staging.glob("*.writing"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            written = sum(each.stat().st_size for each in self.staging.rglob("*") if each.is_file())
+            free = shutil.disk_usage(self.staging).free
+        if needed - written > free:
+            raise NotEnoughSpace(
+                f"{self.place.parent} has {free / 1e9:.1f} GB free, and the shipment needs "
+                f"{needed / 1e9:.1f} GB; free some space, choose another folder with --to, or "
+                "fewer forms with --form"
+            )
+
+    def write(self, name: str, writer: Callable[[Path], None]) -> Path:
+        """Create the folder `name` with `writer`, unless an earlier attempt completed it. A folder
+        has that name only when it is complete."""
+        folder = self.root / name
+        if folder.is_dir():
+            return folder
+        writing = self.staging / f"{name}.writing"
+        shutil.rmtree(writing, ignore_errors=True)
+        with _explained(self.place):
+            writing.mkdir(parents=True)
+            writer(writing)
+            _sync(writing)
+            writing.rename(folder)
+        return folder
+
+    def write_file(self, name: str, writer: Callable[[Path], None]) -> Path:
+        """Have `writer` write the file `name`, unless an earlier attempt completed it."""
+        file = self.root / name
+        if file.is_file():
+            return file
+        writing = file.with_name(f".{file.name}.writing")
+        with _explained(self.place):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            writing.unlink(missing_ok=True)
+            writer(writing)
+            _sync_one(writing)
+            writing.rename(file)
+        return file
+
+    def seal(self, facts: dict[str, Any]) -> Path:
+        """Write the manifest with the digest of every file, and rename the folder into place."""
+        with _explained(self.place):
+            for work in self.staging.glob(f"{WORK}*"):
+                shutil.rmtree(work, ignore_errors=True)
+            for leftover in self.staging.rglob(".*.writing"):
+                leftover.unlink()
+            files = {
+                str(path.relative_to(self.staging)): digest_of_file(path)
+                for path in sorted(self.staging.rglob("*"))
+                if path.is_file() and path.name != MANIFEST
+            }
+            write_json(self.staging / MANIFEST, {**facts, "shipment": self._run, "files": files})
+            _sync(self.staging)
+            refuse_place(self.place)
+            self.staging.rename(self.place)
+            sync_folder(self.place.parent)
+        return self.place
+
+    def discard(self) -> None:
+        """Remove the staging folder."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+
+def refuse_place(place: Path) -> None:
+    """Refuse a folder that exists, and a parent that cannot be written."""
+    if place.exists() or place.is_symlink():
+        raise InvalidInput(
+            f"{place} exists already, and a shipment never overwrites; choose another folder with "
+            "--to, or remove this one"
+        )
+    parent = next(each for each in place.parents if each.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InvalidInput(f"{parent} cannot be written; choose another folder with --to")
+
+
+def digest_of_file(path: Path) -> dict[str, Any]:
+    """Return the size and SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return {"size": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def verify_folder_digests(place: Path) -> list[str]:
+    """Return what is wrong with a shipped folder: missing, changed and added files. A signature is
+    added after the folder is complete."""
+    listed = read_json_or_empty(place / MANIFEST).get("files")
+    if not isinstance(listed, dict):
+        return [f"{MANIFEST} is missing or cannot be read"]
+    problems = []
+    for name, entry in listed.items():
+        path = place / name
+        if not path.is_file():
+            problems.append(f"{name} is missing")
+        elif digest_of_file(path) != entry:
+            problems.append(f"{name} has changed")
+    found = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    extra = sorted(found - set(listed) - {MANIFEST, SIGNATURE})
+    return problems + [f"{name} is not listed" for name in extra]
+
+
+def _sync(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _explained(place: Path) -> Iterator[None]:
+    """Turn errors of the file system into refusals that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NotEnoughSpace(
+                f"the disk of {place.parent} is full; free some space and run "
+                "`sparring run resume`, or ship to another folder with --to"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise InvalidInput(
+                f"{place.parent} cannot be written ({error.strerror}); choose another folder "
+                "with --to"
+            ) from error
+        raise

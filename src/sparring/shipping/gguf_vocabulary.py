@@ -1,0 +1,107 @@
+"""Writes a fast tokenizer's vocabulary into a GGUF file, with the pre-tokenizer llama.cpp needs.
+
+llama.cpp implements pre-tokenizers by name. The name follows from the steps in `tokenizer.json`,
+not from a hash of a sample text, so a tokenizer that has lost a step gets the name of the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import UnknownTokenizer
+
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_SPECIAL_TYPES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+def add_vocabulary(writer: Any, folder: Path, vocabulary_size: int) -> None:
+    """Add the tokenizer in `folder` to a GGUF writer: tokens, merges, special tokens, template."""
+    import gguf
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre_tokenizer_of(content))
+    texts, types = _tokens(tokenizer, vocabulary_size)
+    writer.add_token_list(texts)
+    writer.add_token_types(types)
+    special = gguf.SpecialVocab(folder, load_merges=True, special_token_types=_SPECIAL_TYPES)
+    special.add_to_gguf(writer, quiet=True)
+
+
+def pre_tokenizer_of(content: Mapping[str, Any]) -> str:
+    """Return llama.cpp's name of the pre-tokenizer in a `tokenizer.json`; refuses unknown ones."""
+    kind = (content.get("model") or {}).get("type")
+    steps = _steps(content.get("pre_tokenizer"))
+    shape = tuple(_signature(step) for step in steps)
+    names = {
+        ("bytes+regex",): "gpt-2",
+        ("digits", "bytes+regex"): "smollm",
+        (f"split {_LLAMA3}", "bytes"): "llama-bpe",
+        (f"split {_QWEN2}", "bytes"): "qwen2",
+    }
+    if kind != "BPE" or shape not in names:
+        found = f"a {kind} model with the steps {', '.join(shape) or 'none'}"
+        raise UnknownTokenizer(
+            f"Sparring does not know llama.cpp's name for this pre-tokenizer ({found[:300]}). "
+            "Pass the folder of llama.cpp's convert_hf_to_gguf.py with --llama-cpp, or leave out "
+            "the form gguf"
+        )
+    return names[shape]
+
+
+def _tokens(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
+    """The text and type of each id. Ids that the tokenizer does not use get a placeholder, because
+    embeddings are often padded."""
+    import gguf
+
+    by_id = {number: text for text, number in tokenizer.get_vocab().items()}
+    added = tokenizer.added_tokens_decoder
+    texts, types = [], []
+    for number in range(size):
+        if number not in by_id:
+            texts.append(f"[PAD{number}]")
+            types.append(int(gguf.TokenType.UNUSED))
+            continue
+        text, token = by_id[number], added.get(number)
+        is_control = token is not None and (token.special or _looks_special(text))
+        if token is None:
+            kind = gguf.TokenType.NORMAL
+        else:
+            kind = gguf.TokenType.CONTROL if is_control else gguf.TokenType.USER_DEFINED
+        texts.append(text)
+        types.append(int(kind))
+    return texts, types
+
+
+def _looks_special(text: str) -> bool:
+    """Whether llama.cpp's converter takes an added token for a control token."""
+    return text.startswith("<|") and text.endswith("|>")
+
+
+def _steps(pre_tokenizer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    if pre_tokenizer is None:
+        return []
+    if pre_tokenizer["type"] == "Sequence":
+        return list(pre_tokenizer["pretokenizers"])
+    return [pre_tokenizer]
+
+
+def _signature(step: Mapping[str, Any]) -> str:
+    """What a step does, as text; settings that change nothing are left out."""
+    match step["type"]:
+        case "ByteLevel" if not step.get("add_prefix_space"):
+            return "bytes+regex" if step.get("use_regex", True) else "bytes"
+        case "Digits" if step.get("individual_digits"):
+            return "digits"
+        case "Split" if step.get("behavior") == "Isolated" and not step.get("invert"):
+            return f"split {step['pattern'].get('Regex', step['pattern'])}"
+    return json.dumps(step, sort_keys=True)

@@ -1,0 +1,214 @@
+"""The commands that run a shipped model, and the lines that point an agent at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparring.contracts.ship_specs import Form
+from sparring.policies.families import Family
+from sparring.shipping.call_parsers import (
+    is_read_by_llama_cpp,
+    vllm_call_parser,
+    vllm_reasoning_parser,
+)
+
+_VLLM_RANK = 16  # larger ranks need an option
+_PORT = {"vllm": 8000, "llama": 8080, "ollama": 11434}
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """The facts about a shipment that its commands depend on. `gguf` is empty if there is none."""
+
+    name: str
+    family: Family
+    base: str
+    is_base_public: bool
+    context: int
+    has_adapter: bool = False
+    adapter_rank: int = 0
+    has_merged: bool = False
+    gguf: str = ""
+    has_ollama: bool = False
+    has_tools: bool = True
+    thinks: bool = False
+
+    @property
+    def base_argument(self) -> str:
+        """The base as an argument of a command."""
+        return self.base if self.is_base_public else "FOLDER_OF_THE_BASE"
+
+    @property
+    def port(self) -> int:
+        """The port of the server that the first command starts."""
+        return _PORT["llama"] if self.gguf else _PORT["vllm"]
+
+
+def commands(shipped: Runnable) -> dict[str, str]:
+    """Return the command that serves each shipped form, by the name of its program."""
+    found: dict[str, str] = {}
+    if shipped.has_merged:
+        arguments = vllm_arguments(shipped, Form.MERGED, folder="./merged")
+        found["vLLM"] = " ".join(["vllm", *arguments])
+    if shipped.has_adapter:
+        arguments = vllm_arguments(
+            shipped,
+            Form.ADAPTER,
+            folder="./adapter",
+            base=shipped.base_argument,
+            template="./chat_template.jinja",
+        )
+        found["vLLM with the adapter"] = " ".join(["vllm", *arguments])
+    if shipped.gguf:
+        found["llama-server"] = (
+            f"llama-server -m {shipped.gguf} --jinja --alias {shipped.name} -c {shipped.context}"
+        )
+    if shipped.has_ollama:
+        found["Ollama"] = (
+            f"cd gguf && ollama create {shipped.name} -f Modelfile && ollama run {shipped.name}"
+        )
+    if shipped.has_merged:
+        found["transformers"] = "transformers serve ./merged --port 8000"
+    return found
+
+
+def agent_lines(name: str, port: int) -> str:
+    """Return the three lines that point an agent of the openai-agents SDK at a server."""
+    return (
+        f'client = AsyncOpenAI(base_url="http://127.0.0.1:{port}/v1", api_key="none")\n'
+        f'model = OpenAIChatCompletionsModel(model="{name}", openai_client=client)\n'
+        "agent = agent.clone(model=model)"
+    )
+
+
+def how_to_run(shipped: Runnable) -> str:
+    """Return the text of `how_to_run.md`."""
+    parts = [
+        f"# How to run {shipped.name}",
+        "Start one server, then point the agent at it. All commands run in this folder.",
+    ]
+    for program, command in commands(shipped).items():
+        parts += [f"## {program}", f"```bash\n{command}\n```", *_notes(program, shipped)]
+    if shipped.has_merged:
+        parts += ["## In Python, with transformers", f"```python\n{_transformers()}\n```"]
+    if shipped.has_adapter:
+        parts += ["## In Python, with the adapter", f"```python\n{_peft(shipped)}\n```"]
+        parts += ["## The adapter in llama.cpp", *_llama_adapter(shipped)]
+    parts += [
+        "## Your agent",
+        "With the openai-agents SDK, three lines; the port is the server's (vLLM 8000, "
+        "llama-server 8080, Ollama 11434):",
+        "```python\nfrom agents import OpenAIChatCompletionsModel, set_tracing_disabled\n"
+        "from openai import AsyncOpenAI\n\nset_tracing_disabled(True)\n"
+        f"{agent_lines(shipped.name, shipped.port)}\n```",
+        "`agent.json` has the instructions and the tool schemas that were trained. Use both "
+        "unchanged: a small model can fail when the prompt is worded differently.",
+        f"Looking for `litellm/ollama_chat/{shipped.name}`? litellm requires `openai<3`, and the "
+        "SDK `openai>=3`, so they cannot be installed together; the lines above need no litellm.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def vllm_arguments(
+    shipped: Runnable, form: Form, *, folder: str, base: str = "", template: str = ""
+) -> list[str]:
+    """Return the arguments of `vllm` that serve the merged model or the adapter in `folder`. The
+    adapter needs its base, and the template, because it brings none along."""
+    if form is Form.ADAPTER:
+        arguments = ["serve", base, "--enable-lora"]
+        if shipped.adapter_rank > _VLLM_RANK:
+            arguments += ["--max-lora-rank", str(_vllm_rank(shipped.adapter_rank))]
+        arguments += ["--lora-modules", f"{shipped.name}={folder}", "--chat-template", template]
+    else:
+        arguments = ["serve", folder, "--served-model-name", shipped.name]
+    arguments += ["--max-model-len", str(shipped.context)]
+    if shipped.has_tools and (parser := vllm_call_parser(shipped.family)):
+        arguments += ["--enable-auto-tool-choice", "--tool-call-parser", parser]
+    if shipped.thinks and (parser := vllm_reasoning_parser(shipped.family)):
+        arguments += ["--reasoning-parser", parser]
+    return arguments
+
+
+def _vllm_rank(rank: int) -> int:
+    """The smallest rank that vLLM accepts and that is large enough."""
+    return next((each for each in (32, 64, 128, 256, 320) if each >= rank), 512)
+
+
+def _notes(program: str, shipped: Runnable) -> list[str]:
+    if program.startswith("vLLM"):
+        return _vllm_notes(program, shipped)
+    if program == "llama-server":
+        return _llama_notes(shipped)
+    if program == "Ollama":
+        return ["Ollama 0.30 or newer, which uses the template in the GGUF file."]
+    if program == "transformers" and shipped.has_tools:
+        return [
+            "It samples with the folder's `generation_config.json`. Its model is `./merged`. For "
+            "some families it returns tool calls as text: for an agent with tools, use another "
+            "server."
+        ]
+    return []
+
+
+def _vllm_notes(program: str, shipped: Runnable) -> list[str]:
+    family, notes = shipped.family, []
+    if program == "vLLM with the adapter" and not shipped.is_base_public:
+        notes.append(
+            f"The base, {shipped.base}, is not on a hub: serve its folder, or use the merged model."
+        )
+    if shipped.has_tools and not vllm_call_parser(family):
+        notes.append(
+            f"vLLM has no known parser for the tool calls of {family.name}: they arrive as text. "
+            "Its `--tool-parser-plugin` takes one of your own."
+        )
+    if shipped.thinks and not vllm_reasoning_parser(family):
+        notes.append(
+            f"vLLM has no known parser for the thinking of {family.name}: it arrives as a part of "
+            "the answer."
+        )
+    return notes
+
+
+def _llama_notes(shipped: Runnable) -> list[str]:
+    notes = ["`-c` is divided by `--parallel`. The file sets temperature, top_k, top_p and min_p."]
+    if shipped.has_tools and not is_read_by_llama_cpp(shipped.family):
+        notes.append(
+            f"llama.cpp's server did not read the tool calls of {shipped.family.name} when this "
+            "was tried: for an agent with tools, use vLLM."
+        )
+    return notes
+
+
+def _llama_adapter(shipped: Runnable) -> list[str]:
+    return [
+        "llama.cpp loads adapters as GGUF. Its own scripts convert base and adapter; the template "
+        "must be named, because an adapter brings none along:",
+        "```bash\n"
+        f"python convert_lora_to_gguf.py ./adapter --base {shipped.base_argument} "
+        f"--outfile adapter.gguf\n"
+        "llama-server -m BASE.gguf --lora adapter.gguf --jinja --chat-template-file "
+        f"chat_template.jinja --alias {shipped.name} -c {shipped.context}\n```",
+    ]
+
+
+def _transformers() -> str:
+    return (
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        'tokenizer = AutoTokenizer.from_pretrained("merged")\n'
+        'model = AutoModelForCausalLM.from_pretrained("merged")\n'
+        "inputs = tokenizer.apply_chat_template(\n"
+        '    messages, tools=tools, add_generation_prompt=True, return_tensors="pt",\n'
+        "    return_dict=True,\n"
+        ")\n"
+        "output = model.generate(**inputs, max_new_tokens=256)"
+    )
+
+
+def _peft(shipped: Runnable) -> str:
+    return (
+        "from peft import PeftModel\n"
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        'tokenizer = AutoTokenizer.from_pretrained("adapter")  # its template, not the base\'s\n'
+        f'base = AutoModelForCausalLM.from_pretrained("{shipped.base_argument}")\n'
+        'model = PeftModel.from_pretrained(base, "adapter")'
+    )

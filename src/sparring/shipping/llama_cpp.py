@@ -1,0 +1,207 @@
+"""Finds llama.cpp and runs its server, converter and quantiser.
+
+llama.cpp is looked for in a folder that the user names, in `LLAMA_CPP_PATH`, on the PATH, and as
+a Python package: xllamacpp has the server, cyllama the quantiser.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import FaultyArtefact, InfrastructureError, MissingPackage
+from sparring.contracts.services import Service
+from sparring.services import running
+
+VARIABLE = "LLAMA_CPP_PATH"
+_START_SECONDS = 600.0
+_ALIAS = "shipped"
+_FORCE = 1000.0  # more than any two logits differ by
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaCpp:
+    """The parts of llama.cpp on this machine, as commands; an empty one is absent."""
+
+    server: tuple[str, ...] = ()
+    quantize: tuple[str, ...] = ()
+    converter: tuple[str, ...] = ()
+
+    @property
+    def about(self) -> str:
+        """Where the server comes from, for reports."""
+        if not self.server:
+            return "none"
+        return "xllamacpp" if self.server[0] == sys.executable else self.server[0]
+
+
+def find_llama_cpp(folder: str = "") -> LlamaCpp:
+    """Find llama.cpp in a folder, in LLAMA_CPP_PATH, on the PATH, or as packages."""
+    places = [Path(each) for each in (folder, os.environ.get(VARIABLE, "")) if each]
+    server = _program("llama-server", places)
+    if not server and importlib.util.find_spec("xllamacpp") is not None:
+        server = (sys.executable, "-m", "sparring.shipping.llama_host")
+    quantize = _program("llama-quantize", places)
+    if not quantize and importlib.util.find_spec("cyllama") is not None:
+        quantize = (sys.executable, "-m", "sparring.shipping.cyllama_quantize")
+    scripts = [each / "convert_hf_to_gguf.py" for each in places]
+    converter = next(((sys.executable, str(each)) for each in scripts if each.is_file()), ())
+    return LlamaCpp(server, quantize, converter)
+
+
+def _program(name: str, places: list[Path]) -> tuple[str, ...]:
+    for place in places:
+        for path in (place / name, place / "bin" / name, place / "build" / "bin" / name):
+            if path.is_file() and os.access(path, os.X_OK):
+                return (str(path),)
+    found = shutil.which(name)
+    return (found,) if found else ()
+
+
+def require_server(found: LlamaCpp) -> None:
+    """Refuse if there is no server, with the ways to get one."""
+    if not found.server:
+        raise MissingPackage(
+            "no llama.cpp server was found: pip install 'sparring[ship]', or pass --llama-cpp "
+            f"FOLDER, or set {VARIABLE} to the folder with llama-server"
+        )
+
+
+def require_quantizer(found: LlamaCpp, quantization: str) -> None:
+    """Refuse if there is no quantiser, with the ways to get one."""
+    if not found.quantize:
+        raise MissingPackage(
+            f"{quantization} needs llama.cpp's quantiser: pip install cyllama, or pass --llama-cpp "
+            f"FOLDER, or set {VARIABLE} to the folder with llama-quantize; q8_0 and f16 need none"
+        )
+
+
+class LlamaServer:
+    """A client of a running llama.cpp server."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._end: int | None = None
+
+    @property
+    def base_url(self) -> str:
+        """The address of the OpenAI-compatible API."""
+        return f"{self.address}/v1"
+
+    @property
+    def model(self) -> str:
+        """The name by which requests address the model."""
+        return _ALIAS
+
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one request and return the decoded answer."""
+        return self._ask(path, json.dumps(body).encode())
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Send a GET request and return the decoded answer."""
+        return self._ask(path, None)
+
+    def _ask(self, path: str, body: bytes | None) -> dict[str, Any]:
+        request = urllib.request.Request(  # noqa: S310 - http, on loopback
+            f"{self.address}{path}", data=body, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=300) as response:  # noqa: S310
+                answer: dict[str, Any] = json.load(response)
+                return answer
+        except urllib.error.HTTPError as error:
+            text = error.read().decode("utf-8", "replace")[:500]
+            raise FaultyArtefact(f"llama.cpp refuses {path}: {text}") from error
+        except OSError as error:
+            raise InfrastructureError(f"llama.cpp's server does not answer: {error}") from error
+
+    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
+        """Return the prompt that the server's own template engine renders for a chat."""
+        body: dict[str, Any] = {"messages": messages, "add_generation_prompt": True}
+        if tools:
+            body["tools"] = tools
+        return str(self.post("/apply-template", body)["prompt"])
+
+    def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:
+        """Return the ids of a text, with special tokens recognised."""
+        body = {"content": text, "add_special": add_special, "parse_special": True}
+        return [int(each) for each in self.post("/tokenize", body)["tokens"]]
+
+    def next_logprobs(self, ids: list[int], token: int, count: int) -> dict[int, float]:
+        """Return the log-probabilities of the `count` most probable next tokens, and of `token`.
+
+        A bias forces the server to sample `token`; the server reports its log-probability without
+        the bias. It reports nothing for a token that is a part of a character. In that case the
+        end of the turn is forced, and `token` is included only if it is among the most probable.
+        """
+        for forced in (token, None):
+            body: dict[str, Any] = {
+                "prompt": ids,
+                "n_predict": 1,
+                "n_probs": count,
+                "temperature": 0,
+                "cache_prompt": True,
+                "logit_bias": [[self._end_id() if forced is None else forced, _FORCE]],
+            }
+            for found in self.post("/completion", body).get("completion_probabilities") or ():
+                rows = [found, *found["top_logprobs"]]
+                return {int(each["id"]): float(each["logprob"]) for each in rows}
+        return {}
+
+    def _end_id(self) -> int:
+        """The id of the token that ends a turn."""
+        if self._end is None:
+            self._end = self.tokenize(str(self.get("/props")["eos_token"]))[0]
+        return self._end
+
+
+@contextmanager
+def served(
+    found: LlamaCpp, model: Path, log: Path, *, context: int = 4096, parallel: int = 1
+) -> Iterator[LlamaServer]:
+    """Serve a GGUF file on loopback inside the `with` block. The server ends with the block, and
+    with this process if it is killed."""
+    require_server(found)
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // 2))
+    command = [
+        *found.server, "--model", str(model), "--port", "{port}", "--ctx-size",
+        str(context * parallel), "--parallel", str(parallel), "--threads", threads,
+        "--alias", _ALIAS,
+    ]  # fmt: skip
+    if found.about != "xllamacpp":
+        command += ["--host", "127.0.0.1", "--jinja", "--no-warmup"]
+    service = Service("llama", command, ready_http="/health", seconds=_START_SECONDS)
+    with running([service], lambda _: log, Path.cwd()) as addresses:
+        yield LlamaServer(f"http://{addresses['llama']}")
+
+
+def quantize(found: LlamaCpp, source: Path, target: Path, quantization: str) -> None:
+    """Quantise a GGUF file with llama.cpp, in a process of its own."""
+    require_quantizer(found, quantization)
+    _run([*found.quantize, str(source), str(target), quantization.upper()], quantization)
+
+
+def convert(found: LlamaCpp, folder: Path, target: Path, quantization: str) -> None:
+    """Convert a merged model with llama.cpp's own converter."""
+    arguments = [str(folder), "--outfile", str(target), "--outtype", quantization]
+    _run([*found.converter, *arguments], "convert_hf_to_gguf.py")
+
+
+def _run(command: list[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise InfrastructureError(
+            f"{what} ended with exit code {done.returncode}: {' '.join(lines[-2:])[:500]}"
+        )

@@ -1,0 +1,92 @@
+"""Ollama: the Modelfile of a shipped GGUF file, and its registration with a local Ollama.
+
+From version 0.30 on, Ollama renders chats with the Jinja template in the GGUF file if the
+Modelfile has no TEMPLATE. A Go template would print tools differently than training did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import FaultyArtefact, InfrastructureError
+
+REQUIRES = "0.30.0"
+_HOST_VARIABLE = "OLLAMA_HOST"
+_DEFAULT_HOST = "127.0.0.1:11434"
+
+
+def modelfile(
+    gguf: str, *, temperature: float, stops: Sequence[str], context: int, licence: str
+) -> str:
+    """Return the text of a Modelfile: no TEMPLATE, sampling as in the proof, and the context
+    length, which Ollama would otherwise cut to its default."""
+    lines = [
+        f"FROM ./{gguf}",
+        f"REQUIRES {REQUIRES}",
+        f"PARAMETER temperature {temperature:g}",
+        "PARAMETER top_k 0",
+        "PARAMETER top_p 1",
+        "PARAMETER min_p 0",
+        "PARAMETER repeat_penalty 1",
+        f"PARAMETER num_ctx {context}",
+    ]
+    lines += [f"PARAMETER stop {json.dumps(stop)}" for stop in stops]
+    if licence:
+        lines.append(f"LICENSE {json.dumps(licence)}")
+    return "\n".join(lines) + "\n"
+
+
+def register(folder: Path, name: str, command: Sequence[str] = ("ollama",)) -> dict[str, Any]:
+    """Create the model in a local Ollama, and require that it can call tools."""
+    try:
+        done = subprocess.run(
+            [*command, "create", name, "-f", "Modelfile"],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise InfrastructureError(
+            f"ollama cannot be started: {error}. Install Ollama {REQUIRES} or newer, or leave out "
+            "--register"
+        ) from error
+    if done.returncode:
+        raise InfrastructureError(f"`ollama create {name}` failed: {done.stderr.strip()[-300:]}")
+    return check_registered(name)
+
+
+def check_registered(name: str) -> dict[str, Any]:
+    """Return what Ollama reports about the model. Raises FaultyArtefact if it lists no tools."""
+    shown = _post("/api/show", {"model": name})
+    capabilities = list(shown.get("capabilities") or [])
+    if "tools" not in capabilities:
+        raise FaultyArtefact(
+            f"Ollama does not list the capability tools for {name} (it lists "
+            f"{', '.join(capabilities) or 'nothing'}); use Ollama {REQUIRES} or newer, which reads "
+            "the template in the GGUF file"
+        )
+    return {"name": name, "capabilities": capabilities}
+
+
+def host() -> str:
+    """Return the address of the local Ollama."""
+    return f"http://{os.environ.get(_HOST_VARIABLE, _DEFAULT_HOST).removeprefix('http://')}"
+
+
+def _post(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    request = urllib.request.Request(  # noqa: S310 - http, on loopback
+        f"{host()}{path}",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except (urllib.error.HTTPError, OSError) as error:
+        raise InfrastructureError(f"Ollama at {host()} does not answer: {error}") from error

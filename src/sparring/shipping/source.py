@@ -1,0 +1,153 @@
+"""The checkpoint that is shipped: its weights, base, tokenizer and training template."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput, UnknownFamily
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import Family
+from sparring.policies.model_names import locate
+from sparring.policies.pretrained import load_tokenizer, load_weights, positions_of
+
+ADAPTER_CONFIG = "adapter_config.json"
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A checkpoint, and what is needed to write its artefacts. `base` is the name of the model that
+    training started from, `base_place` its folder on this machine or its name on the hub."""
+
+    checkpoint: Path
+    base: str
+    base_place: str
+    tokenizer: Any
+    family: Family
+    template: str
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether the checkpoint holds an adapter; otherwise it holds a whole model."""
+        return (self.checkpoint / ADAPTER_CONFIG).is_file()
+
+    @property
+    def base_name(self) -> str:
+        """The base as others can find it: a repository of the hub, or the folder's name."""
+        return self.base if is_public(self.base) else Path(self.base).name
+
+    def codec(self) -> ChatCodec:
+        """Return the codec of the training."""
+        return ChatCodec(self.tokenizer, replace(self.family, template=self.template))
+
+
+def open_source(checkpoint: Path, base: str, family: Family | None) -> Source:
+    """Open a checkpoint. The template is the one that was saved with it: families may have changed
+    since it was trained."""
+    tokenizer = load_tokenizer(str(checkpoint))
+    place = locate(base)
+    chosen = family or _family_of(tokenizer, place)
+    saved = tokenizer.chat_template
+    template = saved if isinstance(saved, str) else chosen.template
+    return Source(checkpoint, base, place, tokenizer, chosen, template)
+
+
+def _family_of(tokenizer: Any, base: str) -> Family:
+    """The family of the checkpoint's template, or of its base if that template is an old one."""
+    from sparring.policies.recognition import recognise
+
+    try:
+        return recognise(tokenizer)
+    except UnknownFamily:
+        return recognise(load_tokenizer(base))
+
+
+def is_public(name: str) -> bool:
+    """Return whether a name has the form OWNER/NAME of the hub and is not a local folder."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
+
+
+def load_trained(source: Source) -> Any:
+    """Load the trained model as it was played: the adapter on its base, in float32."""
+    import torch
+
+    if not source.is_adapter:
+        return load_weights(str(source.checkpoint), dtype=torch.float32).eval()
+    return adapted(load_base(source), source.checkpoint)
+
+
+def load_base(source: Source) -> Any:
+    """Load the model that the training started from, in float32."""
+    import torch
+
+    return load_weights(source.base_place, dtype=torch.float32).eval()
+
+
+def adapted(base: Any, folder: Path) -> Any:
+    """Apply the adapter stored in `folder` to a loaded base model."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(base, folder).eval()
+
+
+def shipped_dtype(source: Source) -> str:
+    """Return the dtype of merged weights: that of the base's files."""
+    place = Path(source.base_place) / "config.json"
+    if place.is_file():
+        config = json.loads(place.read_text(encoding="utf-8"))
+        name = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    else:
+        from transformers import AutoConfig
+
+        name = str(AutoConfig.from_pretrained(source.base_place).dtype or "float32")
+    name = name.removeprefix("torch.")
+    if name not in _DTYPES:
+        raise InvalidInput(
+            f"the base {source.base} is stored as {name}; merged weights are written as "
+            f"{', '.join(_DTYPES)}: ship the adapter alone with --form adapter"
+        )
+    return name
+
+
+def adapter_rank(source: Source) -> int:
+    """Return the largest rank in the adapter; 0 if the checkpoint has none."""
+    if not source.is_adapter:
+        return 0
+    config = json.loads((source.checkpoint / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    return max([int(config.get("r") or 0), *map(int, (config.get("rank_pattern") or {}).values())])
+
+
+def context_length(source: Source) -> int:
+    """Return how many tokens fit into one sequence of the base."""
+    from transformers import AutoConfig
+
+    return positions_of(AutoConfig.from_pretrained(source.base_place)) or 4096
+
+
+def base_licence(source: Source) -> str:
+    """Return the licence in the base's model card; empty if there is no card on this machine."""
+    from sparring.shipping.front_matter import read_front_matter
+
+    card = Path(source.base_place) / "README.md"
+    if card.is_file():
+        return str(read_front_matter(card.read_text(encoding="utf-8")).get("license") or "")
+    if source.base == "smollm2":
+        return "apache-2.0"
+    if is_public(source.base):
+        return _hub_licence(source.base)
+    return ""
+
+
+def _hub_licence(name: str) -> str:
+    """The licence in the model card that a cache of the hub holds; nothing is downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    from sparring.shipping.front_matter import read_front_matter
+
+    found = try_to_load_from_cache(name, "README.md")
+    if not isinstance(found, str):
+        return ""
+    return str(read_front_matter(Path(found).read_text(encoding="utf-8")).get("license") or "")

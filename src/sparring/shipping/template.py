@@ -1,0 +1,90 @@
+"""The chat template of a shipped model: the training template, without what only training needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sparring.contracts.rollouts import Message
+from sparring.models.templates import without_generation_tags
+from sparring.policies.endpoint_policy import chat_message
+
+# Variables that servers set and training does not: llama.cpp passes today's date.
+_SERVER_VARIABLES = ("date_string",)
+_THINKING_OFF = "{%- set enable_thinking = false -%}"
+_PROBE = (
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b"},
+    {"role": "user", "content": "c"},
+)
+
+
+def shipped_template(template: str) -> str:
+    """Return a training template that every Jinja renders as training did: without
+    `{% generation %}`, and with the variables fixed that only servers set."""
+    template = _with_fixed_thinking(without_generation_tags(template))
+    for name in _SERVER_VARIABLES:
+        if name in template:
+            template = f"{{%- set {name} = none -%}}\n{template}"
+    return template
+
+
+def _with_fixed_thinking(template: str) -> str:
+    """llama.cpp switches thinking on where a request does not say. A template that does not think
+    unless it is told to then renders another prompt than in training: it is switched off."""
+    if "enable_thinking" not in template:
+        return template
+    trained = _render(template)
+    if _render(template, enable_thinking=True) == trained:
+        return template
+    fixed = _THINKING_OFF + template
+    return fixed if _render(fixed, enable_thinking=True) == trained else template
+
+
+def _render(template: str, **values: Any) -> str:
+    """Render a short chat as servers do, or return the error's text."""
+    import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    try:
+        parsed = environment.from_string(template)
+        return parsed.render(messages=_PROBE, add_generation_prompt=True, **values)
+    except jinja2.TemplateError as error:
+        return f"error: {error}"
+
+
+def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages in the form that servers receive; call arguments are JSON text."""
+    return [_chat_message(message) for message in messages]
+
+
+def _chat_message(message: Message) -> dict[str, Any]:
+    chat = dict(chat_message(message))
+    if message.thinking:
+        chat["reasoning_content"] = message.thinking
+    return chat
+
+
+def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return chat messages in the form that templates receive; call arguments are objects."""
+    prepared = []
+    for message in messages:
+        copy = dict(message)
+        if calls := copy.get("tool_calls"):
+            copy["tool_calls"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": call["function"]["name"],
+                        "arguments": json.loads(call["function"]["arguments"]),
+                    },
+                }
+                for call in calls
+            ]
+        copy.pop("tool_call_id", None)
+        prepared.append(copy)
+    return prepared

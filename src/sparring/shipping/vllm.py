@@ -1,0 +1,34 @@
+"""Serves merged models and adapters with vLLM, by the commands that `how_to_run.md` prints."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparring.contracts.errors import MissingPackage
+from sparring.contracts.services import Service
+from sparring.services import running
+
+_START_SECONDS = 1200.0
+
+
+def find_vllm() -> str:
+    """Return vLLM's program on the PATH; refuses if there is none."""
+    if program := shutil.which("vllm"):
+        return program
+    raise MissingPackage(
+        "vLLM was not found: its program `vllm` must be on the PATH. It may be that of another "
+        "environment, as in PATH=/opt/vllm/bin:$PATH sparring ship …; or leave out --vllm"
+    )
+
+
+@contextmanager
+def served_by_vllm(program: str, arguments: Sequence[str], log: Path) -> Iterator[str]:
+    """Serve on loopback while inside; yields the address of the OpenAI-compatible API. The server
+    ends with this process."""
+    command = [program, *arguments, "--host", "127.0.0.1", "--port", "{port}"]
+    service = Service("vllm", command, ready_http="/health", seconds=_START_SECONDS)
+    with running([service], lambda _: log, Path.cwd()) as addresses:
+        yield f"http://{addresses['vllm']}/v1"

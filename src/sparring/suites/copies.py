@@ -1,0 +1,56 @@
+"""Detects copies of a case in different splits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import SuiteError
+from sparring.suites.splitting import normal
+
+
+class CopyDetector:
+    """Detects copies of a case, with different ids, in different splits. Through such a copy,
+    training would see a held-out case."""
+
+    def __init__(self, ignored_columns: Iterable[str]) -> None:
+        self._ignored_columns = frozenset(ignored_columns)
+        self._splits: dict[bytes, Split] = {}
+        self._copies = 0
+        self._example = ""
+
+    def add(self, record: Mapping[str, Any], case_input: Any, expected: Any, split: Split) -> None:
+        """Compares a case with those added before."""
+        other_fields = {
+            name: value
+            for name, value in record.items()
+            if name not in self._ignored_columns and value is not case_input
+        }
+        parts = normal([case_input, expected, other_fields])
+        content = hashlib.sha256(canonical(parts)).digest()[:16]
+        if self._splits.setdefault(content, split) is not split:
+            self._copies += 1
+            self._example = self._example or f"{self._splits[content].value} and {split.value}"
+
+    def refuse_copies(self) -> None:
+        """Raises SuiteError if a case has a copy in another split."""
+        if self._copies:
+            raise SuiteError(
+                f"the suite has the same case in several splits (copies: {self._copies}, for "
+                f"example in {self._example}), so training would see cases of other splits; remove "
+                "the copies, also those that differ only in spacing or capitals, or give them all "
+                "the same `split`"
+            )
+
+
+def canonical(value: Any) -> bytes:
+    """Returns a value as a line of JSON with sorted keys."""
+    try:
+        return json.dumps(value, sort_keys=True, default=repr).encode("ascii") + b"\n"
+    except TypeError:  # json can neither sort keys of several types nor write a tuple as a key
+        raise SuiteError(
+            "a record contains a dictionary whose keys are not all strings; make them strings"
+        ) from None

@@ -1,0 +1,78 @@
+"""Reads the cases of other evaluation tools as records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import SuiteError
+
+
+def json_records(path: Path) -> list[Mapping[str, Any]]:
+    """Return the objects of a JSON file that contains one array."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SuiteError(f"{path} cannot be read: {error.strerror}; give a JSON file") from error
+    except (ValueError, RecursionError) as error:
+        raise SuiteError(
+            f"{path} is not JSON: {error}; if it has one object per line, use from_jsonl"
+        ) from error
+    if not isinstance(content, list):
+        raise SuiteError(f"{path} contains {type(content).__name__}, not an array of objects")
+    return content
+
+
+def records_by_split(datasets: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of a dictionary of datasets, each with its key as `split`."""
+    for split, dataset in datasets.items():
+        for record in dataset:
+            yield {**record, "split": split}
+
+
+def inspect_records(task: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the samples of an Inspect task or dataset: input, expected, id, and its metadata."""
+    samples = getattr(task, "dataset", task)
+    if isinstance(samples, str | Mapping) or not hasattr(samples, "__iter__"):
+        raise SuiteError(
+            f"Suite.from_inspect takes a task or a dataset of Inspect, not {type(task).__name__}"
+        )
+    for number, sample in enumerate(samples):
+        if not hasattr(sample, "input"):
+            raise SuiteError(f"sample {number} has no input; give a dataset of Inspect's samples")
+        choices = getattr(sample, "choices", None)
+        yield {
+            **(getattr(sample, "metadata", None) or {}),
+            "id": str(getattr(sample, "id", None) or number),
+            "input": _inspect_input(sample.input, choices),
+            "expected": _inspect_target(sample.target),
+        }
+
+
+def _inspect_input(given: Any, choices: Sequence[str] | None) -> Any:
+    """Return the input with its choices as lettered lines: Inspect's targets are those letters."""
+    listed = "".join(f"\n{chr(65 + place)}) {text}" for place, text in enumerate(choices or ()))
+    if isinstance(given, str):
+        return given + listed
+    messages = [
+        {"role": message.role, "content": message.text}
+        for message in given
+        if message.role in ("system", "user", "assistant")
+    ]
+    if len(messages) != len(given):
+        raise SuiteError(
+            "a sample has tool messages, which from_inspect cannot convert; "
+            "build its cases with Suite.from_records"
+        )
+    if listed:
+        messages[-1]["content"] += listed
+    return messages
+
+
+def _inspect_target(target: Any) -> Any:
+    """Several targets are several right answers."""
+    if isinstance(target, list | tuple):
+        return target[0] if len(target) == 1 else list(target)
+    return target

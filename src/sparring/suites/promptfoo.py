@@ -1,0 +1,169 @@
+"""Reads the tests of a promptfoo configuration as records."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import SandboxedEnvironment
+
+from sparring.contracts.errors import SuiteError
+
+ASSERTION_TYPES = frozenset(
+    ("equals", "contains", "icontains", "contains-any", "contains-all", "icontains-any",
+     "icontains-all", "starts-with", "regex", "is-json", "contains-json")
+)  # fmt: skip
+_OTHER_TYPES = (
+    "llm-rubric",
+    "javascript",
+    "python",
+    "fn",
+    "eval",
+    "similar",
+    "grade",
+    "factuality",
+)
+_FILE = "file://"
+
+
+def promptfoo_records(
+    path: Path, *, ignore_assertions: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield one record per test: its variables, `input` and `assertions`.
+
+    Where the configuration has one prompt, `input` is that prompt with the variables filled in. A
+    variable that is a list stands for one test per item.
+    """
+    content = _parsed(path)
+    config = content if isinstance(content, Mapping) else {"tests": content}
+    prompt = _prompt(config.get("prompts"), path.parent)
+    defaults = _loaded(config.get("defaultTest") or {}, path.parent)
+    for number, test in enumerate(_tests(config.get("tests"), path)):
+        place = f"{path.name}: test {number}"
+        if not isinstance(test, Mapping):
+            raise SuiteError(f"{place} is {type(test).__name__}, not an object with `vars`")
+        listed = [*(defaults.get("assert") or ()), *(test.get("assert") or ())]
+        found = [_assertion(each, place) for each in listed]
+        kept = [each for each in found if each["type"] not in ignore_assertions]
+        _refuse_unknown(kept, place)
+        given = {**(defaults.get("vars") or {}), **(test.get("vars") or {})}
+        for variables in _combinations(given):
+            record = {**(test.get("metadata") or {}), **variables, "assertions": kept}
+            if prompt is not None:
+                record["input"] = _filled(prompt, variables, place)
+            yield record
+
+
+def _parsed(path: Path) -> Any:
+    """Return the content of a YAML, JSON, JSONL or CSV file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        if path.suffix == ".csv":
+            return [_csv_test(row) for row in csv.DictReader(text.splitlines(keepends=True))]
+        return yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError(f"{path} cannot be read: {error}") from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise SuiteError(f"{path} is not {path.suffix[1:].upper() or 'YAML'}: {error}") from error
+
+
+def _csv_test(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the test of a CSV row, in which `__expected…` columns hold assertions."""
+    variables = {name: value for name, value in row.items() if not str(name).startswith("__")}
+    asserted = [
+        value for name, value in row.items() if str(name).startswith("__expected") and value
+    ]
+    return {"vars": variables, "assert": [_short_form(each) for each in asserted]}
+
+
+def _short_form(text: str) -> dict[str, Any]:
+    """Return the assertion that a CSV cell writes as `type: value`, or as the expected text."""
+    kind, colon, value = text.partition(":")
+    name = kind.strip().removeprefix("not-")
+    if not colon or name not in {*ASSERTION_TYPES, *_OTHER_TYPES}:
+        return {"type": "equals", "value": text}
+    values: Any = value.strip()
+    if name.endswith(("-any", "-all")):
+        values = [part.strip() for part in value.split(",")]
+    return {"type": kind.strip(), "value": values}
+
+
+def _loaded(value: Any, folder: Path) -> Any:
+    """Return the content of the file that a `file://` reference names, or the value itself."""
+    if isinstance(value, str) and value.startswith(_FILE):
+        return _parsed(folder / value.removeprefix(_FILE))
+    return value
+
+
+def _tests(tests: Any, path: Path) -> Iterator[Any]:
+    listed = [tests] if isinstance(tests, str) else tests
+    if not isinstance(listed, list) or not listed:
+        raise SuiteError(f"{path} has no `tests`; give a promptfoo configuration or its tests file")
+    for each in listed:
+        if not isinstance(each, str):
+            yield each
+            continue
+        name = each.removeprefix(_FILE)
+        if "://" in name or Path(name).suffix not in {".yaml", ".yml", ".json", ".jsonl", ".csv"}:
+            raise SuiteError(
+                f"{path.name} takes tests from {each}, which cannot be read here; "
+                "export them to YAML, JSON or CSV"
+            )
+        content = _parsed(path.parent / name)
+        yield from content if isinstance(content, list) else [content]
+
+
+def _prompt(prompts: Any, folder: Path) -> str | None:
+    """Return the one prompt of a configuration; without a prompt, or with several, None."""
+    listed = [prompts] if isinstance(prompts, str) else prompts
+    if not isinstance(listed, list) or len(listed) != 1 or not isinstance(listed[0], str):
+        return None
+    prompt: str = listed[0]
+    if not prompt.startswith(_FILE):
+        return prompt
+    file = folder / prompt.removeprefix(_FILE)
+    if file.suffix not in {".txt", ".md"}:
+        return None
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError(f"the prompt {file} cannot be read: {error}") from error
+
+
+def _filled(prompt: str, variables: Mapping[str, Any], place: str) -> str:
+    environment = SandboxedEnvironment(undefined=StrictUndefined)
+    try:
+        return environment.from_string(prompt).render(variables)
+    except TemplateError as error:
+        raise SuiteError(f"{place}: the prompt cannot be filled in: {error}") from error
+
+
+def _combinations(variables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    choices = [value if isinstance(value, list) else [value] for value in variables.values()]
+    for values in itertools.product(*choices):
+        yield dict(zip(map(str, variables), values, strict=True))
+
+
+def _assertion(given: Any, place: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
+        raise SuiteError(f"{place} has an assertion without a type: {given!r}")
+    kind = str(given["type"])
+    name = kind.removeprefix("not-")
+    return {"type": name, "value": given.get("value"), "is_negated": name != kind}
+
+
+def _refuse_unknown(assertions: list[dict[str, Any]], place: str) -> None:
+    unknown = sorted({each["type"] for each in assertions} - ASSERTION_TYPES)
+    if unknown:
+        raise SuiteError(
+            f"{place} asserts {', '.join(unknown)}, which has no equivalent here; write a measure "
+            f"for it (llm_judge for a rubric) and pass ignore_assertions={unknown!r}"
+        )

@@ -1,0 +1,101 @@
+"""How each kind of run shows its progress and its results on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from sparring.contracts.kinds import load, run_kind
+from sparring.contracts.progress import NewLines, duration_text
+from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
+from sparring.surfaces.cli.ship_tables import show_shipment
+from sparring.surfaces.cli.tables import show_summary, show_training
+
+Beat = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the progress bar shows of a heartbeat."""
+
+    done: int
+    total: int
+    news: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindView:
+    """How runs of one kind are shown.
+
+    `shown` renders a heartbeat on the progress bar, `show` renders the summary, `resume_hint` says
+    how to resume, and `lines` makes a function that returns what a heartbeat adds to the output.
+    """
+
+    stopping: str
+    shown: Callable[[Beat], Shown]
+    show: Callable[[dict[str, Any], Console], None]
+    resume_hint: Callable[[Beat, str], str]
+    lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
+
+
+def view_of(kind: str) -> KindView:
+    """Return the view of a kind of run."""
+    view: KindView = load(run_kind(kind, "the run").view)
+    return view
+
+
+def _training(beat: Beat) -> Shown:
+    left = beat.get("seconds_left")
+    news = f"{beat['tokens_drawn']:,} tokens sampled"
+    news += "" if left is None else f" · about {duration_text(left)} left"
+    return Shown(beat["step"], beat["steps"], news)
+
+
+def _playing(beat: Beat) -> Shown:
+    news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
+    if (left := beat.get("seconds_left")) is not None:
+        news += f" · about {duration_text(left)} left to play"
+    return Shown(beat["rollouts"], beat["total"], news)
+
+
+def _training_resume_hint(beat: Beat, run: str) -> str:
+    if not beat.get("step"):
+        return ""
+    return f"`sparring run resume {run}` resumes from the newest checkpoint"
+
+
+def _playing_resume_hint(beat: Beat, run: str) -> str:
+    if not beat.get("total") or beat["rollouts"] >= beat["total"]:
+        return ""
+    return (
+        f"{beat['rollouts']} of {beat['total']} rollouts are saved: `sparring run resume {run}` "
+        "plays the rest. (In-process weights play in blocks of --in-flight rollouts; a block is "
+        "saved when it is complete.)"
+    )
+
+
+def _playing_view(show: Callable[[dict[str, Any], Console], None]) -> KindView:
+    """Return the view of a kind that plays rollouts and does not train."""
+    return KindView(
+        stopping="stopping…",
+        shown=_playing,
+        show=show,
+        resume_hint=_playing_resume_hint,
+    )
+
+
+TRAIN = KindView(
+    stopping="stopping after this step, with a checkpoint…",
+    shown=_training,
+    show=show_training,
+    resume_hint=_training_resume_hint,
+    lines=NewLines,
+)
+EVAL = _playing_view(show_summary)
+CHECK = _playing_view(show_check)
+AUDIT = _playing_view(show_audit)
+PROVE = _playing_view(show_proof)
+SHIP = _playing_view(show_shipment)

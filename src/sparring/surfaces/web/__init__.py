@@ -1,0 +1,1 @@
+"""Operations over HTTP, and the app in the browser that calls them."""

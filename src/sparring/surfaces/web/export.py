@@ -1,0 +1,138 @@
+"""Writes chosen runs as a folder of files that any web server, or a browser alone, can show.
+
+The folder holds the app, and the responses that a server would send to it. A page opened from
+file:// cannot load modules or fetch files, so each response is a script.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.operations.held_out import is_held_out
+from sparring.operations.operation import Caller, Role
+from sparring.operations.registry import all_operations
+from sparring.runs.finding import find_run
+from sparring.surfaces.tools.answers import plain
+from sparring.surfaces.web.app import STATIC
+
+_PAGE = 100
+_MAX_ROLLOUTS = 1_000  # of each log
+
+Arguments = dict[str, Any]
+
+
+class Export:
+    """One export. With `has_held_out`, it includes rollouts on held-out cases; without, it shows
+    runs on held-out cases as a viewer sees them."""
+
+    def __init__(self, folder: Path, caller: Caller, *, has_held_out: bool) -> None:
+        self._folder = folder
+        self._owner = self._caller = caller
+        self._viewer = replace(caller, role=Role.VIEWER, name="export")
+        self._has_held_out = has_held_out
+        self._index: dict[str, str] = {}
+        self.left_out: list[str] = []
+
+    def write(self, names: list[str]) -> int:
+        """Write the app and the data of these runs; returns the number of data files."""
+        if self._folder.exists() and any(self._folder.iterdir()):
+            raise InvalidInput(f"{self._folder} is not empty; name a new folder")
+        runs = [find_run(self._caller.runs, name).id for name in names]
+        (self._folder / "data").mkdir(parents=True, exist_ok=True)
+        self._caller = self._owner if self._has_held_out else self._viewer
+        lines = [line for line in self._lines() if line["run"] in runs]
+        self._store("run.list", {"count": 50}, {"runs": lines, "next": ""})
+        self._answer(
+            "run.trends", {"runs": [each["run"] for each in lines if each["kind"] == "train"]}
+        )
+        for run in runs:
+            self._write_run(run)
+        session = {"name": "", "role": "owner", "can_leave": False, "runs": "exported runs"}
+        shown = json.dumps({"session": session, "index": self._index})
+        (self._folder / "export.js").write_text(f"window.SPARRING_EXPORT = {_safe(shown)};\n")
+        for path in STATIC.iterdir():
+            shutil.copy(path, self._folder / path.name)
+        page = (STATIC / "index.html").read_text()
+        script = '<script src="./export.js"></script>\n<script src="./app.js">'
+        (self._folder / "index.html").write_text(page.replace('<script src="./app.js">', script))
+        return len(self._index)
+
+    def _write_run(self, run: str) -> None:
+        query = {"run": run}
+        is_hidden = not self._has_held_out and is_held_out(find_run(self._owner.runs, run))
+        self._caller = self._viewer if is_hidden else self._owner
+        shown = self._answer("run.show", query)
+        for name in ("run.curves", "run.details", "run.checkpoints"):
+            self._answer(name, query)
+        self._answer("run.curves", {**query, "points": 1000})
+        self._answer("run.results", {**query, "rows": 0})
+        if is_hidden:
+            self.left_out.append(run)
+            return
+        if shown and shown["kind"] == "prove":
+            self._answer("rollout.pairs", query)
+        logs: tuple[Arguments, ...] = ({},)
+        if shown and shown["kind"] == "train":
+            logs = ({}, {"log": "validation"})
+        for log in logs:
+            for rollout in self._write_pages({**query, **log}):
+                one = {**query, **log, "rollout": rollout}
+                for name in ("rollout.show", "rollout.group", "rollout.tokens"):
+                    self._answer(name, one)
+
+    def _write_pages(self, query: Arguments) -> Iterator[str]:
+        """Write the pages of a log, and yield the ids on them."""
+        start: int | None = 0
+        while start is not None and start < _MAX_ROLLOUTS:
+            given = {**query, "count": _PAGE, **({"start": start} if start else {})}
+            page = self._answer("rollout.list", given)
+            if page is None:
+                return
+            yield from (line["id"] for line in page["rollouts"])
+            start = page["next"]
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        after = ""
+        while True:
+            page = self._ask("run.list", {"count": 1000, "after": after})
+            yield from page["runs"]
+            after = page["next"]
+            if not after:
+                return
+
+    def _ask(self, name: str, given: Arguments) -> dict[str, Any]:
+        answer: dict[str, Any] = plain(all_operations()[name].ask(given, self._caller))
+        return answer
+
+    def _answer(self, name: str, given: Arguments) -> dict[str, Any] | None:
+        """Call an operation and store its result; an error is not stored."""
+        try:
+            answer = self._ask(name, given)
+        except SparringError:
+            return None
+        self._store(name, given, answer)
+        return answer
+
+    def _store(self, name: str, given: Arguments, answer: dict[str, Any]) -> None:
+        key = f"{name} {_canonical(given)}"
+        file = f"data/{hashlib.sha256(key.encode()).hexdigest()[:24]}.js"
+        text = f"sparringAnswer({_safe(json.dumps(key))},{_safe(json.dumps(answer))});\n"
+        (self._folder / file).write_text(text)
+        self._index[key] = f"./{file}"
+
+
+def _canonical(given: Arguments) -> str:
+    """The arguments as the app spells them: sorted, without spaces."""
+    return json.dumps(dict(sorted(given.items())), separators=(",", ":"), ensure_ascii=False)
+
+
+def _safe(text: str) -> str:
+    """Return JSON that can stand in a script: `<`, U+2028 and U+2029 are escaped."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,0 +1,66 @@
+"""The table of kinds: everything it names exists, and a new kind is one entry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+
+from sparring.contracts import kinds
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.kinds import KINDS, RunKind, load, run_kind
+from sparring.contracts.specs import RunSpec
+from sparring.jobs.__main__ import _attempt
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.job import Job
+from sparring.operations.operation import Caller, Role
+from sparring.operations.run_control import read_run_spec
+from sparring.operations.run_views import ListRuns, RunQuery
+from sparring.operations.runs import list_runs, show_run
+from sparring.operations.starting import new_name
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import append_state
+from sparring.runs.lifecycle import RunState
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_what_an_entry_names_exists(kind: RunKind) -> None:
+    assert kind.spec.model_fields["kind"].default == kind.name
+    for reference in (kind.job, kind.report, kind.comparable):
+        assert callable(load(reference))
+    assert load(kind.view).show
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match=r"spec\.json: kind is 'odd'; this version knows audit"):
+        run_kind("odd", "spec.json")
+
+
+class SweepSpec(RunSpec):
+    kind: Literal["sweep"] = "sweep"
+
+
+SWEPT: list[str] = []
+
+
+def sweep(job: Job) -> str:
+    SWEPT.append(job.folder.id)
+    return "completed"
+
+
+def test_a_new_kind_is_one_entry(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = replace(KINDS["audit"], name="sweep", spec=SweepSpec, id_prefix="sweep-")
+    entry = replace(entry, job=f"{__name__}:sweep")
+    monkeypatch.setitem(kinds.KINDS, "sweep", entry)  # type: ignore[arg-type]
+    spec = SweepSpec(target="x.py:X", environment="shop")
+    folder = RunFolder(tmp_path / new_name(spec))
+    folder.create(spec.model_dump(mode="json"))
+    append_state(folder, RunState.QUEUED, author="test")
+    assert folder.id.startswith("sweep-shop-")
+    assert _attempt(folder, 0, False, Heartbeat(folder, 0, None)) == 0
+    assert folder.id in SWEPT
+    assert isinstance(read_run_spec(folder), SweepSpec)
+    owner = Caller(Role.OWNER, tmp_path, "owner", folder=tmp_path)
+    assert show_run(RunQuery(run=folder.id), owner).kind == "sweep"
+    assert [each.kind for each in list_runs(ListRuns(kind="sweep"), owner).runs] == ["sweep"]

@@ -1,0 +1,119 @@
+"""Specs: what every kind of run has in common, and what must not be written to disk."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from sparring.contracts.cases import Split
+from sparring.contracts.limits import Limits
+from sparring.contracts.services import Service
+from sparring.contracts.specs import (
+    EndpointSpec,
+    EvalSpec,
+    PlaySettings,
+    PolicySpec,
+    RunSpec,
+    agent_of_target,
+    is_python_target,
+    python_target,
+)
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=8))
+def test_the_agent_of_a_run_from_python_is_found_in_its_target(name: str) -> None:
+    target = python_target(name)
+    assert is_python_target(target)
+    assert agent_of_target(target) == name
+    assert RunSpec(kind="x", target=target).is_from_python
+
+
+def test_a_run_of_a_file_is_not_from_python() -> None:
+    assert not RunSpec(kind="x", target="python.py:Python").is_from_python
+
+
+@pytest.mark.parametrize("url", ["https://key@host/v1", "http://user:key@host:80", "//key@host"])
+def test_an_address_with_a_key_is_refused_with_the_way_out(url: str) -> None:
+    with pytest.raises(ValidationError, match="set key_variable instead"):
+        EndpointSpec(base_url=url, model="m")
+
+
+@pytest.mark.parametrize("url", ["https://host/v1", "http://localhost:80/@team/v1"])
+def test_an_address_without_a_key_is_kept_as_it_is(url: str) -> None:
+    assert EndpointSpec(base_url=url, model="m").base_url == url
+
+
+@pytest.mark.parametrize("field", ["temperature", "tool_seconds", "rollout_seconds"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1])
+def test_a_setting_of_play_must_be_a_finite_number_in_its_range(field: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=field):
+        PlaySettings.model_validate({field: value})
+
+
+def test_the_limits_of_the_player_are_those_that_were_set() -> None:
+    play = PlaySettings(
+        in_flight=3,
+        tool_rounds=2,
+        max_completion_length=77,
+        rollout_seconds=4.0,
+        tool_seconds=1.5,
+    )
+    assert play.limits() == Limits(
+        in_flight=3, tool_rounds=2, completion_tokens=77, rollout_seconds=4.0, tool_seconds=1.5
+    )
+
+
+def test_the_defaults_of_play_are_the_defaults_of_the_player() -> None:
+    assert PlaySettings().limits() == Limits()
+
+
+def test_an_evaluation_is_limited_only_by_its_number_of_cases() -> None:
+    play = PlaySettings(num_generations=3)
+    assert EvalSpec(target="t", play=play).max_rollouts is None
+    assert EvalSpec(target="t", play=play, cases=5).max_rollouts == 15
+    assert EvalSpec(target="t").optimizer_steps == 0
+
+
+def test_a_spec_survives_being_written_and_read() -> None:
+    spec = EvalSpec(
+        target="shop.py:Shop",
+        config={"size": [1, {"a": None}]},
+        policy=PolicySpec(
+            kind="endpoint", endpoints=(EndpointSpec(base_url="http://x/v1", model="m"),)
+        ),
+        services=(Service("db", ["serve", "{port}"], ready_line="up"),),
+        split=Split.HELD_OUT,
+        cases=3,
+        measures={"exact": 1.0},
+    )
+    assert EvalSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"cases": 0}, "cases\n  Input should be greater than or equal to 1"),
+        ({"hours": 0}, "hours\n  Input should be greater than 0"),
+        ({"kind": "train"}, "kind\n  Input should be 'eval'"),
+        ({"spilt": "training"}, "spilt\n  Extra inputs are not permitted"),
+        ({"play": {"seeds": 1}}, "play.seeds\n  Extra inputs are not permitted"),
+        ({"supervision": {"restarts": -1}}, "supervision.restarts\n"),
+    ],
+)
+def test_a_field_that_is_unknown_or_out_of_range_is_refused_by_its_name(
+    fields: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        EvalSpec.model_validate({"target": "t", **fields})
+    assert problem in str(refused.value)
+
+
+def test_a_spec_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        EvalSpec(target="t").cases = 5  # type: ignore[misc]

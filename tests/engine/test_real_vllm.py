@@ -1,0 +1,81 @@
+"""Training with real vLLM servers on a CPU. Opt in with `pytest -m vllm`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.policies.vllm_server import VllmServer
+from sparring.run_folder.rollout_log import RolloutLog
+from tests.real_vllm import ADAPTERS, RealServer
+from tests.training import trainer, weights_digest
+from tests.wide_tiny import wide_tiny
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+
+
+def train(model: Path, runs: Path, servers: list[RealServer], **options: Any) -> Any:
+    settings: dict[str, Any] = {
+        "run": "run",  # it is part of the adapters' names
+        "sampling": {"servers": [each.address for each in servers], "wait_seconds": 300},
+        "lora": True,
+        "learning_rate": 5e-3,
+        "mask_truncated_completions": False,
+        "max_completion_length": 12,
+        "gradient_accumulation_steps": 1,
+    }
+    return trainer(model, runs, **{**settings, **options}).train()
+
+
+def rollouts_of(result: Any) -> list[Any]:
+    return list(RolloutLog(result.folder.rollouts()).records())
+
+
+def gaps_of(result: Any) -> list[float]:
+    rows = [json.loads(line) for line in result.folder.metrics.read_text().splitlines()]
+    return [row["sampling/sampling_logp_difference/max"] for row in rows]
+
+
+def test_one_server_two_and_one_of_two_killed_end_alike(tiny_folder, tmp_path, monkeypatch):
+    model = wide_tiny(tiny_folder, tmp_path / "model")
+    one, other = (
+        RealServer(model, tmp_path / f"{name}.log", *ADAPTERS).start() for name in ("one", "two")
+    )
+    try:
+        one.wait()
+        alone = train(model, tmp_path / "alone", [one])
+        assert 0 < max(gaps_of(alone)) <= 1e-4
+        other.wait()
+        both = train(model, tmp_path / "both", [one, other])
+        complete, asked = VllmServer.complete, []
+
+        async def and_kill(self: VllmServer, *given: Any, **options: Any) -> Any:
+            asked.append(self.address)
+            if asked.count(other.address) == 3:
+                threading.Thread(target=other.kill).start()
+            return await complete(self, *given, **options)
+
+        monkeypatch.setattr(VllmServer, "complete", and_kill)
+        killed = train(model, tmp_path / "killed", [one, other])
+    finally:
+        one.kill()
+        other.kill()
+    print({"largest_gap": max(gaps_of(alone)), "weights": weights_digest(alone)[:12]})
+    for result in (both, killed):
+        assert rollouts_of(result) == rollouts_of(alone)
+        assert weights_digest(result) == weights_digest(alone)
+
+
+def test_whole_weights_are_reloaded_from_disk(tiny_folder, tmp_path):
+    model = wide_tiny(tiny_folder, tmp_path / "model", is_tied=False)
+    server = RealServer(model, tmp_path / "log").start()
+    try:
+        result = train(model, tmp_path / "runs", [server.wait()], lora=False, learning_rate=1e-3)
+    finally:
+        server.kill()
+    print({"largest_gap": max(gaps_of(result))})
+    assert 0 < max(gaps_of(result)) <= 1e-4

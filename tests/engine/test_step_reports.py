@@ -1,0 +1,129 @@
+"""Reports of steps: one row per step, a refusal where nothing is scored, one warning."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from sparring.contracts.errors import GuardStop, InfrastructureError
+from sparring.contracts.guards import Guards
+from sparring.engine.hooks import Hooks
+from sparring.engine.step_reports import StepReports, merged_over_ranks
+from sparring.learning.guards import GuardMonitor
+from sparring.learning.step_counts import StepCounts
+from tests.rollouts import rollout
+
+
+class Reported:
+    """Reports with what they told the hooks."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, Any]]] = []
+        self.warnings: list[str] = []
+        hooks = Hooks(
+            on_step=lambda step, row: self.rows.append((step, row)),
+            on_warning=self.warnings.append,
+        )
+        self.reports = StepReports(hooks, GuardMonitor(Guards(), has_tools=False))
+
+    def report(self, step: int = 1, *, is_main: bool = True, **logs: Any) -> None:
+        self.reports.report(step, logs, is_main_process=is_main, logging_steps=1)
+
+
+@pytest.fixture
+def reported() -> Reported:
+    return Reported()
+
+
+def counts(*rewards: float | None) -> StepCounts:
+    return StepCounts.of(rollout("x", reward=reward) for reward in rewards)
+
+
+def test_all_counts_since_the_last_report_make_one_row(reported: Reported) -> None:
+    reported.reports.add(counts(1.0))
+    reported.reports.add(counts(0.0, 0.5))
+    reported.report(4, loss=0.25)
+    ((step, row),) = reported.rows
+    assert (step, row["rollouts"], row["reward"], row["loss"]) == (4, 3, 0.5, 0.25)
+
+
+def test_a_row_has_nothing_of_the_step_before(reported: Reported) -> None:
+    reported.reports.add(counts(1.0, 1.0))
+    reported.report(1)
+    reported.reports.add(counts(0.0))
+    reported.report(2)
+    assert [(row["rollouts"], row["reward"]) for _, row in reported.rows] == [(2, 1.0), (1, 0.0)]
+
+
+def test_metrics_of_trl_are_taken_by_name_and_only_where_they_have_a_value(
+    reported: Reported,
+) -> None:
+    reported.reports.add(counts(1.0))
+    reported.report(loss=0.0, kl=None, reward=7.0, reward_std=3.0, frac_reward_zero_std=1.0)
+    row = reported.rows[0][1]
+    assert row["loss"] == 0.0
+    assert row["reward"] == 1.0, "that of the rollouts, not TRL's"
+    assert not row.keys() & {"kl", "reward_std", "frac_reward_zero_std"}
+
+
+def test_only_the_main_process_writes_but_every_process_is_guarded(reported: Reported) -> None:
+    reported.reports.add(counts(1.0))
+    with pytest.raises(GuardStop, match="the loss was nan"):
+        reported.report(is_main=False, loss=math.nan)
+    assert reported.rows == []
+
+
+def test_the_row_of_a_step_that_is_stopped_is_written_first(reported: Reported) -> None:
+    reported.reports.add(counts(1.0))
+    with pytest.raises(GuardStop):
+        reported.report(loss=math.inf)
+    assert reported.rows[0][1]["loss"] == math.inf
+
+
+def test_a_start_without_any_reward_is_refused_with_its_cause(reported: Reported) -> None:
+    reported.reports.add(counts(None, None), "the judge is away")
+    reported.reports.add(counts(None), "another")
+    with pytest.raises(
+        InfrastructureError,
+        match="none of the first 3 rollouts could be scored: the judge is away",
+    ):
+        reported.report()
+    assert reported.rows == []
+
+
+def test_a_rank_that_knows_no_cause_names_the_other_ranks(reported: Reported) -> None:
+    reported.reports.add(counts(None))
+    with pytest.raises(InfrastructureError, match="see the logs of the other ranks"):
+        reported.report()
+
+
+def test_a_step_without_rewards_after_one_with_some_is_no_reason_to_stop(
+    reported: Reported,
+) -> None:
+    reported.reports.add(counts(1.0))
+    reported.report(1)
+    reported.reports.add(counts(None), "away")
+    reported.report(2)
+    assert [row["unscored"] for _, row in reported.rows] == [0, 1]
+
+
+def test_unscored_rollouts_are_warned_of_once(reported: Reported) -> None:
+    for step in (1, 2):
+        reported.reports.add(counts(1.0, None, 0.0), "the judge is away")
+        reported.report(step)
+    assert reported.warnings == ["1 of 3 rollouts could not be scored: the judge is away"]
+
+
+def test_scored_rollouts_cause_no_warning(reported: Reported) -> None:
+    reported.reports.add(counts(1.0, 0.0))
+    reported.report()
+    assert reported.warnings == []
+
+
+def test_counts_of_a_single_rank_stay_as_they_are() -> None:
+    own = counts(1.0, None, 0.25)
+    merged = merged_over_ranks(own)
+    assert merged == own
+    assert merged.sums["never counted"] == 0

@@ -1,0 +1,54 @@
+"""Model calls without a wire format: what stands before a conversation, and what a call is."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparring.contracts.rollouts import Message
+from sparring.gateway.calls import ModelCall, Refused, digest
+from tests.gateway.playing import TOOLS
+
+SYSTEM, MORE = Message("system", "Be brief."), Message("system", "Be kind.")
+USER = Message("user", "hello")
+CALL = ModelCall((SYSTEM, MORE, USER), tuple(TOOLS))
+
+
+def test_the_system_text_is_what_precedes_the_first_turn():
+    assert CALL.first_turn == 2
+    assert CALL.system == "Be brief.\n\nBe kind."
+    assert ModelCall((USER, SYSTEM)).system == ""
+    assert ModelCall((SYSTEM,)).first_turn == 1
+
+
+def test_tools_are_known_by_name():
+    assert CALL.tool_names == ["add", "multiply"]
+
+
+def test_instructions_tools_and_schema_make_the_frame():
+    same = replace(CALL, messages=(SYSTEM, MORE, Message("user", "another")), max_tokens=3)
+    assert same.frame == CALL.frame
+    others = [
+        replace(CALL, messages=(SYSTEM, USER)),
+        replace(CALL, tools=CALL.tools[:1]),
+        replace(CALL, output_schema={"type": "object"}),
+    ]
+    assert len({CALL.frame, *(each.frame for each in others)}) == 4
+
+
+def test_what_else_a_reply_depends_on_tells_equal_calls_apart():
+    changes = [{"tool_choice": "add"}, {"max_tokens": 1}, {"stop": ("x",)}]
+    changes += [{"parallel_tool_calls": False}]
+    parameters = {replace(CALL, **change).parameters() for change in changes}
+    assert len({CALL.parameters(), *parameters}) == 5
+    assert replace(CALL, overridden={"temperature": 0.1}).parameters() == CALL.parameters()
+
+
+@given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
+def test_different_texts_have_different_digests(some, others):
+    assert (digest(*some) == digest(*others)) is (some == others)
+
+
+def test_a_refusal_names_status_and_field():
+    refused = Refused(400, "n must be 1", "n")
+    assert (refused.status, refused.message, refused.parameter) == (400, "n must be 1", "n")

@@ -1,0 +1,72 @@
+"""Agents that are services of the user."""
+
+import asyncio
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from openai import AsyncOpenAI
+
+from sparring.contracts.rollouts import Ending
+from sparring.gateway.agents import GatewayAgent
+from sparring.gateway.remote import RemoteProgram
+from sparring.policies.scripted_policy import ScriptedPolicy
+from tests.gateway.playing import ADD, SDK_AGENT, calls_tool, loop, play_all
+
+
+class Service(BaseHTTPRequestHandler):
+    def do_POST(self):
+        given = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        session = given["session"]
+
+        async def play():
+            async with AsyncOpenAI(
+                base_url=session["base_url"], api_key=session["api_key"]
+            ) as client:
+                return await loop(client, session["model"], given["case"]["messages"])
+
+        body = json.dumps({"answer": asyncio.run(play())}).encode()
+        self.send_response(200 if self.path == "/rollout" else 500)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@contextmanager
+def service():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def played(url, codecs):
+    agent = GatewayAgent("tested", RemoteProgram(url))
+    (rollout,) = play_all(agent, ScriptedPolicy(calls_tool(ADD), codecs["qwen3"]))
+    return rollout
+
+
+def test_a_service_plays_as_the_sdk_does(codecs):
+    (own,) = play_all(SDK_AGENT, ScriptedPolicy(calls_tool(ADD), codecs["qwen3"]))
+    with service() as address:
+        rollout = played(f"{address}/rollout", codecs)
+    assert (rollout.answer, rollout.rows) == (own.answer, own.rows)
+
+
+def test_a_service_that_fails_leaves_the_rollout_unscored(codecs):
+    with service() as address:
+        rollout = played(f"{address}/broken", codecs)
+    assert rollout.ending is Ending.INFRASTRUCTURE_ERROR
+    assert "status 500" in rollout.detail
+
+
+def test_a_service_that_is_not_there_is_named(codecs):
+    rollout = played("http://127.0.0.1:9/rollout", codecs)
+    assert rollout.ending is Ending.NO_MODEL_CALL
+    assert "http://127.0.0.1:9/rollout" in rollout.detail

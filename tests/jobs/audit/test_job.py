@@ -1,0 +1,100 @@
+"""An audit needs no model: it judges null players and writes what it found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.proof_specs import AuditSpec
+from sparring.environments import Environment
+from sparring.environments.environment import read_suite
+from sparring.jobs.audit.job import audit_environment
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.proofs.audit import ADVICE, Fault
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+from sparring.suites import Suite
+
+SHOP = """
+from agents import Agent
+
+from sparring import Environment, Suite, failed, measure, passed
+
+
+@measure
+def knows(rollout):
+    return passed("right") if rollout.answer == rollout.expected else failed("wrong")
+
+
+@measure
+def short(rollout):
+    return passed("short") if len(rollout.answer) < 6 else failed("long")
+
+
+class Sound(Environment):
+    measures = (knows,)
+
+    def agent(self):
+        return Agent(name="talker")
+
+    def suite(self):
+        return Suite.from_records(
+            [{"input": f"question {n}", "expected": f"answer {n}"} for n in range(60)]
+        )
+
+
+class Exploitable(Sound):
+    measures = (short,)
+
+
+class NoWorld(Sound):
+    def world(self, case):
+        raise OSError("the world is not there")
+"""
+
+
+class ReadHere:
+    """Cases without a process of their own."""
+
+    def suite(self, environment: Environment) -> Suite:
+        return read_suite(environment)
+
+
+def audited(place: Path, name: str) -> tuple[RunFolder, str]:
+    file = place / "shop.py"
+    file.write_text(SHOP)
+    spec = AuditSpec(target=f"{file}:{name}", environment=name, cases=4)
+    folder = RunFolder(place / name)
+    folder.create(spec.model_dump(mode="json"))
+    return folder, audit_environment(folder, spec, ReadHere(), Heartbeat(folder, 0, None))
+
+
+def test_a_fault_is_in_the_summary_with_advice_and_in_the_report(tmp_path: Path) -> None:
+    folder, outcome = audited(tmp_path, "Exploitable")
+    assert outcome == "completed"
+    summary: dict[str, Any] = read_json(folder.summary)
+    assert (summary["kind"], summary["run"]) == ("audit", "Exploitable")
+    assert summary["measures"] == {"short": 1.0}
+    found = {each["fault"]: each for each in summary["audit"]}
+    advice = found[Fault.PASSED_BY_NOTHING.value]["advice"]
+    assert advice == ADVICE[Fault.PASSED_BY_NOTHING]
+    assert Fault.PASSED_BY_NOTHING.value in folder.report_text.read_text()
+
+
+def test_nothing_is_found_in_sound_measures_and_every_judgement_is_counted(tmp_path: Path) -> None:
+    folder, _ = audited(tmp_path, "Sound")
+    summary = read_json(folder.summary)
+    assert (summary["audit"], summary["left_out"]) == ([], [])
+    assert read_json(folder.rank_heartbeat(0))["doing"] == "auditing"
+    answers = 4 * 9  # cases × null players; the noise player answers with single words only
+    assert summary["judgements"] == 3 * (answers - 4)
+    assert "nothing found" in folder.report_text.read_text()
+
+
+def test_an_audit_without_any_world_fails_and_writes_no_summary(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="the world is not there"):
+        audited(tmp_path, "NoWorld")
+    assert not (tmp_path / "NoWorld" / "report" / "summary.json").exists()

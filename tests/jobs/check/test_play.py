@@ -1,0 +1,187 @@
+"""A check plays whole groups, round by round, and says what each model did and at what cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from agents import Agent
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import SampleRequest
+from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import EndpointSpec
+from sparring.contracts.training import TrainSettings
+from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
+from sparring.environments.environment import Parts
+from sparring.jobs.audit.auditor import Auditor
+from sparring.jobs.check.play import LEARNER, CheckPlay
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.rollout_reading import read_rollouts
+from sparring.measures import Measure, MeasureSet
+from sparring.player import Player
+from sparring.policies.codec import ChatCodec
+from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.run_folder import RunFolder
+from sparring.suites import Suite
+from tests.servers import ChatServer, completion
+
+AGENT = Agent(name="talker")
+SUITE = Suite.from_records(
+    [{"input": f"question {n}", "id": f"c{n}", "split": "training"} for n in range(30)], id="id"
+)
+GROUP = 2
+
+
+def says_yes(rollout: Rollout) -> Verdict:
+    return passed("yes") if rollout.answer == "yes" else failed("no")
+
+
+def played(
+    folder: RunFolder,
+    script: Callable[[SampleRequest], str],
+    codec: ChatCodec,
+    judge: Callable[[Rollout], Verdict] = says_yes,
+    auditor: Auditor | None = None,
+    **given: Any,
+) -> CheckPlay:
+    """A play whose model is a script; steps have two groups of two."""
+    measures = MeasureSet.of([Measure("yes", judge)])
+    policy = ScriptedPolicy(script, codec)
+    built: Any = SimpleNamespace(
+        plan=SimpleNamespace(cases_per_step=2, rollouts_per_case=GROUP),
+        policy=policy,
+        collector=SimpleNamespace(player=Player(AGENT, policy)),
+    )
+    settings = TrainSettings(num_generations=GROUP, in_flight=1)
+    spec = CheckSpec(
+        target="x.py:X", settings=settings, **{"cases": 3, "rollouts": 4, "other_cases": 1} | given
+    )
+    play = CheckPlay(folder, spec, Parts(AGENT, SUITE, ()), measures, built)
+    asyncio.run(play.run(auditor or Auditor(measures), Heartbeat(folder, 0, None)))
+    return play
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder(tmp_path / "check")
+    made.create({"format": 1, "kind": "check"})
+    return made
+
+
+def first_two(request: SampleRequest) -> str:
+    return "yes" if request.key.rollout.index < 2 else "no"
+
+
+def test_every_case_plays_one_group_before_any_plays_its_second(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    play = played(folder, first_two, codecs["qwen3"])
+    logged = [(each.case.id, each.key.index) for each in read_rollouts(folder.rollout_logs())]
+    cases = ("c0", "c14", "c29")
+    rounds = ((0, 1), (2, 3))
+    assert logged == [(case, index) for group in rounds for case in cases for index in group]
+    assert play.planned == len(play.learner) == 12
+
+
+def test_the_figures_of_the_learner_count_correct_rollouts_and_cases(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    (learner,) = played(folder, first_two, codecs["qwen3"]).models
+    assert (learner.log, learner.is_learner, learner.message) == (LEARNER, True, "")
+    assert (learner.cases, learner.rollouts, learner.correct) == (3, 12, 6)
+    assert (learner.accuracy, learner.any_correct, learner.reward) == (0.5, 1.0, 0.5)
+
+
+def test_batches_are_timed_at_the_size_of_a_step_and_one_group_alone(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    requests: list[int] = []
+
+    def script(request: SampleRequest) -> str:
+        requests.append(request.key.rollout.seed)
+        return "yes"
+
+    play = played(folder, script, codecs["qwen3"])
+    assert play.measured is not None
+    clock, cpu = play.measured
+    assert len(clock.batches) == len(cpu.batches) == 12
+    assert min(clock.batches) > 0
+    assert clock.group > 0
+    assert requests == [0] * 12 + [1] * GROUP  # the timed group has a seed of its own
+
+
+def test_rollouts_of_the_learner_are_judged_again_for_the_audit(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    auditor = Auditor(MeasureSet.of([Measure("yes", says_yes)]))
+    played(folder, first_two, codecs["qwen3"], auditor=auditor)
+    assert [each.score for each in auditor.observations].count(1.0) == 6
+    assert all(each.at_once == each.score for each in auditor.observations)
+    assert {each.rollout.partition("/")[0] for each in auditor.observations} == {LEARNER}
+
+
+def test_rollouts_that_were_logged_before_are_counted_and_not_played_again(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    played(folder, first_two, codecs["qwen3"])
+
+    def never(_: SampleRequest) -> str:
+        raise AssertionError("it was played before")
+
+    again = played(folder, never, codecs["qwen3"])
+    assert len(again.learner) == 12
+    assert again.models[0].accuracy == 0.5
+    assert again.measured is None
+
+
+def test_a_learner_that_exceeds_its_time_keeps_what_it_played(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    play = played(folder, first_two, codecs["qwen3"], minutes=1e-7)
+    (learner,) = play.models
+    assert learner.message.startswith("stopped after 1e-07 minutes with ")
+    assert learner.rollouts == len(play.learner) < 12
+
+
+def test_rollouts_without_a_verdict_are_unscored_and_said(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    def no_idea(_: Rollout) -> Verdict:
+        return cannot_tell("no idea")
+
+    (learner,) = played(folder, first_two, codecs["qwen3"], no_idea).models
+    assert (learner.unscored, learner.accuracy, learner.any_correct) == (12, None, None)
+    assert learner.message.startswith("12 of 12 rollouts unscored")
+
+
+def test_a_learner_that_breaks_ends_the_check(
+    folder: RunFolder, codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise InfrastructureError("the disk is full")
+
+    monkeypatch.setattr("sparring.jobs.check.play.LoggedPlay.run", broken)
+    with pytest.raises(InfrastructureError, match="the disk is full"):
+        played(folder, first_two, codecs["qwen3"])
+
+
+def test_another_model_plays_its_own_cases_into_a_log_of_its_own(
+    folder: RunFolder,
+    codecs: dict[str, ChatCodec],
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHECK_KEY", "planted")
+    chat_server.answer = lambda _: (200, completion("yes"))
+    other = EndpointSpec(base_url=chat_server.url, model="big/one", key_variable="CHECK_KEY")
+    play = played(folder, first_two, codecs["qwen3"], others=(other,))
+    found = next(each for each in play.models if not each.is_learner)
+    assert (found.name, found.cases, found.rollouts, found.accuracy) == ("big/one", 1, 4, 1.0)
+    assert len(read_rollouts([folder.rollouts_of(found.log)])) == 4
+    assert len(play.learner) == 12

@@ -1,0 +1,248 @@
+import asyncio
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from agents import Agent, function_tool
+
+from sparring.api.evaluation import evaluate
+from sparring.contracts.errors import InvalidInput, RunChanged, SparringError
+from sparring.contracts.policies import SampleRequest
+from sparring.jobs.run_lock import hold_run
+from sparring.policies.lockstep import LockstepBatches
+from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.run_folder import RunFolder
+from sparring.run_folder.rollout_log import RolloutLog
+from sparring.suites import Suite
+from tests.rollouts import call
+
+HERE = Path(__file__).parents[1]
+
+
+@function_tool
+async def wait() -> str:
+    """Takes a random time."""
+    await asyncio.sleep(random.random() * 0.02)
+    return "waited"
+
+
+AGENT = Agent(name="a", tools=[wait])
+SUITE = Suite.from_records([{"input": f"q{n}", "split": "validation"} for n in range(30)])
+
+
+class ScriptedWaves(ScriptedPolicy):
+    """A script that plays in waves, so that block and resume logic is the real one."""
+
+    samples_in_lockstep = True
+
+    def __init__(self, script, codec, dies_at: int | None = None):
+        super().__init__(script, codec)
+        self._batches = LockstepBatches(self._generate)
+        self._left = dies_at
+
+    def join(self):
+        self._batches.join()
+
+    def leave(self):
+        self._batches.leave()
+
+    async def sample(self, request):
+        return await self._batches.sample(request)
+
+    def _generate(self, requests):
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise KeyboardInterrupt
+        return [asyncio.run(ScriptedPolicy.sample(self, request)) for request in requests]
+
+
+def script(request: SampleRequest) -> str:
+    rng = random.Random(request.key.seed())
+    return call("wait") if rng.random() < 0.4 else f"answer {rng.randrange(1000)}"
+
+
+def play(tmp_path, name, codec, **options):
+    policy = options.pop("policy", None) or ScriptedWaves(script, codec)
+    return evaluate(
+        AGENT,
+        options.pop("suite", SUITE),
+        ["length"],
+        policy=policy,
+        runs=tmp_path,
+        run=name,
+        in_flight=8,
+        num_generations=2,
+        show_progress=False,
+        **options,
+    )
+
+
+def shards(folder: RunFolder) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.rollouts().glob("*.jsonl"))]
+
+
+@pytest.fixture
+def codec(codecs):
+    return codecs["qwen3"]
+
+
+def test_the_same_evaluation_twice_gives_the_same_bytes_whatever_the_tools_timing(tmp_path, codec):
+    first, second = (play(tmp_path, name, codec) for name in ("first", "second"))
+    assert shards(first.folder) == shards(second.folder)
+    assert first.summary["rollouts"] == 60
+    assert first.summary["tool_calls"]["wait"] > 0
+
+
+@pytest.mark.parametrize("dies_at", [1, 4, 7, 12])
+def test_an_evaluation_that_broke_off_goes_on_to_the_same_bytes(tmp_path, codec, dies_at):
+    whole = play(tmp_path, "whole", codec)
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "broken", codec, policy=ScriptedWaves(script, codec, dies_at))
+    kept = len(RolloutLog(RunFolder(tmp_path / "broken").rollouts()))
+    assert kept < 60
+    resumed = play(tmp_path, "broken", codec)
+    assert shards(resumed.folder) == shards(whole.folder)
+    assert resumed.summary["measures"] == whole.summary["measures"]
+    assert resumed.summary["tokens"] == whole.summary["tokens"]
+
+
+def test_with_a_server_only_the_missing_rollouts_are_played(tmp_path, codec):
+    asked = []
+
+    def counting(request):
+        asked.append(request.key.rollout.id)
+        if len(asked) == 21:
+            raise KeyboardInterrupt
+        return "fine"
+
+    with pytest.raises(KeyboardInterrupt):
+        play(tmp_path, "run", codec, policy=ScriptedPolicy(counting, codec))
+    kept = len(RolloutLog(RunFolder(tmp_path / "run").rollouts()))
+    before = len(asked)
+    result = play(tmp_path, "run", codec, policy=ScriptedPolicy(counting, codec))
+    assert len(asked) - before == 60 - kept
+    assert len({rollout.id for rollout in result.rollouts()}) == 60
+
+
+def test_another_suite_is_refused_on_resuming(tmp_path, codec):
+    play(tmp_path, "run", codec, cases=4)
+    other = Suite.from_records([{"input": f"p{n}", "split": "validation"} for n in range(30)])
+    with pytest.raises(RunChanged, match="started on another suite"):
+        play(tmp_path, "run", codec, cases=4, suite=other)
+
+
+def test_other_settings_are_refused_on_resuming_with_what_differs(tmp_path, codec):
+    play(tmp_path, "run", codec, cases=4)
+    with pytest.raises(RunChanged, match=r"cases: 4 → 6"):
+        play(tmp_path, "run", codec, cases=6)
+    with pytest.raises(RunChanged, match="policy"):
+        play(tmp_path, "run", codec, cases=4, policy=ScriptedPolicy(script, codec, "other"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"split": "foo"}, "'training', 'validation' or 'held-out'"),
+        ({"temperature": -1}, "temperature: "),
+        ({"temprature": 1}, "there are num_generations, temperature"),
+        ({"cases": 0}, "cases: "),
+        ({"run": "../../etc"}, "cannot be called"),
+        ({"agent": None}, "a function play(case, session)"),
+        ({"suite": [1]}, "Suite.from_records"),
+    ],
+)
+def test_every_mistake_in_python_is_answered_with_what_to_do(tmp_path, codec, options, said):
+    asked = {"agent": AGENT, "suite": SUITE, "measures": ["length"], **options}
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        evaluate(**asked, policy=ScriptedPolicy(script, codec), runs=tmp_path)
+
+
+def test_two_processes_never_write_the_same_run(tmp_path, codec):
+    result = play(tmp_path, "run", codec, cases=4)
+    with hold_run(result.folder), pytest.raises(SparringError, match="another process"):
+        play(tmp_path, "run", codec, cases=4)
+
+
+def test_held_out_cases_are_played_only_when_asked_for_and_it_is_recorded(tmp_path, codec):
+    suite = Suite.from_records(
+        [{"input": f"q{n}", "split": "held-out" if n % 2 else "validation"} for n in range(60)]
+    )
+    plain = play(tmp_path, "plain", codec, suite=suite)
+    assert {rollout.case.split.value for rollout in plain.rollouts()} == {"validation"}
+    proof = play(tmp_path, "proof", codec, suite=suite, split="held-out")
+    assert proof.summary["split"] == "held-out"
+    assert proof.folder.read_spec()["split"] == "held-out"
+
+
+def start_worker(folder: RunFolder) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sparring.jobs", str(folder.path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def new_run(path: Path, model: Path) -> RunFolder:
+    folder = RunFolder(path)
+    folder.create(
+        {
+            "format": 1,
+            "kind": "eval",
+            "target": f"{HERE / 'agent_file.py'}:Waiting",
+            "policy": {"model": str(model)},
+            "play": {"max_completion_length": 160, "in_flight": 8, "num_generations": 2},
+        }
+    )
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_worker_killed_in_the_middle_resumes_to_the_same_bytes(tmp_path, tiny_folder):
+    """kill -9 of real workers with the tiny model, at two points of their life."""
+    whole = new_run(tmp_path / "whole", tiny_folder)
+    assert start_worker(whole).wait(timeout=120) == 0
+    total = len(RolloutLog(whole.rollouts()))
+    assert total == 96
+    assert sum(entry.tool_calls for entry in RolloutLog(whole.rollouts()).entries()) > 50
+    for number, at in enumerate((1, 41)):
+        folder = new_run(tmp_path / f"killed{number}", tiny_folder)
+        worker = start_worker(folder)
+        while len(RolloutLog(folder.rollouts())) < at and worker.poll() is None:
+            time.sleep(0.002)
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+        kept = len(RolloutLog(folder.rollouts()))
+        assert start_worker(folder).wait(timeout=120) == 0
+        assert shards(folder) == shards(whole), (at, kept)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_asked_to_stop_says_so_and_can_go_on(tmp_path, tiny_folder):
+    folder = new_run(tmp_path / "run", tiny_folder)
+    worker = start_worker(folder)
+    while len(RolloutLog(folder.rollouts())) < 8 and worker.poll() is None:
+        time.sleep(0.002)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(timeout=30) == 103
+    assert json.loads(folder.events.read_text().splitlines()[-1])["event"] == "stopped"
+    assert start_worker(folder).wait(timeout=120) == 0
+    assert len(RolloutLog(folder.rollouts())) == 96
+
+
+def test_rollouts_that_broke_are_played_again_on_resuming(tmp_path, codec):
+    def down(request):
+        raise ConnectionError("down")
+
+    first = play(tmp_path, "run", codec, policy=ScriptedPolicy(down, codec))
+    assert first.summary["endings"] == {"infrastructure_error": 60}
+    again = play(tmp_path, "run", codec, policy=ScriptedPolicy(lambda request: "up", codec))
+    assert again.summary["endings"] == {"answered": 60}
+    assert again.summary["unscored"] == 0

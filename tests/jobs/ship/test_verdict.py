@@ -1,0 +1,106 @@
+"""Which artefact plays held-out cases, and what a shipment ends with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.contracts.ship_specs import Form
+from sparring.jobs.ship.verdict import choose, verdict_of
+from sparring.shipping.artefacts import Artefact
+
+
+def artefact(place: Path, name: str, form: Form, size: int) -> Artefact:
+    path = place / name.replace(" ", "-")
+    path.write_bytes(b"x" * size)
+    return Artefact(name, form, path, name.rpartition(" ")[2])
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> list[Artefact]:
+    return [
+        artefact(tmp_path, "merged", Form.MERGED, 500),
+        artefact(tmp_path, "gguf f16", Form.GGUF, 300),
+        artefact(tmp_path, "gguf q8_0", Form.GGUF, 200),
+        artefact(tmp_path, "gguf q4_k_m", Form.GGUF, 100),
+    ]
+
+
+def rows(**likeness: str) -> dict[str, Any]:
+    names = {"f16": "gguf f16", "q8": "gguf q8_0", "q4": "gguf q4_k_m"}
+    found: dict[str, Any] = {"merged": {}}
+    for key, name in names.items():
+        found[name] = {"validation": {"likeness": likeness[key], "sentence": "s"}}
+    return found
+
+
+def test_without_a_comparison_the_first_gguf_file_or_the_merged_model_plays(
+    made: list[Artefact],
+) -> None:
+    told = rows(f16="equal", q8="equal", q4="equal")
+    assert choose(made, told, is_compared=False).name == "gguf f16"
+    assert choose(made[:1], told, is_compared=True).name == "merged"
+
+
+@pytest.mark.parametrize(
+    ("likeness", "chosen"),
+    [
+        ({"f16": "equal", "q8": "equal", "q4": "equal"}, "gguf q4_k_m"),
+        ({"f16": "equal", "q8": "equal", "q4": "worse"}, "gguf q8_0"),
+        ({"f16": "equal", "q8": "cannot tell", "q4": "cannot tell"}, "gguf f16"),
+        ({"f16": "cannot tell", "q8": "cannot tell", "q4": "worse"}, "gguf q8_0"),
+        ({"f16": "worse", "q8": "worse", "q4": "worse"}, "gguf f16"),
+    ],
+)
+def test_a_comparison_chooses_the_smallest_that_is_as_good(
+    made: list[Artefact], likeness: dict[str, str], chosen: str
+) -> None:
+    assert choose(made, rows(**likeness), is_compared=True).name == chosen
+
+
+def test_a_file_that_is_warned_about_is_not_chosen(made: list[Artefact]) -> None:
+    told = rows(f16="equal", q8="equal", q4="equal")
+    told["gguf q4_k_m"]["warning"] = "it may have undone part of the training"
+    assert choose(made, told, is_compared=True).name == "gguf q8_0"
+
+
+def held_out(likeness: str, is_improved: bool) -> dict[str, Any]:
+    return {
+        "likeness": likeness, "is_improved": is_improved, "sentence": "s", "against_base": "b",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("likeness", "is_improved", "is_proved", "is_fine"),
+    [
+        ("equal", True, True, True),
+        ("cannot tell", True, True, True),
+        ("worse", True, True, False),
+        ("equal", False, True, False),
+        ("equal", False, False, True),
+    ],
+)
+def test_a_proved_improvement_must_be_kept(
+    made: list[Artefact], likeness: str, is_improved: bool, is_proved: bool, is_fine: bool
+) -> None:
+    told = rows(f16="equal", q8="equal", q4="equal")
+    found = verdict_of(told, made[1], held_out(likeness, is_improved), is_proved=is_proved)
+    assert (found.word, found.is_fine) == (likeness, is_fine)
+
+
+def test_without_held_out_cases_validation_decides_and_without_both_it_is_only_checked(
+    made: list[Artefact],
+) -> None:
+    told = rows(f16="worse", q8="equal", q4="equal")
+    assert verdict_of(told, made[1], None, is_proved=False).word == "worse"
+    assert verdict_of(told, made[0], None, is_proved=False).word == "checked"
+
+
+def test_a_server_that_plays_worse_is_named(made: list[Artefact]) -> None:
+    told = rows(f16="equal", q8="equal", q4="equal")
+    told["merged"]["servers"] = {"vLLM": {"likeness": "worse", "sentence": "worse by 0.4"}}
+    found = verdict_of(told, made[1], held_out("equal", True), is_proved=True)
+    assert (found.word, found.is_fine) == ("equal", False)
+    assert found.problem == "merged on vLLM, validation cases: worse by 0.4"

@@ -1,0 +1,179 @@
+"""A chat shows tool calls, keeps its history until `/new`, and survives what an agent does."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, function_tool
+from rich.console import Console
+
+from sparring.contracts.cases import Case
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import SampleRequest
+from sparring.contracts.specs import PlaySettings
+from sparring.environments.environment import Parts
+from sparring.jobs.chat import Conversation, main, talk
+from sparring.policies.codec import ChatCodec
+from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.suites import Suite
+from tests.rollouts import call
+
+EXAMPLE = [
+    {"role": "user", "content": "What is 1 + 1?"},
+    {"role": "assistant", "content": "2"},
+    {"role": "user", "content": "What is\n2 + 2?"},
+]
+TALK = """
+from agents import Agent
+
+from sparring import Environment, Suite
+
+
+class Talk(Environment):
+    measures = ("length",)
+
+    def agent(self):
+        return Agent(name="talker")
+
+    def suite(self):
+        return Suite.from_records([{"input": f"question {n}"} for n in range(60)])
+"""
+
+
+@function_tool
+def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return f"the sum is {a + b}"
+
+
+class World:
+    """Says when it has ended."""
+
+    def __init__(self, case: Case, ended: list[str]) -> None:
+        self._case = case
+        self._ended = ended
+
+    def after_rollout(self) -> None:
+        self._ended.append(self._case.id)
+
+
+class Chat:
+    """A conversation with a scripted model, and what the terminal shows of it."""
+
+    def __init__(self, codec: ChatCodec, reply: Callable[[str], str]) -> None:
+        self.ended: list[str] = []
+        self._codec = codec
+        self._reply = reply
+
+    def _script(self, request: SampleRequest) -> str:
+        return self._reply(self._codec.tokenizer.decode(request.prompt))
+
+    def shown(self, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
+        """What is printed when these lines are typed, and then nothing more."""
+        records: list[dict[str, Any]] = [
+            {"id": "first", "input": "What is 3 + 4?", "split": "training"},
+            {"id": "second", "input": EXAMPLE, "split": "training"},
+        ]
+        parts = Parts(
+            Agent(name="adder", tools=[add]),
+            Suite.from_records(records, id="id", minimum_cases=1),
+            (),
+            lambda case: World(case, self.ended),
+        )
+        policy = ScriptedPolicy(self._script, self._codec)
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        out = io.StringIO()
+        play = PlaySettings(tool_rounds=2)
+        asyncio.run(talk(Conversation(parts, policy, play), Console(file=out, width=200)))
+        return out.getvalue()
+
+
+def adds_once(prompt: str) -> str:
+    """Calls the tool, then answers."""
+    return "I see." if "<tool_response>" in prompt else call("add", a=3, b=4)
+
+
+def test_a_tool_call_its_result_and_the_answer_are_shown_in_order(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Chat(codecs["qwen3"], adds_once).shown(monkeypatch, "add, please")
+    places = [out.index(text) for text in ("> add, please", "→ add(", "the sum is 7", "I see.")]
+    assert places == sorted(places)
+
+
+def test_an_empty_line_sends_the_example_of_the_case(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Chat(codecs["qwen3"], lambda _: "fine").shown(monkeypatch, "")
+    assert "for example: What is 3 + 4?" in out
+    assert "fine" in out
+
+
+def counting(prompt: str) -> str:
+    return f"{prompt.count('<|im_start|>user')} questions so far"
+
+
+def test_the_history_grows_until_new_starts_over_with_the_examples_of_the_next_case(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Chat(codecs["qwen3"], counting)
+    out = chat.shown(monkeypatch, "one", "two", "/new", "three")
+    assert [line.split()[0] for line in out.splitlines() if "so far" in line] == ["1", "2", "2"]
+    assert "for example: What is 2 + 2?" in out
+    assert chat.ended == ["first", "second"]
+
+
+def test_commands_are_not_sent_to_the_model(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: list[str] = []
+
+    def reply(prompt: str) -> str:
+        prompts.append(prompt)
+        return "fine"
+
+    chat = Chat(codecs["qwen3"], reply)
+    out = chat.shown(monkeypatch, "/tools", "/what", "/quit", "after the end")
+    assert "add  Add two numbers." in out
+    assert "/new    start over" in out
+    assert prompts == []
+    assert chat.ended == ["first"]
+
+
+def test_an_agent_that_never_answers_or_fails_is_said_and_the_chat_goes_on(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reply(prompt: str) -> str:
+        if "loop" in prompt:
+            return call("add", a=1, b=1)
+        if "break" in prompt:
+            raise InfrastructureError("out of memory")
+        return "still here"
+
+    out = Chat(codecs["qwen3"], reply).shown(monkeypatch, "loop", "break", "hello")
+    assert "(no answer within its tool rounds)" in out
+    assert "(out of memory)" in out
+    assert "still here" in out
+
+
+def test_a_model_behind_a_server_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "talk.py"
+    file.write_text(TALK)
+    monkeypatch.setenv("CHAT_KEY", "planted")
+    endpoint = {"base_url": "http://127.0.0.1:9/v1", "model": "x", "key_variable": "CHAT_KEY"}
+    request = {
+        "target": f"{file}:Talk",
+        "config": {},
+        "play": {},
+        "policy": {"kind": "endpoint", "endpoints": [endpoint]},
+        "about": "",
+    }
+    assert main(request) == 2
+    assert "chat needs weights in this process" in capsys.readouterr().err

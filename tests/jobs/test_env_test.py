@@ -1,0 +1,83 @@
+"""A trial of an environment says what works, what does not, and what its suite is too small for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.specs import PlaySettings
+from sparring.jobs.env_test import Check, try_environment
+
+TALK = """
+from agents import Agent, function_tool
+
+from sparring import Environment, Suite, failed, measure, passed
+
+
+@function_tool
+def add(a: int, b: int) -> int:
+    "Adds two numbers."
+    return a + b
+
+
+@measure
+def short(rollout):
+    return passed("short") if 0 < len(rollout.answer) < 9 else failed("long or empty")
+
+
+class Talk(Environment):
+    measures = (short,)
+
+    def agent(self):
+        return Agent(name="talker", tools=[add])
+
+    def suite(self):
+        return Suite.from_records([{"input": f"question {n}"} for n in range(COUNT)])
+"""
+
+
+def tried(folder: Path, tiny_folder: Path, count: int, text: str = TALK) -> dict[str, Check]:
+    file = folder / "talk.py"
+    file.write_text(text.replace("COUNT", str(count)))
+    play = PlaySettings(max_completion_length=64).model_dump(mode="json")
+    request = {
+        "target": f"{file}:Talk", "config": {}, "model": str(tiny_folder), "cases": 1, "play": play,
+    }  # fmt: skip
+    return {check.what: check for check in try_environment(request)}
+
+
+def test_all_is_well_with_enough_cases(tmp_path: Path, tiny_folder: Path) -> None:
+    checks = tried(tmp_path, tiny_folder, 60)
+    assert [check for check in checks.values() if not check.ok] == []
+    assert checks["cases"] == Check("cases", True, "20 training, 20 validation, 20 held-out")
+    assert checks["tools"].detail == "add"
+
+
+@pytest.mark.parametrize(
+    ("count", "lacking"),
+    [(25, "add 15 more to train and 35 more to prove"), (45, "add 15 more to prove")],
+)
+def test_a_small_suite_is_tried_and_what_it_is_too_small_for_is_said(
+    count: int, lacking: str, tmp_path: Path, tiny_folder: Path
+) -> None:
+    checks = tried(tmp_path, tiny_folder, count)
+    assert [check for check in checks.values() if not check.ok] == []
+    assert checks["cases"].is_doubtful
+    assert checks["cases"].detail.endswith(lacking)
+
+
+def test_a_suite_too_small_to_evaluate_ends_the_trial(tmp_path: Path, tiny_folder: Path) -> None:
+    checks = tried(tmp_path, tiny_folder, 5)
+    assert not checks["cases"].ok
+    assert "add 35 cases" in checks["splits"].detail
+    assert "measures" not in checks
+
+
+def test_an_error_of_the_environment_is_named_with_its_line(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    broken = TALK.replace("return Suite", "return nothing or Suite")
+    checks = tried(tmp_path, tiny_folder, 60, broken)
+    assert "talk.py:25" in checks["agent and suite"].detail
+    assert not checks["agent and suite"].ok

@@ -1,0 +1,193 @@
+"""A plan of rollouts is played into a log once, whatever interrupts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agents import Agent
+
+from sparring.contracts.cases import Case
+from sparring.contracts.errors import RunChanged
+from sparring.contracts.policies import Sample, SampleRequest
+from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.contracts.specs import PlaySettings
+from sparring.jobs.logged_play import LoggedPlay
+from sparring.measures import MeasureSet
+from sparring.measures.builtin import length
+from sparring.player import Play, Played
+from sparring.policies.codec import ChatCodec
+from sparring.policies.lockstep import LockstepBatches
+from sparring.policies.scripted_policy import Script, ScriptedPolicy
+from sparring.run_folder.rollout_log import RolloutLog
+
+CASES = [Case(f"c{n}", f"question {n}") for n in range(10)]
+
+
+class LockstepScript(ScriptedPolicy):
+    """A script that is played in lockstep batches, as in-process weights are."""
+
+    samples_in_lockstep = True
+
+    def __init__(self, script: Script, codec: ChatCodec) -> None:
+        super().__init__(script, codec)
+        self._batches = LockstepBatches(self._generate)
+
+    def join(self) -> None:
+        self._batches.join()
+
+    def leave(self) -> None:
+        self._batches.leave()
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        return await self._batches.sample(request)
+
+    def _generate(self, requests: list[SampleRequest]) -> list[Sample]:
+        return [asyncio.run(ScriptedPolicy.sample(self, request)) for request in requests]
+
+
+class World:
+    """Knows whether it has ended."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+
+    def after_rollout(self) -> None:
+        self.has_ended = True
+
+
+class Plays:
+    """A plan of one rollout per case, in blocks of four, with what was played and noted."""
+
+    def __init__(self, place: Path, policy: ScriptedPolicy, cases: list[Case] = CASES) -> None:
+        self.noted: list[str] = []
+        self.seen_again: list[bool] = []
+        self.worlds: list[World] = []
+        self._cases = cases
+        self.logged = LoggedPlay(
+            place,
+            self._plan,
+            agent=Agent(name="talker"),
+            policy=policy,
+            measures=MeasureSet.of([length()]),
+            play=PlaySettings(in_flight=4),
+            context=self._world,
+            judge_again=self._look,
+        )
+
+    def _plan(self) -> Iterator[Play]:
+        return (Play(RolloutKey(0, 0, case.id, 0), case) for case in self._cases)
+
+    def _world(self) -> World:
+        self.worlds.append(World())
+        return self.worlds[-1]
+
+    async def _look(self, rollout: Rollout) -> None:
+        self.seen_again.append(bool(rollout.judgements) and not rollout.world.has_ended)
+
+    def run(self, *, stop_after: int | None = None) -> list[str]:
+        def note(played: Played) -> None:
+            self.noted.append(played.rollout.case.id)
+            if len(self.noted) == stop_after:
+                raise KeyboardInterrupt
+
+        asyncio.run(self.logged.run(note))
+        return self.noted
+
+
+def answer(request: SampleRequest) -> str:
+    return f"answer to {request.key.rollout.case_id}"
+
+
+def logged_cases(place: Path) -> list[str]:
+    return [record["case"]["id"] for record in RolloutLog(place).records()]
+
+
+@pytest.fixture
+def codec(codecs: dict[str, ChatCodec]) -> ChatCodec:
+    return codecs["qwen3"]
+
+
+ALL = [case.id for case in CASES]
+
+
+def test_rollouts_are_noted_once_they_are_logged_and_their_worlds_end(
+    tmp_path: Path, codec: ChatCodec
+) -> None:
+    plays = Plays(tmp_path / "log", ScriptedPolicy(answer, codec))
+    assert sorted(plays.run()) == sorted(logged_cases(tmp_path / "log")) == ALL
+    assert all(world.has_ended for world in plays.worlds)
+    assert plays.seen_again == [True] * len(CASES)  # each was judged, and its world was alive
+    assert plays.logged.hung_tools() == []
+    assert plays.logged.tokens_drawn() == 0  # a script counts no tokens
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 6, 9])
+def test_in_lockstep_an_interrupted_log_ends_as_a_whole_one_does(
+    tmp_path: Path, codec: ChatCodec, stop_after: int
+) -> None:
+    policy = LockstepScript(answer, codec)
+    assert Plays(tmp_path / "whole", policy).run() == ALL
+    with pytest.raises(KeyboardInterrupt):
+        Plays(tmp_path / "log", policy).run(stop_after=stop_after)
+    again = Plays(tmp_path / "log", LockstepScript(answer, codec))
+    assert again.run() == ALL[stop_after:]
+    assert logged_cases(tmp_path / "log") == logged_cases(tmp_path / "whole") == ALL
+    assert len(again.worlds) == len(CASES) - stop_after // 4 * 4  # from the start of its block
+    assert all(world.has_ended for world in again.worlds)
+
+
+def test_in_lockstep_a_log_of_another_plan_is_refused(tmp_path: Path, codec: ChatCodec) -> None:
+    policy = LockstepScript(answer, codec)
+    Plays(tmp_path / "log", policy, CASES[:4]).run()
+    other = Plays(tmp_path / "log", policy, CASES[1:])
+
+    async def resume() -> None:
+        async with asyncio.timeout(0.5):
+            await other.logged.run(lambda _: None)
+
+    with pytest.raises(RunChanged, match="differ from its plan; start a new run"):
+        asyncio.run(resume())
+
+
+def breaks_on_odd(request: SampleRequest) -> str:
+    if int(request.key.rollout.case_id[1:]) % 2:
+        raise ConnectionError("down")
+    return answer(request)
+
+
+def test_with_a_server_only_rollouts_that_are_missing_or_broke_are_played(
+    tmp_path: Path, codec: ChatCodec
+) -> None:
+    first = Plays(tmp_path / "log", ScriptedPolicy(breaks_on_odd, codec), CASES[:6])
+    assert len(first.run()) == 6
+    again = Plays(tmp_path / "log", ScriptedPolicy(answer, codec))
+    assert sorted(each.case.id for each in again.logged.earlier()) == ["c0", "c2", "c4"]
+    assert sorted(again.run()) == ["c1", "c3", "c5", "c6", "c7", "c8", "c9"]
+    assert sorted(each.case.id for each in again.logged.earlier()) == ALL
+
+
+def test_in_lockstep_rollouts_that_broke_stay(tmp_path: Path, codec: ChatCodec) -> None:
+    class Broken(LockstepScript):
+        async def sample(self, request: SampleRequest) -> Sample:
+            if request.key.rollout.case_id == "c2":
+                raise ConnectionError("down")
+            return await super().sample(request)
+
+    plays = Plays(tmp_path / "log", Broken(answer, codec), CASES[:4])
+    assert plays.run() == ALL[:4]
+    endings = [each.ending for each in plays.logged.earlier()]
+    assert endings.count(Ending.INFRASTRUCTURE_ERROR) == 1
+    assert Plays(tmp_path / "log", LockstepScript(answer, codec), CASES[:4]).run() == []
+
+
+def test_a_plan_that_fails_ends_the_play_with_its_error(tmp_path: Path, codec: ChatCodec) -> None:
+    class Failing(Plays):
+        def _plan(self) -> Iterator[Play]:
+            yield from list(super()._plan())[:2]
+            raise OSError("the cases are gone")
+
+    with pytest.raises(OSError, match="the cases are gone"):
+        Failing(tmp_path / "log", ScriptedPolicy(answer, codec)).run()

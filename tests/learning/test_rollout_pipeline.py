@@ -1,0 +1,177 @@
+"""Pacing: every step is begun once, in order, with weights that depend on its number alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparring.contracts.errors import InfrastructureError
+from sparring.learning.drawing import Drawn
+from sparring.learning.rollout_pipeline import Pace, RolloutPipeline
+from sparring.learning.step_rollouts import StepRollouts
+from sparring.policies.vllm_server import PublishedWeights
+
+
+def proposed(step: int) -> list[list[str]]:
+    return [[f"case-{step}"]]
+
+
+class Collector:
+    """Plays nothing, and notes what it was asked for. `newest` is the step of the weights."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self.begun: list[tuple[int, int, str]] = []
+        self.ended: set[int] = set()
+
+    def weights(self) -> PublishedWeights | None:
+        return PublishedWeights(self.newest, f"v{self.newest}", Path("/policies"))
+
+    def draw(self, cases: Any, step: int) -> Drawn:
+        assert cases == proposed(step)
+        return Drawn((f"{cases[0][0]} drawn at {self.newest}",))
+
+    def play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
+        assert weights is not None
+        self.begun.append((step, weights.version, drawn.cases[0]))
+        self.ended.add(step)
+        return StepRollouts([], lambda _: True, version=weights.version)
+
+
+paces = st.builds(
+    lambda generations, staleness, boundary: Pace(generations * boundary, staleness, boundary),
+    st.integers(1, 9),
+    st.integers(0, 4),
+    st.integers(1, 3),
+)
+
+
+def learn(pipeline: RolloutPipeline, collector: Collector, steps: range) -> list[tuple[int, int]]:
+    """Take these steps as a trainer does; return each with the version of its rollouts."""
+    taken = []
+    for step in steps:
+        collector.newest = step
+        each = pipeline.take(proposed(step), step)
+        assert each.weights is not None
+        assert each.rollouts.version == each.weights.version
+        taken.append((step, each.weights.version))
+    return taken
+
+
+@given(paces)
+def test_each_step_is_played_once_with_the_newest_weights_that_the_pace_allows(pace: Pace) -> None:
+    collector = Collector()
+    steps = range(0, pace.steps, pace.boundary)
+    taken = learn(RolloutPipeline(collector, pace, proposed), collector, steps)
+    back = pace.max_staleness * pace.boundary
+    assert taken == [(step, max(0, step - back)) for step in steps]
+    assert sorted(step for step, _, _ in collector.begun) == list(steps)
+    assert all(pace.allows(step, version) for step, version in taken)
+
+
+@given(paces, st.data())
+def test_a_run_that_resumes_plays_the_same_cases_with_the_same_weights(
+    pace: Pace, data: st.DataObject
+) -> None:
+    steps = range(0, pace.steps, pace.boundary)
+    stop = data.draw(st.sampled_from(steps))
+    before, after = Collector(), Collector()
+    whole = RolloutPipeline(before, pace, proposed)
+    first = learn(whole, before, range(0, stop, pace.boundary))
+    saved = json.loads(json.dumps(whole.to_dict()))
+    resumed = RolloutPipeline(after, pace, proposed)
+    resumed.restore(saved)
+    rest = range(stop, pace.steps, pace.boundary)
+    assert first + learn(resumed, after, rest) == first + learn(whole, before, rest)
+    begun = {each for each in before.begun if each[0] >= stop}
+    assert set(after.begun) == begun
+    assert len(after.begun) == len(begun)
+
+
+@given(paces, st.integers(0, 4))
+def test_what_a_smaller_bound_does_not_allow_is_not_resumed(pace: Pace, bound: int) -> None:
+    collector = Collector()
+    pipeline = RolloutPipeline(collector, pace, proposed)
+    learn(pipeline, collector, range(0, pace.steps, pace.boundary)[:3])
+    smaller = Pace(pace.steps, min(bound, pace.max_staleness), pace.boundary)
+    resumed = RolloutPipeline(Collector(), smaller, proposed)
+    resumed.restore(pipeline.to_dict())
+    for each in resumed.to_dict()["steps"]:
+        assert smaller.allows(each["step"], each["weights"]["version"])
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_the_steps_ahead_are_in_play_while_the_trainer_updates(staleness: int) -> None:
+    collector, pace = Collector(), Pace(9, staleness)
+    pipeline = RolloutPipeline(collector, pace, proposed)
+    learn(pipeline, collector, range(4))
+    ahead = [each["step"] for each in pipeline.to_dict()["steps"]]
+    assert ahead == list(range(4, 4 + staleness))
+    names = {f"v{max(0, step - staleness)}" for step in ahead}
+    assert {each.name for each in pipeline.versions_in_play()} == names
+
+
+def test_a_step_that_is_not_ready_is_waited_for() -> None:
+    gate, collector = threading.Event(), Collector()
+    play = collector.play
+
+    def slow(drawn: Drawn, step: int, weights: Any) -> StepRollouts:
+        if step == 1:
+            assert gate.wait(20)
+        return play(drawn, step, weights)
+
+    collector.play = slow  # type: ignore[method-assign]
+    pipeline = RolloutPipeline(collector, Pace(3, 1), proposed)
+    pipeline.take(proposed(0), 0)
+    assert 1 not in collector.ended
+    threading.Timer(0.05, gate.set).start()
+    assert pipeline.take(proposed(1), 1).step == 1
+    assert 1 in collector.ended
+
+
+def test_a_failure_is_raised_by_the_step_it_belongs_to() -> None:
+    collector = Collector()
+    play = collector.play
+
+    def fail(drawn: Drawn, step: int, weights: Any) -> StepRollouts:
+        if step == 1:
+            raise InfrastructureError("no server answered")
+        return play(drawn, step, weights)
+
+    collector.play = fail  # type: ignore[method-assign]
+    pipeline = RolloutPipeline(collector, Pace(3, 2), proposed)
+    pipeline.take(proposed(0), 0)
+    with pytest.raises(InfrastructureError, match="no server answered"):
+        pipeline.take(proposed(1), 1)
+
+
+def test_other_cases_than_those_that_were_played_ahead_are_refused() -> None:
+    pipeline = RolloutPipeline(Collector(), Pace(3, 1), proposed)
+    pipeline.take(proposed(0), 0)
+    with pytest.raises(InfrastructureError, match="other cases"):
+        pipeline.take([["another"]], 1)
+
+
+def test_idle_times_add_up() -> None:
+    now = [0.0]
+    collector = Collector()
+    play = collector.play
+
+    def takes_three(drawn: Drawn, step: int, weights: Any) -> StepRollouts:
+        now[0] += 3
+        return play(drawn, step, weights)
+
+    collector.play = takes_three  # type: ignore[method-assign]
+    pipeline = RolloutPipeline(collector, Pace(3), proposed, clock=lambda: now[0])
+    first = pipeline.take(proposed(0), 0)
+    now[0] += 2  # the update
+    second = pipeline.take(proposed(1), 1)
+    assert (first.trainer_idle, first.samplers_idle) == (3, 0)
+    assert (second.trainer_idle, second.samplers_idle) == (3, 2)
+    assert second.counts().plus(rollouts=1).metrics()["sampler_idle_seconds"] == 2

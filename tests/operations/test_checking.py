@@ -1,0 +1,95 @@
+"""A check and an audit are started as runs of the environment as it would be trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.errors import NotPermitted, OverBudget
+from sparring.contracts.proof_specs import AuditSpec, CheckSpec
+from sparring.contracts.specs import EndpointSpec
+from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
+from sparring.operations.operation import Caller
+from tests.operations.made import edit_project, make_project, operator_of, spec_of
+
+
+@pytest.fixture
+def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
+    return make_project(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def operator(owner: Caller) -> Caller:
+    return operator_of(owner)
+
+
+@pytest.fixture(autouse=True)
+def _without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENROUTER_API_KEY", "OPENROUTER_API_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_an_audit_plays_the_environments_settings_on_as_many_cases_as_were_asked_for(
+    operator: Caller,
+) -> None:
+    run = start_audit(StartAudit(environment="shop", cases=3), operator).run
+    spec = AuditSpec.model_validate(spec_of(operator, run))
+    assert (spec.cases, spec.play.max_completion_length) == (3, 77)
+    assert run.startswith("audit-shop-")
+
+
+def test_a_checks_size_is_what_was_asked_for(owner: Caller) -> None:
+    asked = {"cases": 4, "rollouts": 3, "minutes": 2.5, "dry_steps": 1, "price_per_hour": 1.5}
+    run = start_check(StartCheck.model_validate({"environment": "shop", **asked}), owner).run
+    spec = CheckSpec.model_validate(spec_of(owner, run))
+    assert {name: getattr(spec, name) for name in asked} == asked
+
+
+def test_a_check_has_the_settings_of_the_training_that_is_planned(owner: Caller) -> None:
+    request = StartCheck(environment="shop", settings={"temperature": 0.9})
+    spec = CheckSpec.model_validate(spec_of(owner, start_check(request, owner).run))
+    assert spec.settings.max_completion_length == 77
+    assert spec.settings.max_steps == 5
+    assert spec.settings.temperature == 0.9
+    assert (spec.cases, spec.rollouts, spec.other_cases, spec.minutes) == (12, 16, 3, 10)
+    assert spec.others == ()
+
+
+def test_with_a_key_three_models_of_openrouter_play_by_default(
+    owner: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
+    run = start_check(StartCheck(environment="shop"), owner).run
+    spec = CheckSpec.model_validate(spec_of(owner, run))
+    assert len({each.model for each in spec.others}) == 3
+    assert "sk-planted" not in (owner.runs / run / "spec.json").read_text()
+    alone = start_check(StartCheck(environment="shop", others=()), owner).run
+    assert spec_of(owner, alone)["others"] == []
+
+
+def test_which_servers_play_is_the_owners_to_say(operator: Caller) -> None:
+    others = (EndpointSpec(base_url="http://127.0.0.1:1/v1", model="x"),)
+    with pytest.raises(NotPermitted):
+        start_check(StartCheck(environment="shop", others=others), operator)
+    assert start_check(StartCheck(environment="shop"), operator).run.startswith("check-shop-")
+    assert start_audit(StartAudit(environment="shop"), operator).run.startswith("audit-shop-")
+
+
+def test_a_check_is_held_to_steps_and_to_all_it_could_play(operator: Caller) -> None:
+    edit_project(operator, "steps = 50", "steps = 1")
+    with pytest.raises(OverBudget, match="dry_steps is 2"):
+        start_check(StartCheck(environment="shop"), operator)
+    edit_project(operator, "steps = 1", "steps = 50")
+    many = {"num_generations": 64, "cases_per_batch": 8}
+    with pytest.raises(OverBudget, match="this one could play"):
+        start_check(StartCheck(environment="shop", cases=2, rollouts=2, settings=many), operator)
+    assert start_check(StartCheck(environment="shop", cases=2, rollouts=2), operator).run
+
+
+def test_an_operator_asks_nobody_on_the_owners_bill(
+    operator: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-not-a-key")
+    run = start_check(StartCheck(environment="shop", cases=2, rollouts=2), operator).run
+    assert spec_of(operator, run)["others"] == []

@@ -1,0 +1,146 @@
+"""Rollouts are listed page by page and shown whole, but not those of held-out cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import InvalidInput, NotPermitted
+from sparring.contracts.rollouts import Ending
+from sparring.contracts.specs import EvalSpec
+from sparring.contracts.verdicts import Judgement, failed, passed
+from sparring.operations import rollouts as module
+from sparring.operations.operation import Caller
+from sparring.operations.rollouts import ListRollouts, ShowRollout, list_rollouts, show_rollout
+from sparring.run_folder import RunFolder
+from sparring.run_folder.rollout_log import RolloutWriter
+from tests.operations.handmade import agent_in, owner_of
+from tests.rollouts import rollout
+
+REWARDS = [0.0, 1.0, None, 0.5, 1.0, 0.25, None]
+
+
+def play(caller: Caller, name: str = "eval-1", split: Split = Split.VALIDATION) -> RunFolder:
+    """A run of seven rollouts, over two ranks."""
+    folder = RunFolder(caller.runs / name)
+    folder.create(EvalSpec(target="shop.py:Shop", split=split).model_dump(mode="json"))
+    for rank, chosen in ((0, range(4)), (1, range(4, 7))):
+        with RolloutWriter(folder.rollouts(rank)) as writer:
+            for number in chosen:
+                reward = REWARDS[number]
+                ending = Ending.ANSWERED if reward is not None else Ending.ROLLOUT_DEADLINE
+                verdict = passed("yes") if reward == 1.0 else failed(f"wrong {number}")
+                judged = (Judgement("right", verdict, 1.0, 0.5),) if reward is not None else ()
+                writer.append(
+                    rollout(
+                        f"answer {number}" + "x" * 300,
+                        id=f"c{number}",
+                        reward=reward,
+                        ending=ending,
+                        judgements=judged,
+                        detail="too slow" if reward is None else "",
+                    ),
+                    1.5,
+                )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def owner(tmp_path_factory: pytest.TempPathFactory) -> Caller:
+    caller = owner_of(tmp_path_factory.mktemp("project"))
+    play(caller)
+    play(caller, "secret-1", Split.HELD_OUT)
+    return caller
+
+
+def pages(caller: Caller, **wanted: Any) -> list[int]:
+    """The positions of all pages, one after the other."""
+    found, start = [], 0
+    while True:
+        page = list_rollouts(ListRollouts(run="eval-1", start=start, **wanted), caller)
+        found += [each.position for each in page.rollouts]
+        if page.next is None:
+            return found
+        assert page.next > start
+        start = page.next
+
+
+@given(
+    count=st.integers(1, 8),
+    least=st.none() | st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    most=st.none() | st.sampled_from([0.0, 0.5, 1.0]),
+)
+@settings(max_examples=20)
+def test_pages_of_any_size_hold_every_match_once_and_in_order(
+    owner: Caller, count: int, least: float | None, most: float | None
+) -> None:
+    has_bound = least is not None or most is not None
+    expected = [
+        position
+        for position, reward in enumerate(REWARDS)
+        if (reward is None and not has_bound)
+        or (
+            reward is not None
+            and (least is None or reward >= least)
+            and (most is None or reward <= most)
+        )
+    ]
+    assert pages(owner, count=count, min_reward=least, max_reward=most) == expected
+
+
+def test_rollouts_are_found_by_their_ending(owner: Caller) -> None:
+    assert pages(owner, ending=Ending.ROLLOUT_DEADLINE) == [2, 6]
+    assert pages(owner, ending=Ending.TURN_LIMIT) == []
+
+
+def test_a_page_reads_a_limited_number_of_entries_and_says_where_to_continue(
+    owner: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_SCANNED", 2)
+    page = list_rollouts(ListRollouts(run="eval-1", min_reward=0.25, max_reward=0.25), owner)
+    assert (page.rollouts, page.next, page.total) == ((), 2, 7)
+    assert pages(owner, min_reward=0.25, max_reward=0.25) == [5]
+
+
+def test_a_start_beyond_the_end_is_an_empty_last_page(owner: Caller) -> None:
+    page = list_rollouts(ListRollouts(run="eval-1", start=100), owner)
+    assert (page.rollouts, page.next) == ((), None)
+
+
+def test_a_line_says_why_a_rollout_did_not_pass(owner: Caller) -> None:
+    lines = list_rollouts(ListRollouts(run="eval-1"), owner).rollouts
+    reasons = [each.reason for each in lines]
+    assert reasons[:4] == ["right: wrong 0", "", "too slow", "right: wrong 3"]
+    assert all(len(each.answer) <= 200 for each in lines)
+
+
+def test_the_page_after_a_cut_page_starts_at_the_cut(owner: Caller) -> None:
+    page = list_rollouts(ListRollouts(run="eval-1", min_reward=0.25), owner)
+    cut = page.first(2)
+    assert [each.position for each in cut.rollouts] == [1, 3]
+    assert cut.next == 4
+    assert page.first(100) is page
+
+
+def test_a_rollout_is_shown_whole_and_in_short_without_its_tokens(owner: Caller) -> None:
+    (line,) = list_rollouts(ListRollouts(run="eval-1", start=4, count=1), owner).rollouts
+    shown = show_rollout(ShowRollout(run="eval-1", rollout=line.id), owner)
+    assert shown.record["answer"].startswith("answer 4")
+    assert len(shown.record["answer"]) > 200
+    assert shown.record.keys() - shown.short().record.keys() == {"rows", "format", "key"}
+    with pytest.raises(InvalidInput):
+        show_rollout(ShowRollout(run="eval-1", rollout="nothing"), owner)
+
+
+def test_rollouts_of_held_out_cases_are_for_the_owner(owner: Caller) -> None:
+    operator = agent_in(owner.folder)
+    (line,) = list_rollouts(ListRollouts(run="secret-1", count=1), owner).rollouts
+    with pytest.raises(NotPermitted, match="held-out cases, which only the owner may see"):
+        list_rollouts(ListRollouts(run="secret-1"), operator)
+    with pytest.raises(NotPermitted, match="held-out cases, which only the owner may see"):
+        show_rollout(ShowRollout(run="secret-1", rollout=line.id), operator)
+    assert list_rollouts(ListRollouts(run="eval-1"), operator).total == 7

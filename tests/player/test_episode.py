@@ -1,0 +1,139 @@
+"""An episode records what happened in a rollout, and its first ending."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from sparring.contracts.cases import Case
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import ParsedCall, Reply
+from sparring.contracts.rollouts import (
+    CallFailure,
+    Ending,
+    Message,
+    RequestedCall,
+    Rollout,
+    RolloutKey,
+    TokenUse,
+)
+from sparring.player.episode import Episode, EpisodeOver
+
+CALL = Reply("", calls=(ParsedCall("add", '{"a": 1}'),))
+
+
+def episode(**limits: int) -> Episode:
+    return Episode(RolloutKey(0, 0, "c", 0), Case("c", "question"), Limits(**limits))
+
+
+def reply(played: Episode, said: Reply) -> list[RequestedCall]:
+    return played.add_reply(said, played.begin_turn())
+
+
+def finish(played: Episode) -> Rollout:
+    return played.finish([], None, None)
+
+
+def test_turns_are_numbered_and_seeded_one_after_the_other() -> None:
+    played = episode()
+    turns = [played.begin_turn() for _ in range(3)]
+    assert [turn.number for turn in turns] == [turn.key.turn for turn in turns] == [0, 1, 2]
+    assert finish(played).turns == 3
+
+
+def test_calls_of_all_turns_have_ids_of_their_own() -> None:
+    played = episode()
+    twice = Reply("", calls=CALL.calls * 2)
+    ids = [call.id for _ in range(3) for call in reply(played, twice)]
+    assert len(set(ids)) == 6
+    assert [call.id for call in finish(played).tool_calls] == ids
+
+
+def test_a_used_up_budget_ends_the_rollout_and_says_what_tools_took() -> None:
+    played = episode(completion_tokens=100)
+    played.spent = 60
+    assert played.tokens_left() == 40
+    played.count_tokens(prompt=7, sampled=30)
+    played.spent = 100
+    with pytest.raises(EpisodeOver):
+        played.tokens_left()
+    rollout = finish(played)
+    assert rollout.ending is Ending.TOKEN_BUDGET
+    assert rollout.detail == "the budget of 100 tokens is used up, 70 by tool results"
+    assert rollout.tokens == TokenUse(7, 30)
+
+
+def test_a_result_that_the_model_reads_belongs_to_its_call() -> None:
+    played = episode()
+    played.agent = "clerk"
+    (call,) = reply(played, CALL)
+    played.add_messages([Message("tool", "3", call_id=call.id)])
+    rollout = finish(played)
+    assert rollout.tool_calls[0].result == "3"
+    assert rollout.messages[-1] == Message("tool", "3", "clerk", call_id=call.id)
+
+
+def test_the_last_reply_outside_of_a_nested_run_is_the_answer() -> None:
+    played = episode()
+    reply(played, Reply("mine"))
+    with contextlib.suppress(RuntimeError), played.nested_call():
+        reply(played, Reply("of a nested agent"))
+        raise RuntimeError
+    assert finish(played).answer == "mine"
+    reply(played, Reply("mine again"))
+    assert finish(played).answer == "mine again"
+
+
+def test_a_refused_call_keeps_its_reason() -> None:
+    played = episode()
+    first, second = reply(played, Reply("", calls=CALL.calls * 2))
+    played.refuse_calls([second], "one at a time")
+    assert played.refusal_of(first.id) is None
+    assert played.refusal_of(second.id) == "one at a time"
+    assert [call.failure for call in finish(played).tool_calls] == [None, CallFailure.REFUSED]
+
+
+def test_what_is_noted_about_an_unknown_call_changes_nothing() -> None:
+    played = episode()
+    played.note_result("nobody", "3")
+    played.note_failure("nobody", CallFailure.RAISED)
+    assert played.tool_of("nobody") == ""
+    assert finish(played).tool_calls == ()
+
+
+def test_only_the_first_ending_counts() -> None:
+    played = episode()
+    assert not played.is_over
+    played.end(Ending.TOKEN_BUDGET, "first")
+    played.end(Ending.INFRASTRUCTURE_ERROR, "second")
+    assert played.is_over
+    assert (finish(played).ending, finish(played).detail) == (Ending.TOKEN_BUDGET, "first")
+
+
+def test_a_rollout_without_an_ending_was_answered() -> None:
+    assert finish(episode()).ending is Ending.ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("failures", "ending"),
+    [
+        ([CallFailure.UNKNOWN_TOOL, CallFailure.UNKNOWN_TOOL], Ending.UNKNOWN_TOOL),
+        ([CallFailure.DEADLINE, CallFailure.DEADLINE], Ending.TOOL_DEADLINE),
+        ([CallFailure.DEADLINE, CallFailure.UNKNOWN_TOOL], Ending.TURN_LIMIT),
+        ([CallFailure.UNKNOWN_TOOL, None], Ending.TURN_LIMIT),
+        ([CallFailure.RAISED], Ending.TURN_LIMIT),
+        ([], Ending.TURN_LIMIT),
+    ],
+)
+def test_a_turn_limit_is_named_after_the_one_failure_that_all_calls_share(
+    failures: list[CallFailure | None], ending: Ending
+) -> None:
+    played = episode()
+    for failure in failures:
+        (call,) = reply(played, CALL)
+        played.note_result(call.id, "some result")
+        if failure is not None:
+            played.note_failure(call.id, failure)
+    played.end(Ending.TURN_LIMIT)
+    assert finish(played).ending is ending

@@ -1,0 +1,53 @@
+"""Rollouts by a function of the user's: under a deadline that stands still in a batch."""
+
+import asyncio
+
+from sparring.contracts.cases import Case
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
+from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
+from sparring.player import Play
+from sparring.player.function_player import FunctionPlayer
+from sparring.policies.scripted_policy import ScriptedPolicy
+
+
+class Slow(ScriptedPolicy):
+    """A lockstep batch that takes longer than a rollout may."""
+
+    samples_in_lockstep = True
+
+    async def sample(self, request):
+        await asyncio.sleep(0.3)
+        return await super().sample(request)
+
+
+async def answer(play, policy):
+    prompt = policy.codec.encode_prompt([Message("user", "?")], []).ids
+    request = SampleRequest(SampleKey(play.key, 0), prompt, Sampling(max_tokens=8))
+    sample = await policy.sample(request)
+    return Rollout(play.key, play.case, Ending.ANSWERED, policy.codec.parse(sample.ids).content)
+
+
+async def sleep(play, policy):
+    await asyncio.sleep(30)
+
+
+def played(function, policy):
+    player = FunctionPlayer(function, policy, Limits(rollout_seconds=0.2))
+    play = Play(RolloutKey(0, 0, "c", 0), Case("c", "?"))
+
+    async def only():
+        (each,) = [each.rollout async for each in player.play([play])]
+        return each
+
+    return asyncio.run(only())
+
+
+def test_waiting_for_a_batch_is_not_counted(codecs):
+    policy = Slow(lambda _: "fine", codecs["qwen3"])
+    assert played(answer, policy).answer == "fine"
+
+
+def test_a_function_that_hangs_is_ended(codecs):
+    policy = Slow(lambda _: "fine", codecs["qwen3"])
+    assert played(sleep, policy).ending is Ending.ROLLOUT_DEADLINE

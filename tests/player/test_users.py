@@ -1,0 +1,118 @@
+"""A user in the loop: what they say is observed, and the same row goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from agents import Agent, function_tool
+
+from sparring.contracts.cases import Case
+from sparring.contracts.limits import Limits
+from sparring.contracts.rollouts import Ending, Rollout, RolloutKey, TokenKind
+from sparring.player import Play, Player
+from sparring.policies.codec import ChatCodec
+from sparring.policies.scripted_policy import ScriptedPolicy
+from tests.rollouts import call
+
+
+@function_tool
+def look(what: str) -> str:
+    """Look at something."""
+    return f"a {what}"
+
+
+@pytest.fixture
+def codec(codecs: dict[str, ChatCodec]) -> ChatCodec:
+    return codecs["qwen3"]
+
+
+def talk(agent: Agent[Any], said: list[str], user: Any, codec: ChatCodec, **limits: Any) -> Rollout:
+    policy = ScriptedPolicy(lambda request: said[request.key.turn], codec)
+    player = Player(agent, policy, limits=Limits(**limits), user=user)
+    case = Case("c", "Hello.", expected="bye")
+    return asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), case)))
+
+
+def answering(*replies: str | None) -> Any:
+    remaining = iter(replies)
+
+    async def user(case: Case, world: Any, conversation: Any) -> str | None:
+        assert conversation[-1].role == "assistant"
+        return next(remaining)
+
+    return user
+
+
+def test_a_conversation_goes_on_until_the_user_has_nothing_to_say(codec: ChatCodec) -> None:
+    said = ["Who is there?", call("look", what="cat"), "I see a cat.", "Bye."]
+    user = answering("Look outside.", "Thanks.", None)
+    played = talk(Agent(name="a", tools=[look]), said, user, codec)
+    assert (played.ending, played.answer, played.turns) == (Ending.ANSWERED, "Bye.", 4)
+    roles = [(each.role, each.content) for each in played.messages if each.role == "user"]
+    assert roles == [("user", "Hello."), ("user", "Look outside."), ("user", "Thanks.")]
+    (row,) = played.rows
+    kinds = [span.kind for span in row.spans]
+    assert kinds == [TokenKind.PROMPT, *[TokenKind.SAMPLED, TokenKind.OBSERVED] * 3, "sampled"]
+    text = codec.decode(row.ids)
+    assert text.count("Look outside.") == text.count("Thanks.") == 1
+
+
+def test_a_user_may_be_a_plain_function_that_sees_world_and_conversation(codec: ChatCodec) -> None:
+    def user(case: Case, world: Any, conversation: Any) -> str | None:
+        assert world is None
+        return "More." if len(conversation) < 4 else None
+
+    played = talk(Agent(name="a"), ["one", "two"], user, codec)
+    assert [each.content for each in played.messages] == ["Hello.", "one", "More.", "two"]
+
+
+def test_after_a_handoff_the_user_talks_to_the_specialist(codec: ChatCodec) -> None:
+    clerk = Agent(name="clerk", instructions="Serve.")
+    desk = Agent(name="desk", instructions="Hand off.", handoffs=[clerk])
+    said = [call("transfer_to_clerk"), "Yes?", "Done."]
+    played = talk(desk, said, answering("A stamp.", None), codec)
+    assert [row.agent for row in played.rows] == ["desk", "clerk"]
+    assert [span.kind for span in played.rows[1].spans] == [
+        "prompt", "sampled", "observed", "sampled",
+    ]  # fmt: skip
+
+
+def test_a_user_who_never_stops_ends_the_rollout_at_the_limit(codec: ChatCodec) -> None:
+    said = ["one", "two", "three", "four"]
+    played = talk(Agent(name="a"), said, answering(*["More."] * 9), codec, user_messages=2)
+    assert played.ending is Ending.TURN_LIMIT
+    assert "still talks after 2 messages" in played.detail
+    assert played.answer == "three"
+
+
+def slow(*_: Any) -> str:
+    time.sleep(0.3)
+    return "late"
+
+
+async def raising(*_: Any) -> str:
+    raise ConnectionError("the judge is away")
+
+
+async def timing_out(*_: Any) -> str:
+    raise TimeoutError("of its own")
+
+
+@pytest.mark.parametrize(
+    ("user", "detail"),
+    [
+        (slow, "user() did not answer within 0.1 s"),
+        (raising, "the judge is away"),
+        (timing_out, "of its own"),
+        (lambda *_: 3, "user() returned a int"),
+    ],
+)
+def test_a_user_that_breaks_leaves_the_rollout_unscored_with_the_cause(
+    codec: ChatCodec, user: Any, detail: str
+) -> None:
+    played = talk(Agent(name="a"), ["hi"] * 3, user, codec, tool_seconds=0.1)
+    assert played.ending is Ending.INFRASTRUCTURE_ERROR
+    assert detail in played.detail

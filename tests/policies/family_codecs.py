@@ -1,0 +1,44 @@
+"""A codec for each built-in family, on a byte-level vocabulary with the family's special tokens."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from sparring.models.tiny import build_tokenizer
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import TABLE, family_named
+
+_SPECIAL = re.compile(
+    r"<\|[A-Za-z_]+\|?>|<｜[^｜<>]+｜>|<(?:start|end)_of_turn>|\[gMASK\]|<sop>|<[a-z_]+\|>"
+)
+_FIRST = {
+    "llama3": "<|begin_of_text|>",
+    "llama3-plain": "<|begin_of_text|>",
+    "gemma": "<bos>",
+    "gemma3": "<bos>",
+    "cohere": "<BOS_TOKEN>",
+    "cohere2": "<BOS_TOKEN>",
+    "lfm2": "<|startoftext|>",
+    "lfm2.5": "<|startoftext|>",
+    "deepseek-v3": "<｜begin▁of▁sentence｜>",
+    "phi3": "<s>",
+    "phi3.5": "<s>",
+}
+WITH_TOOLS = [name for name, entry in TABLE.items() if entry.tier < 3]
+WITHOUT_TOOLS = [name for name, entry in TABLE.items() if entry.tier == 3]
+
+
+@cache
+def codec_of(name: str) -> ChatCodec:
+    """Return a codec of the family, whose control tokens are special tokens."""
+    family = family_named(name)
+    ends = [family.end_of_turn, *family.also_stops, family.end_of_calls or family.end_of_turn]
+    first = _FIRST.get(name)
+    special = sorted({*_SPECIAL.findall(family.template), *ends, *([first] if first else [])})
+    special = ["<|endoftext|>", *(token for token in special if token != "<|endoftext|>")]
+    tokenizer = build_tokenizer(tuple(special))
+    tokenizer.eos_token = family.end_of_turn
+    if first:
+        tokenizer.bos_token = first
+    return ChatCodec(tokenizer, family)

@@ -1,0 +1,57 @@
+"""A model's family is found by its own chat template; what is not known is refused, not guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparring.contracts.errors import UnknownFamily
+from sparring.models.templates import known_digests, trl_template
+from sparring.policies.families import TABLE
+from sparring.policies.recognition import recognise, template_digest
+
+
+class Tokenizer:
+    def __init__(self, template: str | dict[str, str] | None) -> None:
+        self.chat_template = template
+
+
+def test_every_original_that_trl_ships_is_known_by_its_digest() -> None:
+    for name, entry in TABLE.items():
+        assert set(known_digests()[name]) == set(entry.models)
+        for model in entry.models:
+            if text := trl_template(model):
+                assert known_digests()[name][model] == template_digest(text), model
+
+
+def test_white_space_and_generation_tags_do_not_matter() -> None:
+    text = trl_template("qwen3_5_think") or ""
+    assert recognise(Tokenizer("\n\n" + text.replace("\n", "  \r\n"))).name == "qwen3.5"
+    tagged = "{% generation %}" + text + "{%- endgeneration -%}"
+    assert recognise(Tokenizer(tagged)).name == "qwen3.5"
+
+
+def test_a_tokenizer_with_several_templates_is_recognised_by_its_default() -> None:
+    several = {"rag": "{{ other }}", "default": trl_template("qwen2_5") or ""}
+    assert recognise(Tokenizer(several)).name == "qwen2.5"
+
+
+@pytest.mark.parametrize("name", ["gptoss", "gemma4_v5", "llava_next", "qwen2_5_vl"])
+def test_a_model_of_no_family_is_refused_with_the_way_out(name: str) -> None:
+    with pytest.raises(UnknownFamily, match=r"--family.*docs/families\.md"):
+        recognise(Tokenizer(trl_template(name)))
+
+
+def test_a_near_miss_is_refused_with_the_difference() -> None:
+    text = trl_template("qwen3") or ""
+    changed = text.replace("'<|im_start|>assistant\\n'", "'<|im_start|>helper\\n'")
+    assert changed != text
+    with pytest.raises(UnknownFamily) as refused:
+        recognise(Tokenizer(changed))
+    assert "it differs from the template of qwen3 in these lines:\n-" in str(refused.value)
+    assert "helper" in str(refused.value)
+
+
+@pytest.mark.parametrize("template", [None, "", {}])
+def test_a_model_without_a_template_is_refused(template: str | dict[str, str] | None) -> None:
+    with pytest.raises(UnknownFamily, match="has no chat template"):
+        recognise(Tokenizer(template))

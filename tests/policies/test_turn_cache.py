@@ -1,0 +1,151 @@
+"""Caches that rollouts keep between turns: the same log-probabilities, within a budget."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
+from sparring.contracts.rollouts import RolloutKey
+from sparring.policies.generation import generate
+from sparring.policies.turn_cache import StoredTurn, TurnCache, _shared_length
+
+STOPS = frozenset(range(0, 509, 8))  # a random model ends its turns only if many tokens end one
+
+
+def request(prompt: list[int], index: int, turn: int) -> SampleRequest:
+    key = SampleKey(RolloutKey(0, 0, "c", index), turn)
+    return SampleRequest(key, array("i", prompt), Sampling(1.0, 24))
+
+
+def conversations(model: Any, turns: TurnCache | None, rounds: int = 4) -> list[Any]:
+    """Six rollouts of several turns, each continued by a result of another length."""
+    prompts = [[*range(40, 100), *range(100 + n, 120 + 3 * n)] for n in range(6)]
+    drawn = []
+    for turn in range(rounds):
+        asked = [request(prompt, index, turn) for index, prompt in enumerate(prompts)]
+        samples = generate(model, asked, STOPS, turns=turns)
+        drawn.append([(list(each.prompt), sample) for each, sample in zip(asked, samples)])  # noqa: B905
+        prompts = [
+            [*prompt, *sample.ids, *range(200, 205 + 7 * index)]
+            for index, (prompt, sample) in enumerate(zip(prompts, samples, strict=True))
+        ]
+    return [each for turn in drawn for each in turn]
+
+
+class Counting(torch.nn.Module):
+    """A model that counts the tokens that go through it."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.inner = model
+        self.tokens = 0
+        self.config, self.device = model.config, model.device
+
+    def forward(self, input_ids: Any, **options: Any) -> Any:
+        self.tokens += input_ids.numel()
+        return self.inner(input_ids=input_ids, **options)
+
+
+def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny_policy: Any) -> None:
+    model = tiny_policy.model
+    for prompt, sample in conversations(model, TurnCache(2**30)):
+        with torch.inference_mode():
+            whole = torch.tensor([[*prompt, *sample.ids]])
+            logits = model(input_ids=whole).logits[0, len(prompt) - 1 : -1].float()
+        ids = torch.tensor([list(sample.ids)])
+        wanted = torch.log_softmax(logits, -1).gather(1, ids.T).squeeze(1)
+        assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-5)
+
+
+def test_tokens_are_those_that_are_drawn_without_a_cache(tiny_policy: Any) -> None:
+    kept = conversations(tiny_policy.model, TurnCache(2**30))
+    again = conversations(tiny_policy.model, None)
+    assert [list(sample.ids) for _, sample in kept] == [list(sample.ids) for _, sample in again]
+
+
+def test_only_new_tokens_go_through_the_model(tiny_policy: Any) -> None:
+    kept, again = Counting(tiny_policy.model), Counting(tiny_policy.model)
+    conversations(kept, TurnCache(2**30))
+    conversations(again, None)
+    assert kept.tokens < again.tokens / 2
+
+
+def test_without_memory_turns_are_computed_again(tiny_policy: Any) -> None:
+    without, again = Counting(tiny_policy.model), Counting(tiny_policy.model)
+    conversations(without, TurnCache(0))
+    conversations(again, None)
+    assert without.tokens == again.tokens
+
+
+def test_a_history_that_was_changed_is_continued_from_where_it_is_the_same(
+    tiny_policy: Any,
+) -> None:
+    turns, prompt = TurnCache(2**30), list(range(40, 120))
+    (first,) = generate(tiny_policy.model, [request(prompt, 0, 0)], STOPS, turns=turns)
+    changed = [*prompt[:70], *range(300, 330)]
+    (sample,) = generate(tiny_policy.model, [request(changed, 0, 1)], STOPS, turns=turns)
+    (plain,) = generate(tiny_policy.model, [request(changed, 0, 1)], STOPS)
+    assert first.ids
+    assert sample.ids == plain.ids
+
+
+def test_rollouts_that_ended_are_dropped() -> None:
+    turns = TurnCache(1000)
+    stored = StoredTurn(array("i", range(50)), (torch.zeros(1, 50, 1),), (torch.zeros(1, 50, 1),))
+    for index in range(3):
+        turns._turns[RolloutKey(0, 0, "c", index)] = [stored]
+        turns._size += stored.size
+    turns.keep_only({RolloutKey(0, 0, "c", 1)})
+    assert turns._size == stored.size
+    assert turns.take(request([*range(50), 7], 0, 1)) is None
+    assert turns.take(request([*range(50), 7], 1, 1)) == (stored, 50)
+    assert turns._size == 0
+
+
+def test_nothing_is_left_when_all_rollouts_have_ended_or_weights_change(tiny_policy: Any) -> None:
+    prompt = list(range(40, 120))
+
+    def stored() -> int:
+        return len(tiny_policy._turns._turns)
+
+    async def play() -> None:
+        tiny_policy.codec = type("Codec", (), {"stop_ids": frozenset(range(509))})()
+        tiny_policy.join()
+        await tiny_policy.sample(request(prompt, 0, 0))
+        assert stored() == 1
+        tiny_policy.version = 1
+        await tiny_policy.sample(request([5, 6], 1, 0))
+        assert RolloutKey(0, 0, "c", 0) not in tiny_policy._turns._turns
+        tiny_policy.leave()
+        assert stored() == 0
+
+    asyncio.run(play())
+
+
+tokens = st.lists(st.integers(0, 3), max_size=12).map(lambda ids: array("i", ids))
+
+
+@given(tokens, tokens.filter(len))
+def test_the_shared_beginning_leaves_a_token_to_compute(
+    stored: array[int], prompt: array[int]
+) -> None:
+    shared = _shared_length(stored, prompt)
+    assert stored[:shared] == prompt[:shared]
+    assert shared < len(prompt)
+    is_longest = shared in (len(stored), len(prompt) - 1)
+    assert is_longest or stored[shared] != prompt[shared]
+
+
+@pytest.mark.parametrize("layers", [["sliding"], []])
+def test_only_caches_that_keep_every_token_are_stored(layers: list[str]) -> None:
+    from sparring.policies.turn_cache import can_store
+
+    cache = type("Cache", (), {"layers": [object() for _ in layers]})()
+    assert can_store(cache) is not bool(layers)

@@ -1,0 +1,115 @@
+"""Asking an environment what it says of itself, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.environments import FoundEnvironment
+from sparring.projects import find_project
+from sparring.projects.descriptions import describe
+from sparring.sandbox import probe
+
+ENVIRONMENT = """
+    import os
+    from pydantic import Field
+    from sparring import Environment, Service
+    {extra}
+    class Told(Environment):
+        '''Tells.'''
+        measures = ("length", "numeric")
+        settings = {{"temperature": 0.5}}
+        needs_sandbox = True
+        services = (Service("web", ["python", "-m", "http.server"]),)
+        class Config(Environment.Config):
+            size: int = Field(3, ge=1, le=9, description="how large")
+            where: str
+"""
+
+
+def project(folder: Path, extra: str = ""):
+    (folder / "told.py").write_text(textwrap.dedent(ENVIRONMENT).format(extra=extra))
+    return find_project(folder)
+
+
+def test_fields_types_defaults_limits_and_descriptions(tmp_path):
+    here = project(tmp_path, "print('noise on the output')")
+    told = here.describe(here.find("told"))
+    assert told.error == ""
+    size, where = told.fields
+    assert (size.name, size.type, size.default, size.description) == ("size", "int", 3, "how large")
+    assert (size.json_schema["minimum"], size.json_schema["maximum"]) == (1, 9)
+    assert where.required
+    assert told.measures == ("length", "numeric")
+    assert told.settings == {"temperature": 0.5}
+    assert [each.command for each in told.services] == [["python", "-m", "http.server"]]
+    assert told.needs_sandbox
+
+
+def test_the_file_sees_no_secret_and_no_other_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
+    reading = "raise RuntimeError(str(dict(os.environ)) + str(os.listdir('/proc')))"
+    here = project(tmp_path, reading)
+    told = here.describe(here.find("told"))
+    assert "RuntimeError" in told.error
+    assert "a-secret" not in told.error
+    if probe().works:
+        assert f"'{os.getpid()}'" not in told.error
+
+
+def test_a_file_that_hangs_is_given_up_and_its_base_fields_stay(tmp_path):
+    here = project(tmp_path, "import time; time.sleep(60)")
+    found = here.find("told")
+    told = describe(found, [Path(found.file)], seconds=3)
+    assert "within 3 s" in told.error
+    assert (told.name, told.fields) == ("told", ())
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ("import nothing_of_that_name", "No module named"),
+        ("import sys; sys.exit(3)", "SystemExit"),
+        ("os._exit(3)", "could not be described"),
+        (
+            """print('{"services": [{"name": "a", "command": []}]}'); os._exit(0)""",
+            "could not be described",
+        ),
+    ],
+)
+def test_a_file_that_breaks_is_named_with_what_it_said(tmp_path, extra, said):
+    here = project(tmp_path, extra)
+    assert said in here.describe(here.find("told")).error
+
+
+def test_answers_are_kept_by_content_also_of_what_is_imported(tmp_path):
+    (tmp_path / "part.py").write_text("LARGEST = 9\n")
+    here = project(tmp_path, "from part import LARGEST")
+    first = here.describe(here.find("told"))
+    cached = list((tmp_path / ".sparring" / "cache" / "descriptions").iterdir())
+    assert here.describe(here.find("told")) == first
+    assert list((tmp_path / ".sparring" / "cache" / "descriptions").iterdir()) == cached
+    (tmp_path / "part.py").write_text("LARGEST = 8  # changed\n")
+    here.describe(here.find("told"))
+    assert len(list((tmp_path / ".sparring" / "cache" / "descriptions").iterdir())) == 2
+
+
+def test_an_owners_file_may_read_variables_at_import(tmp_path, monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", "a-secret")
+    here = project(tmp_path, "DATABASE = os.environ['DATABASE_URL']")
+    found = here.find("told")
+    assert here.describe(found, is_owner=True).error == ""
+    told = here.describe(found)  # an operator's question, and nothing is remembered for it
+    assert "DATABASE_URL" in told.error
+    assert "does not pass on" in told.error
+
+
+def test_an_environment_whose_folder_is_gone_is_described_by_the_error(tmp_path):
+    file = tmp_path / "gone" / "told.py"
+    found = FoundEnvironment(name="told", class_name="Told", file=str(file), line=1)
+    told = describe(found, [file], tmp_path / "cache")
+    assert told.error.startswith(f"{file} could not be described: ")
+    assert not (tmp_path / "cache").exists()

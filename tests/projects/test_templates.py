@@ -1,0 +1,127 @@
+"""A new environment is a working one, and writing it overwrites nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from sparring.contracts.errors import InvalidInput
+from sparring.projects import find_project
+from sparring.projects.templates import STARTING_POINTS, write_environment
+from sparring.settings.fields import check_types, defaults
+from sparring.settings.layers import DEFAULTS, Layer, resolve
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("start", STARTING_POINTS)
+def test_what_is_written_is_an_environment_of_that_name(tmp_path: Path, start: str) -> None:
+    written = write_environment(tmp_path, "word_quiz", start)
+    found = find_project(tmp_path).find("word_quiz")
+    assert (found.class_name, Path(found.file)) == ("WordQuiz", tmp_path / "word_quiz.py")
+    assert found.description
+    assert all(path.is_file() for path in written)
+    for text in contents(tmp_path).values():
+        assert "my_agent" not in text
+        assert "MyAgent" not in text
+
+
+@pytest.mark.parametrize("start", STARTING_POINTS)
+def test_the_test_of_an_environment_imports_what_the_environment_defines(
+    tmp_path: Path, start: str
+) -> None:
+    write_environment(tmp_path, "word_quiz", start)
+    source, test = (
+        ast.parse((tmp_path / name).read_text()) for name in ("word_quiz.py", "test_word_quiz.py")
+    )
+    imported = {
+        alias.name
+        for node in ast.walk(test)
+        if isinstance(node, ast.ImportFrom) and node.module == "word_quiz"
+        for alias in node.names
+    }
+    defined = {
+        node.name for node in source.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    for node in source.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            defined |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    assert "WordQuiz" in imported
+    assert imported <= defined
+    assert any(isinstance(node, ast.FunctionDef) for node in test.body)
+
+
+def test_the_files_of_a_starting_point_are_in_a_folder_of_the_environments_name(
+    tmp_path: Path,
+) -> None:
+    write_environment(tmp_path, "harbours", "documents")
+    documents = tmp_path / "harbours_documents"
+    questions = (documents / "questions.jsonl").read_text().splitlines()
+    assert len(questions) > 20
+    sources = {json.loads(line)["source"] for line in questions}
+    assert sources == {path.stem for path in documents.glob("*.md")}
+    assert "harbours_documents" in (tmp_path / "harbours.py").read_text()
+
+
+def test_a_new_project_file_is_valid_and_has_its_schema(tmp_path: Path) -> None:
+    write_environment(tmp_path, "word_quiz")
+    project = find_project(tmp_path)
+    assert project.root == tmp_path
+    layers = [Layer(DEFAULTS, defaults("train", ())), *project.file.layers("word_quiz", "train")]
+    checked = check_types(resolve(layers, [], is_operator=False), "train", ())
+    assert checked.values["lora"] == {}
+    first, _, _ = (tmp_path / "sparring.toml").read_text().partition("\n")
+    schema = json.loads((tmp_path / first.removeprefix("#:schema ")).read_text())
+    assert "settings" in schema["properties"]
+
+
+@pytest.mark.parametrize("name", ["sparring.toml", "sparring.yaml"])
+@pytest.mark.parametrize("is_above", [False, True])
+def test_a_folder_in_a_project_gets_no_second_project_file(
+    tmp_path: Path, name: str, is_above: bool
+) -> None:
+    (tmp_path / name).write_text("")
+    folder = tmp_path / "envs" if is_above else tmp_path
+    written = write_environment(folder, "word_quiz")
+    assert written == [folder / "word_quiz.py", folder / "test_word_quiz.py"]
+    assert set(contents(tmp_path)) == {name, *(str(each.relative_to(tmp_path)) for each in written)}
+
+
+@pytest.mark.parametrize(
+    "existing",
+    ["word_quiz.py", "test_word_quiz.py", "word_quiz_documents/questions.jsonl"],
+)
+def test_a_file_that_exists_is_not_overwritten_and_nothing_is_written(
+    tmp_path: Path, existing: str
+) -> None:
+    (tmp_path / existing).parent.mkdir(exist_ok=True)
+    (tmp_path / existing).write_text("mine")
+    with pytest.raises(InvalidInput, match="exists already; choose another name") as refused:
+        write_environment(tmp_path, "word_quiz", "documents")
+    assert str(tmp_path / existing) in str(refused.value)
+    assert contents(tmp_path) == {existing: "mine"}
+
+
+def test_a_second_environment_joins_the_first(tmp_path: Path) -> None:
+    write_environment(tmp_path, "one")
+    before = contents(tmp_path)
+    write_environment(tmp_path, "two", "game")
+    after = contents(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() == {"two.py", "test_two.py"}
+
+
+def test_an_unknown_starting_point_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no starting point 'chess'") as refused:
+        write_environment(tmp_path, "word_quiz", "chess")
+    assert all(f"{each} (" in str(refused.value) for each in STARTING_POINTS)
+    assert contents(tmp_path) == {}

@@ -1,0 +1,71 @@
+"""Equal, worse or cannot tell: a loss must be excluded, not merely unseen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparring.contracts.rollouts import Ending
+from sparring.proofs.equivalence import Likeness, compare, improvement, parse_rate
+from tests.proofs.made import answered
+
+
+def played(rewards: list[float], answer: str = "yes") -> list[Any]:
+    return [
+        answered(f"c{number}", reward, answer=f"{answer} {number}")
+        for number, reward in enumerate(rewards)
+    ]
+
+
+def test_the_same_answers_are_equal_however_few_they_are() -> None:
+    found = compare(played([1.0, 0.0, 1.0]), played([1.0, 0.0, 1.0]))
+    assert found.likeness is Likeness.EQUAL
+    assert found.same_answers == found.rollouts == 3
+
+
+def test_other_answers_of_the_same_worth_are_equal_only_with_many_cases() -> None:
+    few = compare(played([1.0] * 20), played([1.0] * 20, "other"))
+    many = compare(played([1.0] * 200), played([1.0] * 200, "other"))
+    assert (few.likeness, many.likeness) == (Likeness.CANNOT_TELL, Likeness.EQUAL)
+    assert "cannot be excluded" in few.sentence
+    assert "a loss of 0.05 or more is excluded" in many.sentence
+
+
+def test_a_clear_loss_is_worse_with_its_size() -> None:
+    found = compare(played([1.0] * 32), played([0.0] * 16 + [1.0] * 16, "other"))
+    assert found.likeness is Likeness.WORSE
+    assert found.sentence.startswith("worse by 0.500")
+
+
+def test_without_a_scored_case_nothing_can_be_told() -> None:
+    unscored = [replace(each, reward=None) for each in played([1.0])]
+    assert compare(played([1.0]), unscored).likeness is Likeness.CANNOT_TELL
+
+
+def test_unreadable_calls_lower_the_parse_rate() -> None:
+    rollouts = played([1.0, 0.0])
+    rollouts[1] = replace(rollouts[1], ending=Ending.UNPARSABLE_CALL)
+    assert parse_rate(rollouts) == 0.5
+    assert parse_rate([]) == 1.0
+
+
+def test_the_improvement_is_corrected_for_the_looks() -> None:
+    base, artefact = played([0.0] * 24), played([1.0] * 12 + [0.0] * 12)
+    once, often = improvement(base, artefact), improvement(base, artefact, chances=20)
+    assert once is not None
+    assert often is not None
+    assert often.low < once.low
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=8, max_size=40), st.randoms())
+def test_an_artefact_that_loses_is_never_equal_beyond_the_margin(
+    rewards: list[float], draw: Any
+) -> None:
+    worse = [0.0 if draw.random() < 0.5 else each for each in rewards]
+    found = compare(played(rewards), played(worse, "other"), margin=0.05)
+    if found.likeness is Likeness.EQUAL:
+        assert found.difference is not None
+        assert found.difference.low > -0.05

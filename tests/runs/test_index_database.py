@@ -1,0 +1,189 @@
+"""The index in PostgreSQL holds what the folders hold, whoever writes, and heals."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparring.contracts.errors import InfrastructureError, InvalidInput
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import append_state
+from sparring.runs.index import Index, Query
+from sparring.runs.index_database import open_database
+from sparring.runs.index_place import DATABASE_URL, database_of
+from sparring.runs.lifecycle import RunState
+
+if TYPE_CHECKING:
+    from tests.runs.postgres import Postgres
+
+SECRET = "hunter2"
+
+
+def make(runs: Path, name: str, environment: str = "bell") -> RunFolder:
+    folder = RunFolder(runs / name)
+    folder.create({"format": 1, "kind": "train", "environment": environment})
+    append_state(folder, RunState.QUEUED, author="test")
+    return folder
+
+
+def fresh(runs: Path, tmp_path: Path) -> list[object]:
+    """What an index in a new file makes of the folders."""
+    index = Index(runs, tmp_path / "fresh" / os.urandom(4).hex() / "index.sqlite")
+    index.reindex()
+    return list(index.all())
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "\U0010ffff"])
+def test_any_text_of_a_spec_can_be_indexed(tmp_path: Path, text: str) -> None:
+    make(tmp_path / "runs", "a-1", environment=text)
+    index = Index(tmp_path / "runs")
+    (row,) = index.page(Query())
+    assert index.page(Query(environment=row.environment)) == [row]
+    assert index.page(Query(environment=text)) == [row]
+    assert index.named(f"a{text}") == []
+
+
+def test_a_database_that_does_not_answer_is_named_without_its_password() -> None:
+    url = f"postgresql://ada:{SECRET}@127.0.0.1:1/runs#sparring_x"
+    with pytest.raises(InfrastructureError, match="unset SPARRING_DATABASE_URL") as raised:
+        open_database(url)
+    assert "ada" in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", [f"mysql://ada:{SECRET}@host/x", f"nonsense {SECRET}", ""])
+def test_only_postgresql_is_known(url: str) -> None:
+    with pytest.raises(InvalidInput, match="SPARRING_DATABASE_URL") as raised:
+        open_database(f"{url}#sparring_x")
+    assert SECRET not in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    pytest.importorskip("psycopg")
+    from tests.runs.postgres import Postgres, bin_folder
+
+    if (programs := bin_folder()) is None:
+        pytest.skip("needs PostgreSQL: make postgres")
+    made = Postgres(tmp_path_factory.mktemp("postgres"), programs)
+    yield made
+    if made.is_up():
+        made.stop()
+
+
+@pytest.fixture
+def runs(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(DATABASE_URL, postgres.url)
+    place = tmp_path / "runs"
+    place.mkdir()
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_pages_names_and_filters_are_those_of_a_file(runs: Path, tmp_path: Path) -> None:
+    names = ["b-1", "a-1", "B-2", "a_1", "a-10", "z.1", "a-2"]
+    for number, name in enumerate(names):
+        folder = make(runs, name, environment="odd" if number % 2 else "even")
+        if number % 3 == 0:
+            append_state(folder, RunState.STOPPED, author="test")
+    index, file = Index(runs), Index(runs, tmp_path / "index.sqlite")
+    for query in (
+        Query(),
+        Query(count=2),
+        Query(after="B-2"),
+        Query(states=(RunState.STOPPED,)),
+        Query(environment="odd", kind="train"),
+        Query(kind="eval"),
+    ):
+        assert index.page(query) == file.page(query)
+    for beginning in ("a-", "a", "B", "b", "nothing", "%", "_"):
+        assert index.named(beginning, 9) == file.named(beginning, 9)
+    assert index.active() == file.active()
+    assert list(index.all()) == list(file.all())
+
+
+def _write_many(runs: Path, writer: int, count: int) -> None:
+    for number in range(count):
+        folder = make(runs, f"w{writer}-{number}")
+        append_state(folder, RunState.STARTING, author="test", epoch=1)
+        Index(runs).page(Query(count=5))
+        append_state(folder, RunState.FAILED, author="test", epoch=1)
+
+
+def _write_from_here(runs: Path, writers: list[int], count: int) -> None:
+    """One host: its writers are threads, each with connections of its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(writers)) as pool:
+        for done in [pool.submit(_write_many, runs, writer, count) for writer in writers]:
+            done.result()
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_fifty_writers_of_two_processes_lose_nothing(runs: Path, tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    halves = [list(range(25)), list(range(25, 50))]
+    hosts = [spawn.Process(target=_write_from_here, args=(runs, half, 4)) for half in halves]
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.join()
+        assert host.exitcode == 0
+    index = Index(runs)
+    index.refresh()
+    rows = list(index.all())
+    assert len(rows) == 200
+    assert {row.state for row in rows} == {RunState.FAILED}
+    assert rows == fresh(runs, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_copy_of_a_folder_has_an_index_of_its_own(runs: Path, tmp_path: Path) -> None:
+    import shutil
+
+    make(runs, "a-1")
+    assert len(Index(runs).page(Query())) == 1
+    copied = tmp_path / "copied"
+    shutil.copytree(runs, copied)
+    make(copied, "b-1")
+    assert len(Index(copied).page(Query())) == 2
+    assert len(Index(runs).page(Query())) == 1
+    assert database_of(copied) != database_of(runs) == database_of(runs)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("damage", ["killed", "killed and lost", "dropped", "emptied", "changed"])
+def test_a_database_that_was_lost_or_damaged_heals(
+    runs: Path, tmp_path: Path, postgres: Postgres, damage: str
+) -> None:
+    for number in range(5):
+        make(runs, f"a-{number}")
+    index = Index(runs)
+    assert len(index.page(Query())) == 5
+    schema = str(database_of(runs)).rpartition("#")[2] + "_v1"
+    assert schema in postgres.schemas()
+    if damage.startswith("killed"):
+        postgres.kill()
+        with pytest.raises(InfrastructureError, match="start that database"):
+            index.page(Query())
+        make(runs, "a-5")  # runs are written while it is away
+        postgres.start() if damage == "killed" else postgres.create()
+    elif damage == "dropped":
+        postgres.execute(f"drop schema {schema} cascade")
+    elif damage == "emptied":
+        postgres.execute(f"delete from {schema}.runs; delete from {schema}.marks")
+    else:
+        postgres.execute(f"delete from {schema}.runs where id < 'a-3'")
+        assert Index(runs).reindex() == 5
+    count = 6 if damage.startswith("killed") else 5
+    assert len(index.page(Query())) == count  # also by an index that was open all the time
+    assert list(index.all()) == fresh(runs, tmp_path)

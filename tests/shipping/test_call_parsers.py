@@ -1,0 +1,112 @@
+"""Servers read the calls of every family; where one does not, `how_to_run.md` says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.contracts.rollouts import Message
+from sparring.policies.families import TABLE, family_named
+from sparring.shipping.call_parsers import (
+    is_read_by_llama_cpp,
+    vllm_call_parser,
+    vllm_reasoning_parser,
+)
+from sparring.shipping.llama_cpp import LlamaServer, find_llama_cpp, served
+from sparring.shipping.template import chat_messages
+from tests.policies.family_codecs import WITH_TOOLS, WITHOUT_TOOLS, codec_of
+from tests.shipping.made import CALL, TOOLS, chats, has_server
+from tests.shipping.parrot import write_parrot
+
+VLLM = Path(
+    os.environ.get(
+        "SPARRING_VLLM_PYTHON", Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
+    )
+)
+PARSERS = {
+    "hermes": ["qwen2.5", "qwen3", "qwen3-2507", "qwen3-vl", "smollm2"],
+    "qwen3_coder": [
+        "qwen3.5", "qwen3.5-small", "qwen3.6", "qwen3.8", "qwen3-coder", "nemotron-3-nano",
+        "nemotron-3-super", "nemotron-3-ultra", "nemotron-3.5-lightning",
+    ],
+    "glm45": ["glm-4-moe"],
+    "lfm2": ["lfm2", "lfm2.5"],
+    "llama3_json": ["llama3"],
+    "": WITHOUT_TOOLS,
+}  # fmt: skip
+QUICK = ("qwen3", "qwen3.5-small", "lfm2", "glm-4-moe")
+served_only = pytest.mark.skipif(not has_server(), reason="no llama.cpp server is installed")
+
+
+def test_every_family_has_vllms_parser_of_its_format() -> None:
+    assert sorted(name for names in PARSERS.values() for name in names) == sorted(TABLE)
+    for parser, names in PARSERS.items():
+        assert {vllm_call_parser(family_named(name)) for name in names} == {parser}
+
+
+def test_thinking_is_parsed_where_vllm_knows_the_family() -> None:
+    found = {name: vllm_reasoning_parser(family_named(name)) for name in TABLE}
+    assert found["qwen3"] == found["qwen3.8"] == "qwen3"
+    assert found["nemotron-3-nano"] == "nemotron_v3"
+    assert found["glm-4-moe"] == "glm45"
+    assert not found["lfm2.5"]  # thinks, and vLLM names no parser for it
+    assert not found["qwen2.5"]  # does not think
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(not VLLM.exists(), reason=f"no vLLM environment at {VLLM}")
+def test_vllm_knows_these_names() -> None:
+    script = (
+        "import json, vllm.reasoning as r, vllm.tool_parsers as t; "
+        "print(json.dumps([list(t._TOOL_PARSERS_TO_REGISTER), "
+        "list(r._REASONING_PARSERS_TO_REGISTER)]))"
+    )
+    done = subprocess.run([VLLM, "-c", script], capture_output=True, text=True, check=True)
+    calls, reasoning = json.loads(done.stdout.splitlines()[-1])
+    families = [family_named(name) for name in TABLE]
+    assert {vllm_call_parser(each) for each in families} - {""} <= set(calls)
+    assert {vllm_reasoning_parser(each) for each in families} - {""} <= set(reasoning)
+
+
+@served_only
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly)
+        for name in WITH_TOOLS
+    ],
+)
+def test_llama_cpp_renders_the_familys_prompts_and_reads_its_calls(
+    name: str, tmp_path: Path
+) -> None:
+    codec = codec_of(name)
+    ask = chats()[0]
+    prompt = codec.encode_prompt(ask, TOOLS).ids
+    reply = codec.decode(codec.encode_reply(Message("assistant", "", calls=(CALL,))))
+    parrot = write_parrot(codec, prompt[-1], reply, tmp_path)
+    with served(find_llama_cpp(), parrot, tmp_path / "log", context=8192) as server:
+        for chat in chats():
+            trained = codec.decode(codec.encode_prompt(chat, TOOLS).ids)
+            assert server.render(chat_messages(chat), list(TOOLS)) == trained
+        if is_read_by_llama_cpp(codec.family):
+            assert calls_of(server, ask) == [("search", json.loads(CALL.arguments))]
+        else:
+            with pytest.raises(Exception, match="does not match the expected"):
+                calls_of(server, ask)
+
+
+def calls_of(server: LlamaServer, chat: tuple[Message, ...]) -> list[tuple[str, Any]]:
+    """The calls that the server reads from the parrot's reply to a chat."""
+    body = {
+        "model": server.model, "messages": chat_messages(chat), "tools": list(TOOLS),
+        "temperature": 0, "max_tokens": 64,
+    }  # fmt: skip
+    message = server.post("/v1/chat/completions", body)["choices"][0]["message"]
+    functions = [each["function"] for each in message.get("tool_calls") or []]
+    return [(each["name"], json.loads(each["arguments"])) for each in functions]

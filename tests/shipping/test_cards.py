@@ -1,0 +1,66 @@
+"""Cards say what was measured, what was not, and what hubs need to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.shipping.cards import CardFacts, agent_json, model_card, proof_card
+from sparring.shipping.front_matter import read_front_matter
+from sparring.shipping.source import Source
+from tests.shipping.made import conversations_of
+
+FACTS = CardFacts(
+    "porter", "bell", "Qwen/Qwen3-0.6B", True, "apache-2.0", "bell-1", "step-6", 6,
+    ["ring"], "Let them in.", {"torch": "2.13"},
+)  # fmt: skip
+ROW = {"before": 0.2, "after": 0.9, "value": 0.7, "low": 0.5, "high": 0.8, "cases": 40}
+PROOF: dict[str, Any] = {
+    "verdict": "better", "sentence": "good now", "reward": ROW, "measures": {"got in": ROW},
+    "cases": 40, "rollouts_per_case": 4, "temperature": 0.8, "cases_digest": "d" * 64,
+    "picked_from": 1,
+}  # fmt: skip
+MERGED: dict[str, Any] = {
+    "name": "merged", "path": "merged", "size": 5_000_000, "server": "transformers",
+    "prompts": {"conversations": 44, "tokens": 900}, "gap": {"mean": 1e-6, "kl": 1e-9},
+    "warning": "",
+}  # fmt: skip
+HELD_OUT = {
+    "artefact": "merged", "likeness": "equal", "sentence": "a loss is excluded",
+    "against_base": "still better",
+}  # fmt: skip
+
+
+def test_the_model_card_has_the_metadata_that_hubs_read() -> None:
+    metadata = read_front_matter(model_card(FACTS, PROOF, [MERGED]))
+    assert metadata["license"] == "apache-2.0"
+    assert metadata["base_model"] == "Qwen/Qwen3-0.6B"
+    (index,) = metadata["model-index"]
+    metrics = index["results"][0]["metrics"]
+    assert [(each["type"], each["value"]) for each in metrics] == [("reward", 0.9), ("got_in", 0.9)]
+
+
+def test_a_local_base_is_not_linked_and_an_unproven_model_has_no_results() -> None:
+    from dataclasses import replace
+
+    card = model_card(replace(FACTS, is_base_public=False, licence=""), None, [MERGED])
+    metadata = read_front_matter(card)
+    assert "base_model" not in metadata
+    assert "model-index" not in metadata
+    assert metadata["license"] == "other"
+    assert "Unproven" in card
+
+
+def test_the_proof_card_says_what_was_measured_and_what_was_not() -> None:
+    card = proof_card(FACTS, PROOF, [MERGED], HELD_OUT)
+    assert "| reward | 0.200 | 0.900 | +0.500 … +0.800 | 40 |" in card
+    assert "44 prompts (900 tokens) give the ids that were trained on" in card
+    assert "- vLLM: the commands are written from its documentation, not run here" in card
+    assert "held-out cases with merged" not in card
+    assert "held-out cases with merged" in proof_card(FACTS, PROOF, [MERGED], None)
+    assert "**Unproven.**" in proof_card(FACTS, None, [MERGED], None)
+
+
+def test_each_distinct_agent_is_listed_once(source: Source) -> None:
+    content = agent_json(conversations_of(source), "bell")
+    assert [each["instructions"] for each in content["agents"]] == ["", "Let them in, one by one."]
+    assert content["agents"][0]["tools"][0]["function"]["name"] == "ring"

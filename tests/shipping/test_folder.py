@@ -1,0 +1,117 @@
+"""The folder appears complete or not at all, lists its files, and is never overwritten."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.contracts.errors import InvalidInput, NotEnoughSpace
+from sparring.shipping.folder import ShipFolder, refuse_place, verify_folder_digests
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ShipFolder:
+    made = ShipFolder(tmp_path / "model", "ship-1")
+    made.open(0)
+    return made
+
+
+def fill(folder: Path) -> None:
+    (folder / "weights").write_bytes(b"w" * 10)
+
+
+def test_nothing_is_there_before_it_is_sealed(folder: ShipFolder) -> None:
+    folder.write("merged", fill)
+    assert not folder.place.exists()
+    folder.seal({"format": 1})
+    assert folder.is_delivered
+    assert [path.name for path in folder.place.parent.iterdir()] == ["model"]
+    assert verify_folder_digests(folder.place) == []
+
+
+def test_a_part_that_was_interrupted_is_written_again_and_a_complete_one_is_kept(
+    folder: ShipFolder,
+) -> None:
+    def interrupted(at: Path) -> None:
+        fill(at)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        folder.write("merged", interrupted)
+    assert not (folder.staging / "merged").exists()
+    folder.open(0)
+    assert list(folder.staging.iterdir()) == []
+    folder.write("merged", fill)
+    folder.write("merged", interrupted)  # complete: the writer is not called
+
+
+def test_a_file_has_its_name_only_when_it_is_complete(folder: ShipFolder) -> None:
+    def interrupted(at: Path) -> None:
+        at.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        folder.write_file("gguf/m.gguf", interrupted)
+    assert not (folder.staging / "gguf" / "m.gguf").exists()
+    folder.write_file("gguf/m.gguf", lambda at: at.write_bytes(b"whole") and None)
+    folder.seal({})
+    assert verify_folder_digests(folder.place) == []
+
+
+def test_missing_changed_and_added_files_are_noticed(folder: ShipFolder) -> None:
+    folder.write("merged", fill)
+    folder.write("adapter", fill)
+    place = folder.seal({})
+    (place / "merged" / "weights").write_bytes(b"x" * 10)
+    (place / "adapter" / "weights").unlink()
+    (place / "added").touch()
+    assert verify_folder_digests(place) == [
+        "adapter/weights is missing", "merged/weights has changed", "added is not listed",
+    ]  # fmt: skip
+    assert verify_folder_digests(place / "nowhere") == ["ship.json is missing or cannot be read"]
+
+
+def test_another_runs_folder_is_not_taken_for_ones_own(folder: ShipFolder) -> None:
+    place = folder.seal({})
+    other = ShipFolder(place, "ship-2")
+    assert not other.is_delivered
+    with pytest.raises(InvalidInput, match="never overwrites"):
+        other.open(0)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "advice"),
+    [
+        (errno.ENOSPC, NotEnoughSpace, "is full; free some space"),
+        (errno.EDQUOT, NotEnoughSpace, "is full; free some space"),
+        (errno.EROFS, InvalidInput, "cannot be written .* choose another folder"),
+    ],
+)
+def test_errors_of_the_disk_say_what_to_do(
+    folder: ShipFolder, number: int, error: type[Exception], advice: str
+) -> None:
+    def fails(_: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(error, match=advice):
+        folder.write("merged", fails)
+    assert not folder.place.exists()
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage: Any = type("Usage", (), {"free": 10})()
+    monkeypatch.setattr("sparring.shipping.folder.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(NotEnoughSpace, match=r"0\.0 GB free, and the shipment needs 5\.0 GB"):
+        ShipFolder(tmp_path / "model", "ship-1").open(5_000_000_000)
+
+
+def test_a_link_counts_as_existing(tmp_path: Path) -> None:
+    (tmp_path / "model").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InvalidInput, match="exists already"):
+        refuse_place(tmp_path / "model")

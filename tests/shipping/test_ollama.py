@@ -1,0 +1,104 @@
+"""The Modelfile has no TEMPLATE, and a model that Ollama believes has no tools is refused.
+
+Ollama has no package for the machines that run these tests: a fake with its contract answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.contracts.errors import FaultyArtefact, InfrastructureError
+from sparring.shipping.ollama import check_registered, modelfile, register
+
+
+class FakeOllama:
+    """Answers /api/show as Ollama 0.30 does; `capabilities` depend on the template in the file."""
+
+    def __init__(self) -> None:
+        self.capabilities = ["completion", "tools"]
+        self.asked: list[dict[str, Any]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.asked.append({"path": self.path, **body})
+                data = json.dumps({"capabilities": outer.capabilities}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def ollama(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOllama]:
+    fake = FakeOllama()
+    monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{fake.server.server_port}")
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def test_a_modelfile_states_sampling_stops_and_context_and_no_template() -> None:
+    text = modelfile(
+        "m-q8_0.gguf", temperature=0.8, stops=["<|im_end|>"], context=8192, licence="apache-2.0"
+    )
+    assert text.splitlines() == [
+        "FROM ./m-q8_0.gguf",
+        "REQUIRES 0.30.0",
+        "PARAMETER temperature 0.8",
+        "PARAMETER top_k 0",
+        "PARAMETER top_p 1",
+        "PARAMETER min_p 0",
+        "PARAMETER repeat_penalty 1",
+        "PARAMETER num_ctx 8192",
+        'PARAMETER stop "<|im_end|>"',
+        'LICENSE "apache-2.0"',
+    ]
+
+
+def test_a_registered_model_must_have_tools(ollama: FakeOllama) -> None:
+    assert check_registered("porter")["capabilities"] == ["completion", "tools"]
+    assert ollama.asked == [{"path": "/api/show", "model": "porter"}]
+    ollama.capabilities = ["completion"]
+    with pytest.raises(FaultyArtefact, match="does not list the capability tools for porter"):
+        check_registered("porter")
+
+
+def test_registering_runs_ollama_create_in_the_folder(ollama: FakeOllama, tmp_path: Path) -> None:
+    script = tmp_path / "ollama"
+    script.write_text('#!/bin/sh\npwd > called; echo "$@" >> called\n')
+    script.chmod(0o755)
+    folder = tmp_path / "gguf"
+    folder.mkdir()
+    assert register(folder, "porter", [str(script)])["name"] == "porter"
+    called = (folder / "called").read_text().splitlines()
+    assert called == [str(folder), "create porter -f Modelfile"]
+
+
+def test_without_ollama_the_refusal_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match=r"Install Ollama 0\.30\.0 or newer"):
+        register(tmp_path, "porter", [str(tmp_path / "nothing")])
+
+
+def test_a_failing_create_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="`ollama create porter` failed"):
+        register(tmp_path, "porter", ["false"])
+
+
+def test_an_ollama_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    with pytest.raises(InfrastructureError, match=r"Ollama at http://127\.0\.0\.1:9 does not"):
+        check_registered("porter")

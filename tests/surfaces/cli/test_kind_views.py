@@ -1,0 +1,75 @@
+"""Each kind of run has a view: its progress, its results, and how it is resumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from sparring.contracts.errors import InvalidInput
+from sparring.contracts.kinds import KINDS
+from sparring.surfaces.cli.kind_views import Shown, view_of
+from tests.surfaces.cli.terminal import AUDIT, CHECK, EVAL, PROOF, TRAIN, summary_of
+
+PLAYING = {"rollouts": 48, "total": 192, "passed": 7, "sampled_tokens": 12345}
+TRAINING = {"step": 3, "steps": 20, "tokens_drawn": 12345}
+
+
+@pytest.mark.parametrize(
+    ("kind", "run", "word"),
+    [
+        ("train", TRAIN, "last step"),
+        ("eval", EVAL, "calls parsed"),
+        ("check", CHECK, "live groups"),
+        ("audit", AUDIT, "judgements"),
+        ("prove", PROOF, "difference"),
+    ],
+)
+def test_every_kind_shows_its_own_summary(kind: str, run: str, word: str) -> None:
+    console = Console(width=160)
+    with console.capture() as capture:
+        view_of(kind).show(summary_of(run), console)
+    assert word in capture.get()
+
+
+def test_every_kind_of_run_has_a_view_and_no_other_has() -> None:
+    for kind in KINDS:
+        assert view_of(kind).stopping.startswith("stopping")
+    with pytest.raises(InvalidInput):
+        view_of("dance")
+
+
+def test_a_training_counts_steps_and_the_others_rollouts() -> None:
+    assert view_of("train").shown(TRAINING) == Shown(3, 20, "12,345 tokens sampled")
+    assert view_of("eval").shown(PLAYING) == Shown(48, 192, "7 fully passed · 12,345 tokens")
+
+
+@pytest.mark.parametrize(("kind", "beat"), [("train", TRAINING), ("check", PLAYING)])
+def test_the_time_left_is_shown_once_it_is_known(kind: str, beat: dict[str, Any]) -> None:
+    assert "left" not in view_of(kind).shown(beat | {"seconds_left": None}).news
+    assert "about 10 min left" in view_of(kind).shown(beat | {"seconds_left": 600}).news
+
+
+def test_a_training_is_resumed_once_it_has_a_step() -> None:
+    hint = view_of("train").resume_hint
+    assert hint({}, "bell-1") == ""
+    assert hint({"step": 0}, "bell-1") == ""
+    assert hint(TRAINING, "bell-1").startswith("`sparring run resume bell-1` ")
+
+
+def test_what_plays_is_resumed_if_rollouts_are_left() -> None:
+    hint = view_of("prove").resume_hint
+    assert hint({}, "bell-1") == ""
+    assert hint(PLAYING | {"rollouts": 192}, "bell-1") == ""
+    assert hint(PLAYING, "bell-1").startswith(
+        "48 of 192 rollouts are saved: `sparring run resume bell-1`"
+    )
+
+
+def test_a_training_prints_what_is_new_in_a_heartbeat_and_the_others_nothing() -> None:
+    lines = view_of("train").lines()
+    beat = TRAINING | {"pid": 1, "said": ["batch of 4"], "metrics": {"loss": 0.5}}
+    assert lines(beat) == ["batch of 4", "step 3/20 · loss +0.500"]
+    assert lines(beat) == []
+    assert view_of("eval").lines()(PLAYING) == []

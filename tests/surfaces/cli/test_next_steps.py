@@ -1,0 +1,67 @@
+"""After each kind of run, the commands that make sense next, with names that find it again."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from sparring.surfaces.cli.next_steps import (
+    after_check,
+    after_env_test,
+    after_init,
+    after_look,
+    after_proof,
+    after_training,
+    show_next_steps,
+)
+from tests.surfaces.cli.terminal import CHECK, PROOF, TRAIN, summary_of
+
+
+def test_long_commands_wrap_and_are_never_cut() -> None:
+    console = Console(width=40)
+    command = "sparring run clone " + "x" * 60
+    with console.capture() as capture:
+        show_next_steps({"train longer": command}, console)
+    shown = "".join(capture.get().split())
+    assert shown == "trainlonger" + command.replace(" ", "")
+
+
+def test_runs_are_named_by_the_end_of_their_id() -> None:
+    assert after_look("bell-20261116-184053-77fe") == {
+        "the report": "sparring run report 77fe",
+        "each rollout": "sparring rollout list 77fe",
+    }
+
+
+def test_a_new_environment_is_tested_checked_and_trained_in_this_order() -> None:
+    commands = [command.split()[1] for command in after_init("shop").values()]
+    assert commands == ["env", "check", "train"]
+    assert list(after_env_test("shop").values()) == ["sparring check shop"]
+
+
+def test_training_is_offered_only_after_a_verdict_of_learnable() -> None:
+    summary = summary_of(CHECK)
+    assert summary["verdict"] == "broken"
+    assert "train and prove" not in after_check(summary)
+    steps = after_check(summary | {"verdict": "learnable"})
+    assert steps["train and prove"] == "sparring train bell"
+    assert steps["the report"] == "sparring run report e42b"
+
+
+def test_a_training_from_python_has_no_environment_to_chat_with_or_to_clone() -> None:
+    summary = summary_of(TRAIN)
+    steps = after_training(summary)
+    assert steps["talk to it"] == "sparring chat e4fc"
+    assert steps["train longer"] == "sparring run clone e4fc --set max_steps=4"
+    ours = after_training(summary | {"environment": ""})
+    assert "talk to it" not in ours
+    assert "train longer" not in ours
+    assert "agent=…" in ours["use it in Python"]
+    assert "agent=…" not in steps["use it in Python"]
+
+
+def test_a_proof_that_is_not_good_suggests_to_train_longer() -> None:
+    summary = summary_of(PROOF)
+    steps = after_proof(summary)
+    assert steps["before and after"] == "sparring run report proof-e4fc"
+    assert steps["train longer"].startswith("sparring run clone e4fc ")
+    assert "train longer" not in after_proof(summary | {"is_good": True})

@@ -1,0 +1,64 @@
+"""Rollouts on a terminal: pages that say where to go on, and messages that imitate no turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparring.surfaces.cli import reading
+from tests.surfaces.cli.terminal import TRAIN, Terminal, copy_samples
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    return Terminal(copy_samples(tmp_path / "porter", monkeypatch), monkeypatch, capsys)
+
+
+def test_a_page_says_how_many_there_are_and_where_to_go_on(terminal: Terminal) -> None:
+    page = terminal.type("rollout", "list", TRAIN, "--count", 2, "--json").json
+    assert (len(page["rollouts"]), page["next"]) == (2, 2)
+    shown = terminal.type("rollout", "list", TRAIN, "--count", 2).out
+    assert shown.endswith(f"1 to 2 of {page['total']}; more with --start 2\n")
+    assert all(each["id"] in shown for each in page["rollouts"])
+    last = terminal.type("rollout", "list", TRAIN, "--start", page["total"] - 1).out
+    assert last.endswith(f"{page['total']} to {page['total']} of {page['total']}\n")
+
+
+def test_a_filter_that_nothing_passes_gives_an_empty_page(terminal: Terminal) -> None:
+    shown = terminal.type("rollout", "list", TRAIN, "--min-reward", 0.9)
+    assert shown.code == 0
+    assert shown.out.startswith("none of ")
+
+
+def test_a_rollout_is_shown_with_its_turns_verdicts_and_reward(terminal: Terminal) -> None:
+    page = terminal.type("rollout", "list", TRAIN, "--json").json
+    rollout = page["rollouts"][0]["id"]
+    record = terminal.type("rollout", "show", TRAIN, rollout, "--json").json
+    shown = terminal.type("rollout", "show", TRAIN, rollout).out
+    lines = shown.splitlines()
+    roles = [line.split()[0] for line in lines if line and not line.startswith((" ", "─"))]
+    assert [each["role"] for each in record["messages"]] == roles[: len(record["messages"])]
+    assert "got_in: failed: " in shown
+    assert f"reward {record['reward']:.2f}" in shown
+
+
+def test_long_messages_are_cut_unless_all_is_wanted(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_MAX_CHARACTERS", 5)
+    rollout = terminal.type("rollout", "list", TRAIN, "--json").json["rollouts"][0]["id"]
+    assert "characters; --full shows them)" in terminal.type("rollout", "show", TRAIN, rollout).out
+    assert "--full" not in terminal.type("rollout", "show", TRAIN, rollout, "--full").out
+
+
+def test_what_is_not_there_is_an_error_that_says_so(terminal: Terminal) -> None:
+    assert terminal.type("rollout", "show", "nobody", "x").code == 102
+    wrong = terminal.type("rollout", "show", TRAIN, "nobody")
+    assert wrong.code != 0
+    assert "nobody" in wrong.err
+    unknown = terminal.type("models", "fetch", "gpt")
+    assert unknown.code == 2
+    assert "use one of tiny, smollm2" in unknown.err

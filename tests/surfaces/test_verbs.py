@@ -1,0 +1,53 @@
+"""The page of verbs is what the registry says, and what it says is there."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from sparring.operations.registry import all_operations
+from sparring.surfaces import verbs
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_of_verbs_is_current():
+    """`python -m sparring.surfaces.verbs > docs/verbs.md`"""
+    assert (DOCS / "verbs.md").read_text() == verbs.page()
+
+
+def test_every_form_that_a_verb_is_said_to_have_is_there():
+    import typer
+
+    from sparring.surfaces.cli.main import app
+
+    command = typer.main.get_command(app)
+    for operation in all_operations().values():
+        found: Any = command
+        for word in operation.forms.cli.split():
+            found = found.commands[word]
+        if path := operation.forms.python:
+            home, name, *_ = path.split(".")
+            assert name in importlib.import_module(home).__all__
+
+
+def test_every_operation_that_somebody_can_call_is_a_row_with_its_role() -> None:
+    table, _, _ = verbs.page().partition("## Names in other tools")
+    rows = table.splitlines()
+    for operation in all_operations().values():
+        command = f"| `sparring {operation.forms.cli}` |"
+        if not operation.forms.cli:
+            continue
+        (row,) = [line for line in rows if command in line]
+        assert f" | {operation.role.name.lower()} | " in row
+        assert row.endswith("| yes |") == operation.changes_state
+
+
+def test_names_elsewhere_are_sorted_and_lead_to_names_here() -> None:
+    _, _, table = verbs.page().partition("## Names in other tools")
+    names = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert names
+    assert names == sorted(names)
+    aliases = {each for made in all_operations().values() for each in made.forms.known_as}
+    assert set(names) == aliases

@@ -1,0 +1,38 @@
+"""Arguments in a query string, statuses of errors, and which operations have a route."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparring.contracts.errors import InvalidInput, NotPermitted, RunNotFound, SparringError
+from sparring.operations.operation import Role
+from sparring.operations.registry import all_operations
+from sparring.surfaces.web.calls import query_arguments, seat_of, status_of, web_operations
+
+
+def test_repeated_names_are_lists_only_where_a_list_is_expected() -> None:
+    listing = all_operations()["run.list"]
+    pairs = [("states", "failed"), ("states", "queued"), ("count", "5")]
+    assert query_arguments(listing, pairs) == {"states": ["failed", "queued"], "count": "5"}
+    with pytest.raises(InvalidInput, match="occurs twice"):
+        query_arguments(listing, [("count", "1"), ("count", "2")])
+
+
+def test_errors_have_fitting_statuses() -> None:
+    errors = (NotPermitted("x"), RunNotFound("x"), InvalidInput("x"), SparringError("x"))
+    assert [status_of(error) for error in errors] == [403, 404, 400, 409]
+
+
+def test_what_acts_on_the_machine_has_no_route() -> None:
+    assert not web_operations().keys() & {"env.new", "env.test", "run.join", "chat.prepare"}
+    for name, each in web_operations(Role.OPERATOR).items():
+        assert each.forms.tool or not each.changes_state, name
+
+
+def test_slow_calls_have_seats_of_their_own() -> None:
+    assert {seat_of(name) for name in all_operations()} == {
+        "quick",
+        "waiting",
+        "comparing",
+        "environment",
+    }

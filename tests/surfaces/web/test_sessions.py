@@ -1,0 +1,48 @@
+"""Links work once; sessions end with their token; wrong tokens are counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparring.operations.operation import Caller, Role
+from sparring.surfaces.web.sessions import Failures, Sessions
+
+OWNER = Caller(Role.OWNER, Path("runs"))
+
+
+def test_a_link_works_once() -> None:
+    sessions = Sessions()
+    secret = sessions.new_link(OWNER)
+    cookie = sessions.enter(secret)
+    assert sessions.caller_of_cookie(cookie) == OWNER
+    assert sessions.enter(secret) == ""
+    assert sessions.caller_of_cookie("") is None
+    assert sessions.caller_of_cookie(secret) is None
+    sessions.leave(cookie)
+    assert sessions.caller_of_cookie(cookie) is None
+
+
+def test_a_session_ends_with_its_token_and_with_time() -> None:
+    known = {"token": OWNER}
+    now = [0.0]
+    sessions = Sessions(known.get, lambda: now[0])
+    first, second = sessions.enter("token"), sessions.enter("token")
+    assert sessions.caller_of_cookie(first) == OWNER
+    now[0] = 31 * 24 * 3600.0
+    assert sessions.caller_of_cookie(first) is None
+    now[0] = 0.0
+    known.clear()
+    assert sessions.caller_of_cookie(second) is None
+    assert sessions.enter("token") == ""
+
+
+def test_failures_are_forgotten_after_a_minute() -> None:
+    now = [0.0]
+    failures = Failures(lambda: now[0])
+    for _ in range(20):
+        assert not failures.is_blocked("a")
+        failures.note("a")
+    assert failures.is_blocked("a")
+    assert not failures.is_blocked("b")
+    now[0] = 61.0
+    assert not failures.is_blocked("a")

@@ -1,0 +1,139 @@
+"""Clients of a server: one per event loop, and what a model refuses is adapted once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from openai import BadRequestError
+
+from sparring.contracts.specs import EndpointSpec
+from sparring.endpoints import EndpointClient
+from tests.servers import ChatServer, completion
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def client_of(server: ChatServer, **options: Any) -> EndpointClient:
+    spec = EndpointSpec(base_url=server.url, model="fake", key_variable="TEST_ENDPOINT_KEY")
+    return EndpointClient(spec, **options)
+
+
+def ask(client: EndpointClient, *requests: dict[str, Any]) -> list[str]:
+    """Sends requests with these options in one event loop, and returns the replies."""
+
+    async def replies() -> list[str]:
+        return [
+            (await client.chat(model="fake", messages=MESSAGES, **request))
+            .choices[0]
+            .message.content
+            for request in requests
+        ]
+
+    return asyncio.run(replies())
+
+
+def refuse(message: str, *names: str, param: str | None = None) -> Any:
+    """Answers requests with any of these arguments by this refusal."""
+
+    def answer(request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if any(name in request for name in names):
+            return 400, {"error": {"message": message, "param": param}}
+        return 200, completion("hello")
+
+    return answer
+
+
+def test_one_loop_has_one_client_and_another_loop_another(chat_server: ChatServer) -> None:
+    client = client_of(chat_server)
+
+    async def clients() -> list[Any]:
+        reply = await client.chat(model="fake", messages=MESSAGES)
+        assert reply.choices[0].message.content == "hello"
+        return [client.get(), client.get()]
+
+    first, again = asyncio.run(clients())
+    other, _ = asyncio.run(clients())
+    assert first is again
+    assert other is not first
+
+
+def test_a_renamed_argument_keeps_its_value_and_its_new_name(chat_server: ChatServer) -> None:
+    chat_server.answer = refuse("Use 'max_completion_tokens' instead.", "max_tokens")
+    client = client_of(chat_server, retries=0)
+    assert ask(client, {"max_tokens": 7}, {"max_tokens": 8}) == ["hello", "hello"]
+    names = ("max_tokens", "max_completion_tokens")
+    sent = [tuple(each.get(name) for name in names) for each in chat_server.requests]
+    assert sent == [(7, None), (None, 7), (None, 8)]
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("Unsupported value: 'temperature' does not support 0.8.", None),
+        ("Only the default (1) is supported.", "temperature"),
+    ],
+)
+def test_an_argument_that_is_not_supported_is_left_out_from_then_on_with_a_warning(
+    chat_server: ChatServer,
+    caplog: pytest.LogCaptureFixture,
+    message: str,
+    param: str | None,
+) -> None:
+    chat_server.answer = refuse(message, "temperature", param=param)
+    client = client_of(chat_server, retries=0)
+    assert ask(client, *[{"temperature": 0.8, "seed": 3}] * 2) == ["hello", "hello"]
+    assert ["temperature" in each for each in chat_server.requests] == [True, False, False]
+    assert all(each["seed"] == 3 for each in chat_server.requests)
+    warning = "fake does not accept temperature=0.8; its default is used"
+    assert caplog.messages.count(warning) == 1
+
+
+def test_several_refused_arguments_are_adapted_one_after_the_other(
+    chat_server: ChatServer,
+) -> None:
+    def answer(request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        refused = [name for name in ("top_p", "temperature") if name in request]
+        if refused:
+            return 400, {"error": {"message": f"unsupported: `{refused[0]}`"}}
+        return 200, completion("hello")
+
+    chat_server.answer = answer
+    client = client_of(chat_server, retries=0)
+    assert ask(client, {"top_p": 0.9, "temperature": 0.5}) == ["hello"]
+    assert len(chat_server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "the model 'fake' does not exist",
+        "'temperature' must be at most 2",
+        "unsupported: 'messages' without content",
+    ],
+)
+def test_a_refusal_that_no_change_would_mend_is_raised_at_once(
+    chat_server: ChatServer, message: str
+) -> None:
+    chat_server.answer = refuse(message, "messages")
+    with pytest.raises(BadRequestError, match=message.split("'")[-1].strip()):
+        ask(client_of(chat_server), {"temperature": 3})
+    assert len(chat_server.requests) == 1
+
+
+def test_a_busy_server_is_asked_again(chat_server: ChatServer) -> None:
+    statuses = iter([503, 200])
+    chat_server.answer = lambda _: (next(statuses), completion("at last"))
+    assert ask(client_of(chat_server, retries=1), {}) == ["at last"]
+
+
+def test_the_key_is_read_when_a_client_is_made(
+    chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEST_ENDPOINT_KEY", raising=False)
+    client = client_of(chat_server)
+    ask(client, {})
+    monkeypatch.setenv("TEST_ENDPOINT_KEY", "fresh")
+    ask(client, {})
+    assert chat_server.keys == ["Bearer none", "Bearer fresh"]
