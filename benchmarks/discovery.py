@@ -1,13 +1,15 @@
 """How long it takes to list a project of 500 environment files, without running any of them.
 
-    python benchmarks/discovery.py
+    python benchmarks/discovery.py [--quick]
 
 One file in ten does not parse, one in ten would write a file and print if it were run. Bars: 2 s
-when nothing is known yet, 0.3 s with what is remembered; nothing of it has run.
+when nothing is known yet, 0.3 s with what is remembered; nothing of it has run. `--quick` holds
+three times the bars: a trip wire for a machine that does other work too.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -16,12 +18,16 @@ from pathlib import Path
 
 from sparring.projects.discovery import find_environments
 
-COLD_BAR, WARM_BAR = 2.0, 0.3
+COLD_BAR, WARM_BAR, TRIP_WIRE = 2.0, 0.3, 3
 FILES = 500
 SOURCE = Path(__file__).resolve().parents[1] / "examples" / "shop" / "shop.py"
 
 
 def main() -> int:
+    options = argparse.ArgumentParser()
+    options.add_argument("--quick", action="store_true")
+    slack = TRIP_WIRE if options.parse_args().quick else 1
+    bars = {"cold": slack * COLD_BAR, "warm": slack * WARM_BAR}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         written = folder / "written"
@@ -33,9 +39,9 @@ def main() -> int:
             "benchmark": "discovery", "files": FILES, "environments": len(found.environments),
             "reported": len(found.problems), "cold_seconds": round(cold, 3),
             "warm_seconds": round(warm, 3), "ran": written.exists(),
-            "bars": {"cold": COLD_BAR, "warm": WARM_BAR},
+            "bars": bars,
         }  # fmt: skip
-    shown["ok"] = cold <= COLD_BAR and warm <= WARM_BAR and not shown["ran"]
+    shown["ok"] = cold <= bars["cold"] and warm <= bars["warm"] and not shown["ran"]
     print(json.dumps(shown))
     return 0 if shown["ok"] else 1
 

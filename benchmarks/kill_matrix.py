@@ -35,20 +35,20 @@ from typing import Any
 import psutil
 
 from sparring.models.cache import development_model
-from sparring.operations.operation import Caller, Nothing, Role
+from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
 from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import reindex_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.files import read_lines
-from sparring.run_folder.metrics import history_of
-from sparring.run_folder.rollout_log import GangLog
+from sparring.run_folder.metrics import read_history_rows
+from sparring.run_folder.sharded_log import ShardedLog
 from sparring.runs.claims import claimant, newest_epoch
-from sparring.runs.gang import mark_of
 from sparring.runs.index import Index
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import marked
+from sparring.runs.worker_group import mark_of
 
 JUDGED = Path(__file__).resolve().parent / "judged"
 STEPS = 6
@@ -174,7 +174,7 @@ class Matrix:
             for path in (folder.path.parent / ".sparring").glob("*"):
                 if path.name.startswith(("index.sqlite", "journal")):
                     path.unlink(missing_ok=True)
-            reindex_runs(Nothing(), self.caller)
+            reindex_runs(NoArguments(), self.caller)
             return True
         if blow.victim == "reindex":
             return self._kill_a_reindex()
@@ -248,7 +248,7 @@ def _name_of(process: psutil.Process) -> str:
     command = _command(process)
     if "judge.py" in command:
         return "service"
-    if "sparring.worker" in command:
+    if "sparring.jobs" in command:
         try:
             return "trainer" if process.environ().get("RANK", "0") == "0" else "rank"
         except psutil.Error:
@@ -288,7 +288,7 @@ def digest(folder: RunFolder) -> str:
 
 def lost_steps(folder: RunFolder, whole: RunFolder | None) -> int:
     """Steps that the metrics lack or have twice, and rollouts that differ from the undisturbed."""
-    steps = [row["step"] for row in history_of(folder) if "loss" in row]
+    steps = [row["step"] for row in read_history_rows(folder) if "loss" in row]
     wrong = len(set(range(1, STEPS + 1)) ^ set(steps)) + len(steps) - len(set(steps))
     told = Counter(
         (row["attempt"], row["step"]) for row in read_lines(folder.metrics) if "loss" in row
@@ -301,7 +301,7 @@ def lost_steps(folder: RunFolder, whole: RunFolder | None) -> int:
 
 
 def rollouts(folder: RunFolder) -> Iterator[tuple[int, int, float | None]]:
-    log = GangLog(folder.rollout_logs())
+    log = ShardedLog(folder.rollout_logs())
     for entry in log.entries(0, len(log)):
         yield (entry.step, entry.id_digest, entry.reward)
 

@@ -24,7 +24,7 @@ from sparring.operations.operation import Caller, Role
 from sparring.operations.run_views import ListRuns
 from sparring.operations.runs import list_runs
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import tell_state
+from sparring.run_folder.events import append_state
 from sparring.run_folder.files import write_json
 from sparring.runs.claims import claim
 from sparring.runs.index import Index, Query
@@ -82,12 +82,12 @@ def beat(runs: Path, count: int, ready: object, done: object) -> None:
     for number in range(count):
         folder = RunFolder(runs / f"active-{number:03d}")
         folder.create({"format": 1, "kind": "train", "environment": "live", "policy": {}})
-        tell_state(folder, RunState.QUEUED, author="benchmark")
+        append_state(folder, RunState.QUEUED, author="benchmark")
         claim(folder, 1)
         me = identity_of(os.getpid()).to_dict()
         write_json(folder.launch, {"format": 1, "since_boot": since_boot(), **me}, durable=False)
         for state in (RunState.STARTING, RunState.RUNNING):
-            tell_state(folder, state, author="benchmark", epoch=1)
+            append_state(folder, state, author="benchmark", epoch=1)
         folders.append(folder)
     while not done.is_set():
         me = identity_of(os.getpid()).to_dict()
@@ -105,11 +105,11 @@ def write(runs: Path, writer: int, count: int) -> None:
     for number in range(count):
         folder = RunFolder(runs / f"writer{writer:02d}-{number:03d}")
         folder.create({"format": 1, "kind": "eval", "environment": "busy", "policy": {}})
-        tell_state(folder, RunState.QUEUED, author="benchmark")
-        tell_state(folder, RunState.STARTING, author="benchmark", epoch=1)
+        append_state(folder, RunState.QUEUED, author="benchmark")
+        append_state(folder, RunState.STARTING, author="benchmark", epoch=1)
         if number % 4 == 0:
             Index(runs).page(Query(count=10))
-        tell_state(folder, RunState.FAILED, author="benchmark", epoch=1)
+        append_state(folder, RunState.FAILED, author="benchmark", epoch=1)
 
 
 def under_load(runs: Path, writers: int, each: int) -> int:
@@ -133,7 +133,8 @@ def main() -> int:
     arguments.add_argument("--quick", action="store_true")
     is_quick = arguments.parse_args().quick
     sizes = (1_000, 10_000) if is_quick else (1_000, 10_000, 100_000)
-    bar = 3 * LIST_BAR if is_quick else LIST_BAR  # of forty listings on a busy machine, two decide
+    slack = 3 if is_quick else 1  # of forty listings on a busy machine, two decide
+    bar, reconcile_bar = slack * LIST_BAR, slack * RECONCILE_BAR
     shown: dict[str, object] = {"benchmark": "run_index", "lists_p95": {}, "reindex_seconds": {}}
     is_ok = True
     with tempfile.TemporaryDirectory() as place:
@@ -163,8 +164,8 @@ def main() -> int:
         beating.join()
         writers = 12 if is_quick else 50
         shown |= {"writers": writers, "lost": under_load(runs, writers, 8)}
-    shown["bars"] = {"list": bar, "reconcile": RECONCILE_BAR, "lost": 0}
-    shown["ok"] = is_ok and shown["reconcile_200_p95"] <= RECONCILE_BAR and not shown["lost"]
+    shown["bars"] = {"list": bar, "reconcile": reconcile_bar, "lost": 0}
+    shown["ok"] = is_ok and shown["reconcile_200_p95"] <= reconcile_bar and not shown["lost"]
     print(json.dumps(shown))
     return 0 if shown["ok"] else 1
 

@@ -33,7 +33,15 @@ def main() -> int:
     quick = options.parse_args().quick
     support = probe()
     if not support.works:  # nothing to measure, and nothing that is too slow
-        print(json.dumps({"benchmark": "sandbox", "skipped": support.why_not, "ok": True}))
+        print(
+            json.dumps(
+                {
+                    "benchmark": "sandbox",
+                    "skipped": support.why_not,
+                    "ok": True,
+                }
+            )
+        )
         return 0
     widths = {str(width): race(width, 7 if quick else 25) for width in (1, 16, 64)}
     bar = QUICK_BAR if quick else BAR

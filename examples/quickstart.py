@@ -1,4 +1,4 @@
-"""Teach a small model to use a tool: pip install 'sparring[train,models]', a CPU, a few minutes."""
+"""Teach a small model to use a tool, on a CPU, in a few minutes. Install: see README.md."""
 
 from agents import Agent, function_tool
 
@@ -13,12 +13,12 @@ def add(a: int, b: int) -> int:
 
 @measure
 def right_sum(rollout):
-    if rollout.tool_calls and rollout.answer.rstrip(".").endswith(str(rollout.expected)):
-        return passed(f"used the tool, and says {rollout.expected}")
-    return failed(f"no tool, or not {rollout.expected}: {rollout.answer[:40]}")
+    if rollout.tool_calls and rollout.answer.rstrip(".").endswith(f" {rollout.expected}"):
+        return passed(f"used the tool and answered {rollout.expected}")
+    return failed(f"no tool call, or not {rollout.expected}: {rollout.answer[:40]}")
 
 
-def asked(a, b, answered=False):
+def chat(a, b, answered=False):
     question = [{"role": "user", "content": f"What is {a} + {b}?"}]
     call = {"type": "function_call", "call_id": f"{a}", "name": "add"}
     call["arguments"] = f'{{"a": {a}, "b": {b}}}'
@@ -27,9 +27,9 @@ def asked(a, b, answered=False):
     return question + [call, result, answer] * answered
 
 
-examples = asked(31, 45, answered=True) + asked(12, 60, answered=True)
+examples = chat(31, 45, answered=True) + chat(12, 60, answered=True)
 sums = [(a, b) for a in range(10, 90, 4) for b in range(11, 90, 6)]
-suite = Suite.from_records([{"input": examples + asked(*s), "expected": sum(s)} for s in sums])
+suite = Suite.from_records([{"input": examples + chat(*s), "expected": sum(s)} for s in sums])
 agent = Agent(name="adder", instructions="You answer sums with the tool add.", tools=[add])
 
 if __name__ == "__main__":
@@ -37,4 +37,4 @@ if __name__ == "__main__":
     settings |= {"lora": True, "learning_rate": 5e-4, "max_completion_length": 80, "tool_rounds": 2}
     result = train(agent, suite, [right_sum], model="smollm2", validation_cases=32, **settings)
     print(result)  # validation reward before and after
-    print(result.generate(examples + asked(57, 26), repetition_penalty=1.0))
+    print(result.generate(examples + chat(57, 26), repetition_penalty=1.0))

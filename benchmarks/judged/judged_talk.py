@@ -17,7 +17,7 @@ from sparring.policies.families import family_named
 
 
 @dataclass
-class Desk:
+class World:
     judge: str
 
 
@@ -46,7 +46,7 @@ class JudgedTalk(Environment):
         return Agent(name="talker", instructions="Talk.")
 
     def world(self, case):
-        return Desk(self.address("judge"))
+        return World(self.address("judge"))
 
     def suite(self):
         return Suite.from_records(

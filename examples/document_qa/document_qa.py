@@ -55,7 +55,7 @@ class Library:
             ).fetchall()
 
 
-class Desk:
+class Reader:
     """What one rollout can do, and what it has looked at."""
 
     def __init__(self, library: Library, results: int) -> None:
@@ -138,4 +138,4 @@ class DocumentQA(Environment):
     def world(self, case):
         if not hasattr(self, "_library"):
             self._library = Library(Path(self.config.folder))
-        return Desk(self._library, self.config.results)
+        return Reader(self._library, self.config.results)

@@ -76,7 +76,14 @@ def worked_example(hidden: int, guesses: tuple[int, ...]) -> list[dict[str, str]
 
 
 EXAMPLES = [*worked_example(6, (4, 6)), *worked_example(3, (4, 2, 3))]
-QUESTIONS = ("Find the number from 1 to {}.", "I think of a number from 1 to {}. Which is it?")
+QUESTIONS = [
+    question.replace("WHO", who)
+    for who in ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gia", "Hal", "Ines", "Jon")
+    for question in (
+        "Find WHO's number from 1 to {}.",
+        "WHO thinks of a number from 1 to {}. Which is it?",
+    )
+]
 
 
 class NumberGame(Environment):
@@ -96,11 +103,11 @@ class NumberGame(Environment):
 
     def suite(self) -> Suite:
         numbers = range(1, self.config.largest + 1)
-        rounds = max(1, 160 // self.config.largest)
+        rounds = min(len(QUESTIONS), max(1, 160 // self.config.largest))
         return Suite.from_records(
             [
                 {"id": f"{hidden}-{turn}", "hidden": hidden, "largest": self.config.largest,
-                 "question": QUESTIONS[turn % 2].format(self.config.largest)}
+                 "question": QUESTIONS[turn].format(self.config.largest)}
                 for turn in range(rounds)
                 for hidden in numbers
             ],

@@ -1,0 +1,89 @@
+"""How much of each module its own test covers: tests/a/test_b.py for src/sparring/a/b.py.
+
+    python benchmarks/mirrored_tests.py [FOLDER ...]
+
+Runs the fast tests (of all folders of tests/, or of those named) once under coverage, which notes
+the test that executed each line. A module counts as covered by the lines that its own test file
+executes, or that run at import. Bars: at most 10 % of the modules without a test of their own, and
+every test of its own covers at least 70 % of its module.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import coverage
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "sparring"
+MOST_WITHOUT, LEAST_COVERED = 0.10, 0.70
+
+
+def mirrored() -> dict[Path, Path]:
+    """Return each module with where its own test belongs."""
+    modules = [
+        path
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.name not in ("__init__.py", "__main__.py")
+    ]
+    return {
+        path: ROOT / "tests" / path.relative_to(SOURCE).parent / f"test_{path.name}"
+        for path in modules
+    }
+
+
+def main() -> int:
+    pairs = mirrored()
+    named = sys.argv[1:]
+    tests = [str(test) for test in pairs.values() if test.exists()]
+    if named:
+        tests = [each for each in tests if Path(each).relative_to(ROOT / "tests").parts[0] in named]
+    with tempfile.TemporaryDirectory() as folder:
+        settings, data = Path(folder) / "coveragerc", Path(folder) / "coverage"
+        settings.write_text(
+            f"[run]\ndynamic_context = test_function\nsource = {SOURCE}\ndata_file = {data}\n"
+        )
+        command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
+        done = subprocess.run([*command, "-q", *tests], cwd=ROOT, check=False, stdout=sys.stderr)
+        measured = coverage.Coverage(data_file=str(data), config_file=str(settings))
+        measured.load()
+        shares = {
+            str(module.relative_to(SOURCE)): share(measured, module, test)
+            for module, test in pairs.items()
+            if str(test) in tests
+        }
+    without = [str(path.relative_to(SOURCE)) for path, test in pairs.items() if not test.exists()]
+    below = {name: round(each, 2) for name, each in shares.items() if each < LEAST_COVERED}
+    is_ok = done.returncode == 0 and not below and len(without) <= MOST_WITHOUT * len(pairs)
+    shown = {
+        "benchmark": "mirrored_tests",
+        "modules": len(pairs),
+        "measured": len(shares),
+        "without_a_test": without,
+        "below_bar": below,
+        "bar": {"without": MOST_WITHOUT, "covered": LEAST_COVERED},
+        "ok": is_ok,
+    }
+    print(json.dumps(shown))
+    return 0 if is_ok else 1
+
+
+def share(measured: coverage.Coverage, module: Path, test: Path) -> float:
+    """Return the share of a module's lines that its own test executes."""
+    _, statements, _, _, _ = measured.analysis2(str(module))
+    own = ".".join(test.relative_to(ROOT).with_suffix("").parts)
+    by_line = measured.get_data().contexts_by_lineno(str(module))
+    covered = [
+        line
+        for line in statements
+        if any(not each or each.startswith(f"{own}.") for each in by_line.get(line, ()))
+    ]
+    return len(covered) / max(1, len(statements))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,168 @@
+"""Ships a trained model in every format, and prints size, seconds, gap and mean reward of each.
+
+    python benchmarks/ship.py --project FOLDER --run RUN [--quants q8_0,f16,q4_k_m] [--quick]
+
+Without a run, SmolLM2 is trained on the calculator first, which takes about half an hour on two
+cores. An agent of the openai-agents SDK is then pointed at llama.cpp's server by the lines that
+the shipment printed, and plays ten validation cases. The bar: every artefact is verified, none
+but the information-only quantisations plays worse than the checkpoint, the improvement is kept on
+held-out cases, and the agent passes eight of its ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
+BOUND = ("adapter", "merged", "gguf f16", "gguf q8_0")
+ASKED, PASSED = 10, 8
+COLUMNS = ("file", "MB", "written in", "mean gap", "KL", "mean reward", "difference", "verdict")
+
+
+def sparring(project: Path, *arguments: object) -> dict[str, Any]:
+    """Run a command, and return the JSON that it prints."""
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments), "--json"],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if not done.stdout.strip():
+        raise SystemExit(f"sparring {arguments[0]} failed: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def train(project: Path) -> str:
+    """Train SmolLM2 on the calculator, prove it, and return the id of the run."""
+    shutil.copy(ROOT / "examples" / "calculator" / "calculator.py", project)
+    options = ["--lora", "--max-steps", 6, "--learning-rate", 5e-4, "--num-generations", 8]
+    return str(sparring(project, "train", "calculator", *options)["run"])
+
+
+def line(row: dict[str, Any]) -> dict[str, Any]:
+    """The figures of one artefact."""
+    played, gap = row.get("validation") or {}, row.get("gap") or {}
+    difference = played.get("difference") or {}
+    return {
+        "name": row["name"],
+        "mb": round(row["size"] / 1e6, 1),
+        "written_seconds": row["written_seconds"],
+        "prompts": row["prompts"]["conversations"],
+        "mean_gap": gap.get("mean"),
+        "largest_gap": gap.get("largest"),
+        "kl": gap.get("kl"),
+        "mean_reward": played.get("mean_reward"),
+        "interval": [difference.get("low"), difference.get("high")],
+        "same_answers": f"{played.get('same_answers')} of {played.get('rollouts')}",
+        "likeness": played.get("likeness"),
+        "played_seconds": played.get("seconds"),
+        "server": row["server"],
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The figures as a table for the docs."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for row in rows:
+        low, high = row["interval"]
+        interval = "–" if low is None else f"{low:+.2f} … {high:+.2f}"
+        rate = "–" if row["mean_reward"] is None else f"{row['mean_reward']:.2f}"
+        lines.append(
+            f"| {row['name']} | {row['mb']:.0f} | {row['written_seconds']:.0f} s | "
+            f"{row['mean_gap']:.1e} | {row['kl']:.1e} | {rate} | {interval} | {row['likeness']} |"
+        )
+    return "\n".join(lines)
+
+
+def agent_passes(place: Path, summary: dict[str, Any], target: str) -> dict[str, int]:
+    """How many of ten validation cases the user's own agent passes on llama.cpp's server, pointed
+    at it by the printed lines, with its own tools, without Sparring's player."""
+    from agents import OpenAIChatCompletionsModel
+    from openai import AsyncOpenAI
+
+    from sparring.contracts.cases import Split
+    from sparring.environments import load_environment
+    from sparring.shipping.llama_cpp import find_llama_cpp, served
+
+    environment = load_environment(target)
+    cases = list(environment.suite().cases(Split.VALIDATION, ASKED))
+    gguf = next(place.glob("gguf/*q8_0.gguf"))
+    with served(find_llama_cpp(), gguf, place.parent / "agent.log") as server:
+        lines = summary["agent_lines"].replace("http://127.0.0.1:8080/v1", server.base_url)
+        names: dict[str, Any] = {"agent": environment.agent(), "AsyncOpenAI": AsyncOpenAI}
+        names["OpenAIChatCompletionsModel"] = OpenAIChatCompletionsModel
+        exec(lines, names)
+        found = asyncio.run(_ask(names["agent"], cases))
+    return {"asked": len(cases), **found}
+
+
+async def _ask(agent: Any, cases: list[Any]) -> dict[str, int]:
+    from agents import RunConfig, Runner
+
+    called = passed = 0
+    for case in cases:
+        config = RunConfig(tracing_disabled=True)
+        result = await Runner.run(agent, case.input, run_config=config, max_turns=4)
+        has_call = any(each.type == "tool_call_item" for each in result.new_items)
+        called += has_call
+        passed += has_call and str(case.expected) in str(result.final_output)
+    return {"called": called, "passed": passed}
+
+
+def main() -> int:
+    """Ship and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--project", type=Path)
+    parser.add_argument("--run", default="")
+    parser.add_argument("--quants", default="q8_0,f16,q4_k_m")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--keep", type=Path, help="copy the shipped folder here")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        project = given.project or Path(scratch)
+        run = given.run or train(project)
+        place = Path(scratch) / "shipped"
+        options: list[object] = ["--to", place, "--quant", given.quants]
+        if given.quick:
+            options += ["--validation-cases", 8, "--cases", 16]
+        summary = sparring(project, "ship", run, *options)
+        spec = json.loads((project / "runs" / run / "spec.json").read_text())
+        agent = agent_passes(place, summary, spec["target"]) if summary["to"] else {"passed": 0}
+        if given.keep:
+            shutil.copytree(place, given.keep)
+    rows = [line(row) for row in summary["artefacts"]]
+    for row in rows:
+        print(json.dumps(row))
+    print(table(rows))
+    held_out = summary["held_out"] or {}
+    is_met = summary["verdict"] != "refused" and bool(summary["is_fine"])
+    is_met &= all(row["likeness"] != "worse" for row in rows if row["name"] in BOUND)
+    is_met &= agent["passed"] >= PASSED
+    result = {
+        "benchmark": "ship",
+        "verdict": summary["verdict"],
+        "problem": summary["problem"],
+        "learned_kl": next((row.get("learned") for row in summary["artefacts"]), None),
+        "artefacts": rows,
+        "held_out": {
+            name: held_out.get(name)
+            for name in ("artefact", "likeness", "is_improved", "against_base", "parse_rate")
+        },
+        "agent": agent,
+        "seconds": summary["seconds"],
+        "is_met": is_met,
+    }
+    print(json.dumps(result))
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
