@@ -12,6 +12,7 @@ import pytest
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
+from sparring.run_folder.heartbeats import read_heartbeats
 from sparring.runs import hang_detector
 from sparring.runs.hang_detector import HangDetector
 
@@ -37,24 +38,28 @@ def beat(folder: RunFolder, rank: int = 0, **fields: Any) -> None:
     write_json(folder.rank_heartbeat(rank), told, durable=False)
 
 
-def detector(folder: RunFolder, ranks: int = 1) -> HangDetector:
-    return HangDetector(folder, 1, range(ranks), hung_seconds=100, start_seconds=1000)
+def look(found: HangDetector, folder: RunFolder) -> None:
+    found.look(read_heartbeats(folder, range(2), None))
+
+
+def detector(ranks: int = 1) -> HangDetector:
+    return HangDetector(1, range(ranks), hung_seconds=100, start_seconds=1000)
 
 
 def test_a_rank_that_beats_without_progress_is_alive_but_stalled(
     tmp_path: Path, clock: Clock
 ) -> None:
     folder = RunFolder(tmp_path)
-    found = detector(folder)
+    found = detector()
     beat(folder)
-    found.look()
+    look(found, folder)
     clock.ahead = 90
     beat(folder, beats=2)
-    found.look()
+    look(found, folder)
     assert found.hung() is None
     clock.ahead = 110
     beat(folder, beats=3)
-    found.look()
+    look(found, folder)
     cause = found.hung()
     assert cause is not None
     assert (cause.kind, cause.is_retried) == ("hung", True)
@@ -65,23 +70,23 @@ def test_a_rank_that_beats_without_progress_is_alive_but_stalled(
 
 def test_progress_begins_the_wait_anew(tmp_path: Path, clock: Clock) -> None:
     folder = RunFolder(tmp_path)
-    found = detector(folder)
+    found = detector()
     for progress in range(5):
         clock.ahead += 90
         beat(folder, beats=progress, progress=progress)
-        found.look()
+        look(found, folder)
         assert found.hung() is None
 
 
 def test_of_several_ranks_the_silent_one_is_named(tmp_path: Path, clock: Clock) -> None:
     folder = RunFolder(tmp_path)
-    found = detector(folder, ranks=2)
+    found = detector(ranks=2)
     beat(folder, 0)
     beat(folder, 1)
-    found.look()
+    look(found, folder)
     clock.ahead = 110
     beat(folder, 0, beats=2)
-    found.look()
+    look(found, folder)
     cause = found.hung()
     assert cause is not None
     assert "rank 1 sends no heartbeat" in cause.message
@@ -89,22 +94,22 @@ def test_of_several_ranks_the_silent_one_is_named(tmp_path: Path, clock: Clock) 
 
 def test_one_rank_that_makes_progress_keeps_the_others(tmp_path: Path, clock: Clock) -> None:
     folder = RunFolder(tmp_path)
-    found = detector(folder, ranks=2)
+    found = detector(ranks=2)
     beat(folder, 0)
     beat(folder, 1)
-    found.look()
+    look(found, folder)
     clock.ahead = 110
     beat(folder, 0, beats=2, progress=2)
-    found.look()
+    look(found, folder)
     assert found.hung() is None
 
 
 def test_loading_may_take_longer_than_a_step(tmp_path: Path, clock: Clock) -> None:
     folder = RunFolder(tmp_path)
-    found = detector(folder, ranks=2)
+    found = detector(ranks=2)
     beat(folder, 0)
     beat(folder, 1, doing="loading")
-    found.look()
+    look(found, folder)
     assert not found.is_working
     clock.ahead = 900
     assert found.hung() is None
@@ -116,13 +121,13 @@ def test_loading_may_take_longer_than_a_step(tmp_path: Path, clock: Clock) -> No
 
 def test_every_rank_must_have_begun(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    found = detector(folder, ranks=2)
+    found = detector(ranks=2)
     assert not found.is_working
     beat(folder, 0)
-    found.look()
+    look(found, folder)
     assert not found.is_working
     beat(folder, 1)
-    found.look()
+    look(found, folder)
     assert found.is_working
     assert found.step == 4
 
@@ -140,20 +145,20 @@ def test_the_place_is_the_step_and_what_is_done_there(
 ) -> None:
     folder = RunFolder(tmp_path)
     beat(folder, **fields)
-    found = detector(folder)
-    found.look()
+    found = detector()
+    look(found, folder)
     assert found.place == place
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"attempt":1,"beats":"x","progress":1}'])
 def test_a_heartbeat_that_cannot_be_read_is_none(tmp_path: Path, clock: Clock, text: str) -> None:
     folder = RunFolder(tmp_path)
-    found = detector(folder)
+    found = detector()
     beat(folder)
-    found.look()
+    look(found, folder)
     folder.rank_heartbeat(0).write_text(text)
     clock.ahead = 110
-    found.look()
+    look(found, folder)
     assert found.place == "at step 4, while playing"
     assert found.hung() is not None
 
@@ -161,7 +166,7 @@ def test_a_heartbeat_that_cannot_be_read_is_none(tmp_path: Path, clock: Clock, t
 def test_a_heartbeat_of_another_attempt_does_not_count(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     beat(folder, attempt=7)
-    found = detector(folder)
-    found.look()
+    found = detector()
+    look(found, folder)
     assert found.step is None
     assert not found.is_working

@@ -14,7 +14,7 @@ import pytest
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import write_json
-from sparring.runs import hang_detector, process_monitor
+from sparring.runs import hang_detector, hosts, process_monitor
 from sparring.runs.claims import claim
 from sparring.runs.epoch_writer import EpochWriter
 from sparring.runs.lifecycle import RunState
@@ -225,7 +225,10 @@ def test_a_service_that_does_not_answer_is_given_half_a_minute(
     assert (cause.kind, cause.message) == ("hung", "service-shop has not answered for 32 s")
 
 
-def test_a_lost_host_is_told_before_the_failures_that_follow_from_it(attempt: Attempt) -> None:
+def test_a_lost_host_is_told_before_the_failures_that_follow_from_it(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_LOOK_SECONDS", 0.0)
     attempt.workers = WorkerGroup(attempt.folder, Placement(attempt=1, nodes=2))
     attempt.start("rank-0", WAIT, is_over=False)
     monitor = attempt.monitor(supervision={"start_seconds": 0})

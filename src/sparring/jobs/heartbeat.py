@@ -2,7 +2,8 @@
 
 A thread writes it from the start of the process, before heavy imports. The supervisor takes a
 process for hung when its progress counter stops growing. A worker whose group has been replaced
-by a newer attempt exits here.
+by a newer attempt exits here. With several hosts, the file is local (see `run_folder.heartbeats`)
+and the run's folder, on a file server, is looked at more rarely.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Any
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.heartbeats import heartbeat_file, local_heartbeats
 
 SUPERSEDED = 75
 _BEAT_SECONDS = 0.5
 _MINIMUM_SECONDS = 0.05
+_LOCAL_BEATS_PER_LOOK = 20
 
 
 class Heartbeat:
@@ -28,7 +31,9 @@ class Heartbeat:
 
     def __init__(self, folder: RunFolder, rank: int, attempt: int | None) -> None:
         self._folder = folder
-        self._rank = rank
+        local = local_heartbeats()
+        self._file = heartbeat_file(folder, rank, local)
+        self._beats_per_look = 1 if local is None else _LOCAL_BEATS_PER_LOOK
         self._attempt = attempt
         self._doing = "starting"
         self._notes = 0
@@ -41,16 +46,16 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._keep_beating, daemon=True)
 
     def begin(self) -> None:
-        """Writes the first beat and starts the thread."""
+        """Write the first beat and start the thread."""
         self._beat()
         self._thread.start()
 
     def end(self) -> None:
-        """Stops the thread."""
+        """Stop the thread."""
         self._done.set()
 
     def note(self, doing: str, step: int | None = None) -> None:
-        """Counts one unit of progress and records what the process does next. It is written at
+        """Count one unit of progress and record what the process does next. It is written at
         once, at most every 0.05 s, so that a process that dies now leaves its last activity."""
         self._doing = doing
         self._notes += 1
@@ -59,12 +64,14 @@ class Heartbeat:
             self._beat()
 
     def watch(self, counter: Callable[[], int]) -> None:
-        """Adds a counter that grows while work is done, such as tokens or rollouts, to progress."""
+        """Add a counter that grows while work is done, such as tokens or rollouts, to progress."""
         self._counters.append(counter)
 
     def _keep_beating(self) -> None:
         while not self._done.wait(_BEAT_SECONDS):
             self._beat()
+            if self._beats % self._beats_per_look:
+                continue
             if self._is_superseded() or self._has_lost_folder():
                 os._exit(SUPERSEDED)  # another attempt owns the run; our writes would damage it
 
@@ -80,10 +87,10 @@ class Heartbeat:
             "doing": self._doing,
             "step": self._step,
         }
-        if self._has_lost_folder():
+        if self._file.is_relative_to(self._folder.path) and self._has_lost_folder():
             return
         with contextlib.suppress(OSError):
-            write_json(self._folder.rank_heartbeat(self._rank), beat, durable=False)
+            write_json(self._file, beat, durable=False)
 
     def _has_lost_folder(self) -> bool:
         """Whether the run's folder is gone or has been replaced by another of the same name."""

@@ -21,8 +21,10 @@ def dump_line(value: Mapping[str, Any]) -> bytes:
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Replace `path` atomically; a crash leaves the old file or the new one."""
-    _replace(path, json.dumps(value, indent=2, default=repr).encode("ascii") + b"\n", durable)
+    """Replace `path` atomically; a crash leaves the old file or the new one. Without `durable`, for
+    files that are written every second, a power loss may lose it, and it is one line."""
+    data = json.dumps(value, indent=2 if durable else None, default=repr).encode("ascii") + b"\n"
+    _replace(path, data, durable)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -31,9 +33,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, data: bytes, durable: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with temporary.open("wb") as file:
+    try:
+        file = temporary.open("wb")
+    except FileNotFoundError:  # asked for only then: a file server answers each such call
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = temporary.open("wb")
+    with file:
         file.write(data)
         if durable:
             file.flush()

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json
 from sparring.runs.causes import Cause
 
 _LOADING = ("", "starting", "loading", "measuring memory")
@@ -32,25 +31,23 @@ class HangDetector:
 
     def __init__(
         self,
-        folder: RunFolder,
         attempt: int,
         ranks: Sequence[int],
         *,
         hung_seconds: float,
         start_seconds: float,
     ) -> None:
-        self._folder = folder
         self._attempt = attempt
         self._ranks = {rank: _RankState() for rank in ranks}
         self._hung_seconds = hung_seconds
         self._start_seconds = start_seconds
 
-    def look(self) -> None:
-        """Read the heartbeat of each rank."""
+    def look(self, heartbeats: Mapping[int, Mapping[str, Any]]) -> None:
+        """Take note of the last heartbeat of each rank."""
         now = time.monotonic()
         for rank, state in self._ranks.items():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                beat = read_json(self._folder.rank_heartbeat(rank))
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                beat = heartbeats[rank]
                 if beat["attempt"] != self._attempt:
                     continue
                 if beat["beats"] != state.beats:

@@ -1,8 +1,9 @@
 """Runs on several hosts, which coordinate through the run's folder.
 
 The supervisor writes the current attempt and its rendezvous address to `workers.json`; each further
-host starts its ranks from that, and reports on them in a file of its own. Hosts exchange nothing
-else, so that a host can be lost, or come back, at any time.
+host starts its ranks from that, and reports on them in a file of its own, with their heartbeats.
+Hosts exchange nothing else, so that a host can be lost, or come back, at any time. Both sides look
+once a second, however many ranks there are, because the folder lies on a file server.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sparring.runs.processes import Identity, identity_of
 from sparring.runs.worker_group import Placement, WorkerGroup
 
 SILENT_SECONDS = 20.0
+_LOOK_SECONDS = 1.0
 _POLL_SECONDS = 0.2
 
 
@@ -34,14 +36,17 @@ class Hosts:
         self._folder = folder
         self._attempt = attempt
         self._numbers = range(1, nodes)
+        self._reports: dict[int, dict[str, Any]] = {}
+        self._looked_at = float("-inf")
         self._beats: dict[int, tuple[Any, float]] = {}
         self._since = time.monotonic()
 
     def lost(self, start_seconds: float) -> Cause | None:
         """Return a cause if a host has lost a process, has stopped reporting, or never joined."""
+        self._look_if_due()
         now = time.monotonic()
         for number in self._numbers:
-            report = self._report(number)
+            report = self._reports[number]
             if not report and number not in self._beats:
                 if now - self._since > start_seconds:
                     message = f"host {number} has not joined within {start_seconds:g} s"
@@ -64,15 +69,33 @@ class Hosts:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             tick()
-            reports = [self._report(number) for number in self._numbers]
-            if all(report.get("has_ended") for report in reports if report):
+            self._look()
+            if all(report.get("has_ended") for report in self._reports.values() if report):
                 return
             time.sleep(_POLL_SECONDS)
 
     @property
     def ranks_are_done(self) -> bool:
         """Whether the ranks of all further hosts have ended."""
-        return all(self._report(number).get("is_done") for number in self._numbers)
+        self._look_if_due()
+        return all(report.get("is_done") for report in self._reports.values())
+
+    def heartbeats(self) -> dict[int, dict[str, Any]]:
+        """Return the last heartbeat of each rank of the further hosts."""
+        self._look_if_due()
+        return {
+            int(rank): heartbeat
+            for report in self._reports.values()
+            for rank, heartbeat in report.get("heartbeats", {}).items()
+        }
+
+    def _look_if_due(self) -> None:
+        if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._look()
+
+    def _look(self) -> None:
+        self._looked_at = time.monotonic()
+        self._reports = {number: self._report(number) for number in self._numbers}
 
     def _report(self, number: int) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
@@ -101,7 +124,7 @@ class JoinedHost:
             while not self._is_over():
                 self._follow(read_json_or_empty(self._folder.workers))
                 self._beat()
-                time.sleep(_POLL_SECONDS)
+                self._wait()
         finally:
             self._end()
             self._beat()
@@ -130,6 +153,13 @@ class JoinedHost:
             self._workers = WorkerGroup(self._folder, placement, own_mark=mark, is_bound=True)
             self._workers.start_ranks(accept_changes=bool(plan.get("accept_changes")))
 
+    def _wait(self) -> None:
+        """Wait for the next look at the run's folder, or until a rank of this host ends."""
+        if self._workers is None:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            self._workers.wait(_LOOK_SECONDS)
+
     def _end(self) -> None:
         if self._workers is not None:
             self._workers.end()
@@ -147,6 +177,7 @@ class JoinedHost:
             "lost": lost and {"name": lost.name, "code": lost.code, "log": str(lost.log)},
             **identity_of(os.getpid()).to_dict(),
             **self._workers.to_dict(),
+            "heartbeats": self._workers.heartbeats(),
         }
         write_json(self._folder.host(self._number), report, durable=False)
 
@@ -157,7 +188,7 @@ def free_host_number(folder: RunFolder, nodes: int) -> int:
     for number, beats in before.items():
         if beats is None or _is_dead_here(folder, number):
             return number
-    time.sleep(5 * _POLL_SECONDS)
+    time.sleep(3 * _LOOK_SECONDS)
     for number, beats in before.items():
         if _beats(folder, number) == beats:
             return number

@@ -37,7 +37,6 @@ class ProcessMonitor:
         self._start_seconds = float(limits.get("start_seconds", 3600.0))
         placement = workers.placement
         self._hang_detector = HangDetector(
-            writer.folder,
             placement.attempt,
             range(placement.world_size),
             hung_seconds=_hung_seconds(spec),
@@ -77,7 +76,7 @@ class ProcessMonitor:
             return self._cause_on_other_host(cause)
         if (exited := self._unexplained_exit()) is not None:
             return self._cause_of_loss(exited)
-        self._hang_detector.look()
+        self._look()
         if self.is_working and self._first_step is None:
             self._first_step = self._hang_detector.step
         if (cause := self._hang_detector.hung()) is not None:
@@ -99,10 +98,17 @@ class ProcessMonitor:
 
     # ------------------------------------------------------------------ inside
 
+    def _look(self) -> None:
+        """Show the hang detector the heartbeats of all ranks, on all hosts."""
+        heartbeats = self._workers.heartbeats()
+        if self.hosts is not None:
+            heartbeats |= self.hosts.heartbeats()
+        self._hang_detector.look(heartbeats)
+
     def _cause_of_loss(self, exited: ExitedProcess) -> Cause:
         """Prefer the failure that a worker reported before it ended to its exit code."""
         history = self._writer.look()
-        self._hang_detector.look()
+        self._look()
         if exited.name.startswith(("service-", *PREFIXES)):
             lines = last_lines(exited.log)
             message = f"{self._cause_of_exit(exited).message}; the last lines of its log:\n{lines}"

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ from typing import Any
 from sparring.contracts.services import Service
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
+from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS, read_heartbeats
 from sparring.runs.causes import ExitedProcess
 from sparring.runs.helpers import PREFIXES, Helper, Helpers
 from sparring.runs.processes import MARK, Identity, end_all, identity_of
 from sparring.services import free_port, is_ready, start, wait_until_ready
 
 _LOOPBACK = "127.0.0.1"
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108  # mkdtemp makes a folder of our own there
 _GRACE_SECONDS = 3.0
 _GOOD_CODES = (0, 103, None)  # done, stopped, or unknown
 
@@ -46,6 +49,11 @@ class Placement:
     def world_size(self) -> int:
         """The number of ranks on all hosts."""
         return self.processes * self.nodes
+
+    @property
+    def ranks(self) -> range:
+        """The ranks that this host starts."""
+        return range(self.node * self.processes, (self.node + 1) * self.processes)
 
     def environment_of(self, local: int) -> dict[str, str]:
         """Return the environment variables of one rank, as torchrun sets them. Ranks that share a
@@ -128,6 +136,7 @@ class WorkerGroup:
         self._ports: dict[str, int] = {}
         self._server_ports: list[int] = []
         self._players = 0
+        self._local_heartbeats: Path | None = None  # with several hosts
 
     @property
     def members(self) -> list[Member]:
@@ -197,10 +206,14 @@ class WorkerGroup:
         path = str(self.folder.path.resolve())
         command = [sys.executable, "-m", "sparring.jobs", path]
         command += ["--accept-changes"] if accept_changes else []
-        for local in range(self.placement.processes):
-            rank = self.placement.node * self.placement.processes + local
+        variables = {}
+        if self.placement.nodes > 1:
+            parent = _MEMORY_FOLDER if os.access(_MEMORY_FOLDER, os.W_OK) else None
+            self._local_heartbeats = Path(tempfile.mkdtemp(prefix="sparring-", dir=parent))
+            variables[LOCAL_HEARTBEATS] = str(self._local_heartbeats)
+        for local, rank in enumerate(self.placement.ranks):
             name = "worker" if self.placement.world_size == 1 else f"rank-{rank}"
-            environment = self._environment(self.placement.environment_of(local))
+            environment = self._environment(self.placement.environment_of(local) | variables)
             self.ranks.append(self._start_process(name, command, environment))
 
     def _start_process(
@@ -244,6 +257,8 @@ class WorkerGroup:
         self.ranks = [member for member in members if member not in self.services]
         self._server_ports = [int(port) for port in report.get("server_ports", ())]
         self._players = int(report.get("players", 0))
+        if local := report.get("local_heartbeats"):
+            self._local_heartbeats = Path(local)
         self.helpers.adopt(self._helpers(), helpers)
         ports = dict(report.get("ports", {}))
         self._ports = {name: int(port) for name, port in ports.items()}
@@ -267,9 +282,14 @@ class WorkerGroup:
             "ports": self._ports,
             "server_ports": self._server_ports,
             "players": self._players,
+            "local_heartbeats": self._local_heartbeats and str(self._local_heartbeats),
         }
 
     # ------------------------------------------------------------------ watching
+
+    def heartbeats(self) -> dict[int, dict[str, Any]]:
+        """Return the last heartbeat of each rank of this host."""
+        return read_heartbeats(self.folder, self.placement.ranks, self._local_heartbeats)
 
     def wait(self, seconds: float) -> None:
         """Wait until one of the processes ends, for up to `seconds`."""
@@ -338,6 +358,8 @@ class WorkerGroup:
         if not remaining:
             for member in self.members:
                 member.close()
+            if self._local_heartbeats is not None:
+                shutil.rmtree(self._local_heartbeats, ignore_errors=True)
         return remaining
 
 

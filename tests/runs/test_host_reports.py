@@ -1,0 +1,87 @@
+"""A host reports all its ranks in one file; the supervisor reads it once a second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS
+from sparring.runs import hosts
+from sparring.runs.hosts import Hosts
+from sparring.runs.worker_group import Placement, WorkerGroup
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Group(WorkerGroup):
+    """Starts a process that beats once where its environment says, instead of a rank."""
+
+    def _start_process(self, name, command, environment):
+        write_beat = (
+            "import os, pathlib, time; "
+            f"folder = os.environ.get('{LOCAL_HEARTBEATS}'); "
+            f"pathlib.Path(folder or '.', '{name}.json').write_text('{{\"beats\": 7}}'); "
+            "print('beaten', flush=True); time.sleep(60)"
+        )
+        return super()._start_process(name, [sys.executable, "-c", write_beat], environment)
+
+
+def started(folder: RunFolder, **placement: int) -> Group:
+    group = Group(folder, Placement(attempt=1, **placement))
+    group.start_ranks(accept_changes=False)
+    for rank in group.ranks:
+        while not rank.log.read_text():
+            assert rank.exited is None
+    return group
+
+
+def test_the_ranks_of_a_further_host_beat_into_a_local_folder_that_ends_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(LOCAL_HEARTBEATS, raising=False)
+    folder = RunFolder(tmp_path / "run")
+    group = started(folder, nodes=2, node=1, processes=2)
+    local = Path(str(group.to_dict()["local_heartbeats"]))
+    try:
+        assert group.heartbeats() == {2: {"beats": 7}, 3: {"beats": 7}}
+        assert not (folder.path / "heartbeats").exists()
+        adopted = Group(folder, Placement(attempt=1, nodes=2, node=1, processes=2))
+        assert adopted.adopt(group.to_dict(), [])
+        assert adopted.heartbeats() == group.heartbeats()
+        assert local.stat().st_mode & 0o077 == 0
+    finally:
+        group.end()
+    assert not local.exists()
+
+
+def test_reports_are_read_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path / "run")
+
+    def report(beats: int) -> None:
+        content = {"attempt": 1, "beats": beats, "heartbeats": {"1": {"beats": beats}}}
+        write_json(folder.host(1), content, durable=False)
+
+    report(1)
+    found = Hosts(folder, 1, 2)
+    assert found.heartbeats() == {1: {"beats": 1}}
+    report(2)
+    assert found.heartbeats() == {1: {"beats": 1}}
+    monkeypatch.setattr(hosts, "_LOOK_SECONDS", 0.0)
+    assert found.heartbeats() == {1: {"beats": 2}}
+    assert not found.ranks_are_done
+
+
+@pytest.mark.slow
+def test_heartbeats_cost_a_few_calls_a_second_and_host() -> None:
+    command = [sys.executable, "benchmarks/hosts.py", "--hosts", "5", "--seconds", "4"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    result = json.loads(ended.stdout.splitlines()[-1])
+    assert result["ranks"] == 40
+    assert result["calls_per_second_and_host"] <= 10
+    assert (result["exit_code"], result["restarts"]) == (103, [])
