@@ -41,7 +41,7 @@ class CollectiveGeneration:
         return Generation()
 
 
-class Exchange:
+class LargestOfRanks:
     """The largest of one number per rank."""
 
     def __init__(self, ranks: int) -> None:
@@ -66,12 +66,12 @@ def request(turn: int, most: int = 8, last: int = 2) -> SampleRequest:
 
 def test_ranks_with_other_waves_call_equally_often_and_get_their_own_words(codecs):
     codec = codecs["qwen3"]
-    generation, exchange = CollectiveGeneration(2, codec.end_of_turn), Exchange(2)
+    generation, largest_of_ranks = CollectiveGeneration(2, codec.end_of_turn), LargestOfRanks(2)
 
     wrong: list[int] = []
 
     def play(rank: int, rollouts: int, turns: int) -> None:
-        sampler = VllmSampler(generation.of_rank(rank), codec, exchange.of_rank(rank))
+        sampler = VllmSampler(generation.of_rank(rank), codec, largest_of_ranks.of_rank(rank))
 
         async def rollout(last: int) -> None:
             for turn in range(turns):

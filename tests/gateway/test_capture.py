@@ -240,7 +240,7 @@ def test_seeds_depend_on_the_place_and_not_on_the_order(codecs):
 
         async def work():
             driver = Driver(codecs["qwen3"])
-            driver.capture._tokens = driver.policy = Noting(codecs["qwen3"])
+            driver.capture._token_policy = driver.policy = Noting(codecs["qwen3"])
             await driver.send(call_of(USER))
             first = driver.conversations[0]
             calls = [

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,9 @@ def finish(tiny: Path, runs: Path, run: str) -> str:
     return weights_digest(RunFolder(runs / run))
 
 
-def kill_in_saves(tiny: Path, runs: Path) -> dict[str, Any]:
+def kill_in_saves(tiny: Path, runs: Path, points: Sequence[str] = tuple(POINTS)) -> dict[str, Any]:
     ended = {}
-    for number, point in enumerate(POINTS):
+    for number, point in enumerate(points):
         child = forked(tiny, runs, f"cut-{number}", point)
         child.join(120)
         assert child.exitcode == -signal.SIGKILL, (point, child.exitcode)
@@ -134,7 +135,18 @@ def terminate(tiny: Path, runs: Path) -> dict[str, Any]:
     }
 
 
-SCENARIOS = {"saves": kill_in_saves, "random": kill_at_random, "terminate": terminate}
+def kill_in_a_few_saves(tiny: Path, runs: Path) -> dict[str, Any]:
+    """One moment each of a warm start, of writing a checkpoint, and of putting it in place."""
+    points = ("behind the warm start", "between weights and optimizer", "before the rename")
+    return kill_in_saves(tiny, runs, points)
+
+
+SCENARIOS = {
+    "few saves": kill_in_a_few_saves,
+    "saves": kill_in_saves,
+    "random": kill_at_random,
+    "terminate": terminate,
+}
 
 if __name__ == "__main__":
     warm_folder, runs_folder = Path(sys.argv[1]), Path(sys.argv[2])

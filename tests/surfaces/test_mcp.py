@@ -22,7 +22,7 @@ from sparring.operations.activity.reading import VerifyActivity, verify_activity
 from sparring.operations.operation import Caller, Role
 from sparring.run_folder import RunFolder
 from sparring.runs.lifecycle import RunState
-from sparring.surfaces.mcp import _in_seat
+from sparring.surfaces.mcp import _in_pool
 from sparring.surfaces.tools.catalogue import Answer
 from tests.supervised import ended, history, wait_for
 from tests.surfaces.operators import ROOT, operator
@@ -202,7 +202,7 @@ def test_a_client_is_told_how_to_start_it(project):
     assert server["args"][-3:] == [str(project), "--as", "coach"]
 
 
-def test_calls_that_are_cancelled_keep_their_seats_until_their_threads_end():
+def test_calls_that_are_cancelled_keep_their_places_until_their_threads_end():
     begun, ended, go_on = [], [], threading.Event()
 
     def work():
@@ -212,18 +212,18 @@ def test_calls_that_are_cancelled_keep_their_seats_until_their_threads_end():
         return Answer({})
 
     async def ask_and_cancel():
-        seats = anyio.CapacityLimiter(3)
-        while seats.borrowed_tokens < 3 or len(begun) < 3:
+        pool = anyio.CapacityLimiter(3)
+        while pool.borrowed_tokens < 3 or len(begun) < 3:
             with anyio.move_on_after(0.05):
-                await _in_seat(work, seats)
+                await _in_pool(work, pool)
         for _ in range(10):
             with anyio.move_on_after(0.01):
-                await _in_seat(work, seats)
+                await _in_pool(work, pool)
         assert len(begun) == 3
-        assert seats.borrowed_tokens == 3
+        assert pool.borrowed_tokens == 3
         go_on.set()
-        await seats.acquire_on_behalf_of("whoever comes next")
-        return await _in_seat(lambda: Answer({"fine": True}), seats)
+        await pool.acquire_on_behalf_of("whoever comes next")
+        return await _in_pool(lambda: Answer({"fine": True}), pool)
 
     assert anyio.run(ask_and_cancel).table == {"fine": True}
     assert len(ended) == 3

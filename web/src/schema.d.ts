@@ -469,8 +469,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show the tokens of a rollout: text, author, log-probability, weight version.
-         * @description Show the tokens of a rollout: text, author, log-probability, weight version.
+         * Show the tokens of a rollout: text, kind, log-probability, weight version.
+         * @description Show the tokens of a rollout: text, kind, log-probability, weight version.
          *
          *     Role: operator.
          */
@@ -2860,7 +2860,7 @@ export interface components {
             rollout: string;
             /**
              * Tokenizer
-             * @description the file that decoded them; empty: ids only
+             * @description tokenizer file of the run; empty: none found
              * @default
              */
             tokenizer: string;
@@ -3281,14 +3281,14 @@ export interface components {
         };
         /**
          * TokenSpan
-         * @description Consecutive tokens with one author: prompt, sampled or observed.
+         * @description Consecutive tokens of one kind: prompt, sampled or observed.
          */
         TokenSpan: {
             /** Kind */
             kind: string;
             /**
              * Texts
-             * @description one text a token
+             * @description one text per token
              */
             texts: string[];
             /**
@@ -3299,13 +3299,13 @@ export interface components {
             logprobs: number[];
             /**
              * Gaps
-             * @description sampler minus trainer, for sampled tokens, if recorded
+             * @description trainer minus sampler, for sampled tokens, if recorded
              * @default []
              */
             gaps: number[];
             /**
              * Versions
-             * @description runs of (weight version, tokens), for sampled tokens
+             * @description (weight version, number of sampled tokens in sequence) pairs
              * @default []
              */
             versions: [

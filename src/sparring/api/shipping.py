@@ -36,7 +36,7 @@ class ShipResult:
 
     @property
     def verdict(self) -> str:
-        """equal, worse, cannot tell, or checked if no case was played."""
+        """equal, worse, cannot tell, or checked if the artefact played no case."""
         return str(self.summary["verdict"])
 
     def __str__(self) -> str:

@@ -176,7 +176,7 @@ def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) 
             max_staleness=work.settings.max_staleness,
             in_play=lambda: trainer.pipeline.versions_in_play(),
         )
-        trainer.sample_by(publisher, _server_faults(trainer, policy, collector, work))
+        trainer.use_servers(publisher, _server_faults(trainer, policy, collector, work))
     trainer.begin(
         collector,
         world_size=launched.world_size,
@@ -273,7 +273,7 @@ def _server_faults(
     is_tied = bool(getattr(work.loaded.model.config, "tie_word_embeddings", False))
     return ServerFaults(
         sample_again=lambda request, salt: collector.loop.run(
-            policy.sample_again(request, salt=salt, weights=trainer.sampled_by)
+            policy.sample_again(request, salt=salt, weights=trainer.sampling_weights)
         ),
         case_of_row=trainer.case_of_row,
         temperature=work.settings.temperature,

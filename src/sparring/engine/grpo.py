@@ -29,7 +29,7 @@ from sparring.engine.step_reports import StepReports, merged_over_ranks
 from sparring.learning.echo_weights import Totals
 from sparring.learning.guards import GuardMonitor
 from sparring.learning.rollout_collector import RolloutCollector
-from sparring.learning.rollout_pipeline import Pace, RolloutPipeline, Taken
+from sparring.learning.rollout_pipeline import Pace, PlayedStep, RolloutPipeline
 from sparring.learning.rows import LearningRollout, masked_row
 from sparring.learning.step_counts import StepCounts
 from sparring.learning.step_rollouts import Gaps, gaps_of
@@ -39,8 +39,8 @@ from sparring.run_folder.files import read_json, write_json
 
 
 class PolicyTrainer(PassTrainer):
-    """In each step, plays the cases, scores the rollouts and updates the weights. Checks parity in
-    the first step that has sampled tokens to compare; with sampling servers, in every step."""
+    """A GRPO trainer that plays cases, scores the rollouts and updates the weights. It checks
+    parity in the first step with sampled tokens to compare; with servers, in every step."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class PolicyTrainer(PassTrainer):
         self._guards = guards
         self._reports = StepReports(hooks, guards)
         self._pipeline: RolloutPipeline | None = None
-        self._taken: Taken | None = None
+        self._played_step: PlayedStep | None = None
         self._learned: list[LearningRollout] = []
         self._is_parity_due = True
         self._samples_remotely = samples_remotely
@@ -90,9 +90,9 @@ class PolicyTrainer(PassTrainer):
         return self._pipeline
 
     @property
-    def sampled_by(self) -> PublishedWeights | None:
+    def sampling_weights(self) -> PublishedWeights | None:
         """The published weights that sampled the rollouts that are being scored."""
-        return self._taken.weights if self._taken else None
+        return self._played_step.weights if self._played_step else None
 
     def begin(
         self,
@@ -105,8 +105,8 @@ class PolicyTrainer(PassTrainer):
     ) -> None:
         """Set the rollout collector, whose policy needs the model that this trainer has wrapped.
 
-        `before_playing` is called with the version of the weights before this rank plays a step,
-        `after_playing` when it has finished.
+        `before_playing` is called with the version of the weights before this rank plays a step or
+        validates, `after_playing` when it has finished.
         """
         self._collector = collector
         pace = Pace(self.plan.steps, max_staleness, self.plan.boundary)
@@ -120,10 +120,10 @@ class PolicyTrainer(PassTrainer):
                 "or torchrun"
             )
 
-    def sample_by(self, publisher: Publisher, find_fault: FindFault) -> None:
-        """Play with sampling servers. `publisher` gets the weights of every step, and TRL corrects
-        for what is left of the gap. `find_fault` names the cause of a gap that is too large."""
-        self.use_vllm = True  # after construction, where TRL would start or seek its own vLLM
+    def use_servers(self, publisher: Publisher, find_fault: FindFault) -> None:
+        """Use sampling servers. `publisher` gets the weights of every step; TRL corrects for gaps
+        that parity allows. `find_fault` returns the cause of a gap that is too large."""
+        self.use_vllm = True  # set late: TRL's constructor would start or look for its own vLLM
         self.vllm_generation = self._publisher = publisher
         self._last_loaded_step = -1
         self._find_fault = find_fault
@@ -159,12 +159,12 @@ class PolicyTrainer(PassTrainer):
         self.model.eval()
         try:
             self.before_playing(self.state.global_step)
-            taken = self.pipeline.take(self._proposed(case_ids), self.state.global_step)
+            step = self.pipeline.take(self._proposed(case_ids), self.state.global_step)
             self.after_playing()
         finally:
             self.model.train(was_training)
             torch.set_rng_state(rng)  # random numbers drawn by tools must not affect training
-        played, self._taken = taken.rollouts, taken
+        played, self._played_step = step.rollouts, step
         results = gather_object(played.results())
         self.collector.difficulty.remember(results, self.state.global_step)
         self._cases = [group.case_id for group in played.groups for _ in group.learned]
@@ -211,7 +211,7 @@ class PolicyTrainer(PassTrainer):
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         totals = Totals.merged(gather_object([Totals.of(self._learned)]))
         self._echo.carry(batch, self._learned, totals)
-        if (taken := self._taken) is None:
+        if (step := self._played_step) is None:
             raise InfrastructureError(
                 "TRL scored a batch that was not played; install a supported version of TRL"
             )
@@ -220,10 +220,10 @@ class PolicyTrainer(PassTrainer):
         if trained is not None:
             by_token = trained - batch["sampling_per_token_logps"]
             gaps = gaps_of(self._learned, by_token.tolist())
-        counts = self.collector.log_step(taken.rollouts, batch["advantages"].tolist(), gaps)
-        self._reports.add(counts, taken.rollouts.first_cause())
-        self._reports.add(taken.counts())
-        self._taken = None
+        counts = self.collector.log_step(step.rollouts, batch["advantages"].tolist(), gaps)
+        self._reports.add(counts, step.rollouts.first_cause())
+        self._reports.add(step.counts())
+        self._played_step = None
         batch["advantages"] = batch["advantages"][self._rollout_of_row()]
         return batch
 
@@ -251,10 +251,10 @@ class PolicyTrainer(PassTrainer):
         return loss if echo_loss is None else loss + echo_loss
 
     def _check_parity(self, batch: dict[str, Any]) -> torch.Tensor | None:
-        """Raise ParityError if sampler and trainer disagree. Reports the first comparison.
+        """Raise ParityError if sampler and trainer disagree. Report the first comparison.
 
-        Returns the trainer's log-probabilities by the weights that sampled the rows, if it has
-        them. Those of rollouts that were played ahead are computed anew, by their own weights.
+        Return the trainer's log-probabilities under the weights that sampled the rows, or None if
+        TRL has not computed them. For rollouts that were played ahead, they are recomputed.
         """
         gate = ParityGate(self, find_fault=self._find_fault)
         trained: torch.Tensor | None = batch.get("old_per_token_logps")
@@ -275,9 +275,9 @@ class PolicyTrainer(PassTrainer):
 
     @contextmanager
     def _weights_that_sampled(self) -> Iterator[bool]:
-        """Give the model the weights that sampled the rollouts being scored, while inside. Yields
-        whether they are older than the current ones."""
-        weights = self.sampled_by
+        """Load the weights that sampled the rollouts being scored, for the time of the context.
+        Yield whether they are older than the current ones."""
+        weights = self.sampling_weights
         if self._publisher is None or weights is None:
             yield False
             return
@@ -334,7 +334,7 @@ class PolicyTrainer(PassTrainer):
         return figures.get("reward")
 
     def is_stop_requested(self) -> bool:
-        """Whether any rank has a stop request; all ranks get the same answer."""
+        """Return whether any rank has a stop request; the result is the same on all ranks."""
         requests = torch.tensor([float(self._hooks.should_stop())], device=self.accelerator.device)
         return bool(self.accelerator.gather(requests).sum() > 0)
 
@@ -344,7 +344,7 @@ class PolicyTrainer(PassTrainer):
         return str(self._staging) if self._staging else str(super()._get_output_dir(trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load a checkpoint. An adapter is loaded under its name.
+        """Load a checkpoint. An adapter is loaded explicitly, as the adapter `default`.
 
         transformers' Trainer does not load it if TRL has added a reference adapter for the KL.
         """
@@ -415,8 +415,8 @@ class PolicyTrainer(PassTrainer):
 
 
 class _Steps(TrainerCallback):
-    """The trainer's callbacks. After each step, decides whether to save and whether to stop, with
-    the same result on all ranks."""
+    """The trainer's callbacks. Between generations, they decide whether to save and whether to
+    stop, with the same result on all ranks."""
 
     def __init__(self, trainer: PolicyTrainer) -> None:
         self._trainer = trainer

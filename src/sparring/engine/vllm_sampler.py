@@ -1,9 +1,9 @@
 """Samples through TRL's vLLM, which TRL keeps in sync with the weights.
 
 TRL's generation is collective: all ranks must call it equally often with the same number of
-prompts, or they deadlock or get one another's completions. Ranks have lockstep batches of
-different number and size, so before each call they agree on the largest size; the others pad
-theirs with prompts of one token, until no rank has anything left to sample.
+prompts, or they deadlock or get one another's completions. The number and size of lockstep batches
+differ between ranks. So before each call, the ranks exchange their sizes and pad their batches to
+the largest with prompts of one token. A rank that is done sends only padding until all are.
 
 Tested only against a stand-in for TRL's generation, never on a GPU.
 """
@@ -19,7 +19,7 @@ from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.policies.codec import ChatCodec
 from sparring.policies.lockstep import LockstepBatches
 
-Exchange = Callable[[int], int]
+LargestOfRanks = Callable[[int], int]
 
 
 class Generation(Protocol):
@@ -33,18 +33,22 @@ class Generation(Protocol):
 class VllmSampler:
     """A policy over `trainer.vllm_generation`.
 
-    `exchange` returns the largest of all ranks' numbers.
+    `largest_of_ranks` returns the largest of all ranks' numbers.
     """
 
     samples_in_lockstep = True
 
     def __init__(
-        self, generation: Generation, codec: ChatCodec, exchange: Exchange, name: str = "vllm"
+        self,
+        generation: Generation,
+        codec: ChatCodec,
+        largest_of_ranks: LargestOfRanks,
+        name: str = "vllm",
     ) -> None:
         self.name = name
         self.codec = codec
         self._generation = generation
-        self._exchange = exchange
+        self._largest_of_ranks = largest_of_ranks
         self._batches = LockstepBatches(self._generate)
         self.version: int | None = None  # set by the trainer that updates the weights
 
@@ -62,12 +66,12 @@ class VllmSampler:
 
     def finish_round(self) -> None:
         """Take part in the collective calls until no rank is playing."""
-        while size := self._exchange(0):
+        while size := self._largest_of_ranks(0):
             self._generation.generate(self._padded([], size), None, 1)
 
     def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         prompts = [request.prompt.tolist() for request in requests]
-        prompts = self._padded(prompts, self._exchange(len(prompts)))
+        prompts = self._padded(prompts, self._largest_of_ranks(len(prompts)))
         _, completions, logprobs, _ = self._generation.generate(prompts, None, 1)
         return [
             self._sample(request, ids, [token[0] for token in tokens])

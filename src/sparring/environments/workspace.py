@@ -14,8 +14,8 @@ TOOLS = ("run_python", "run_shell", "read_file", "write_file", "list_files")
 _MAX_PROGRAM_BYTES = 200_000
 _SHOWN_CHARACTERS = 16_000
 _STOP_REASONS = {
-    "time": "stopped: it took longer than {limits.wall_seconds:g} seconds",
-    "memory": "stopped: it used more memory than there is",
+    "time": "stopped: over {limits.wall_seconds:g} s of time or {limits.cpu_seconds} s of CPU",
+    "memory": "stopped: it used more memory than its limit",
     "disk": "stopped: the workspace is full",
     "output": "stopped: it printed too much",
 }
@@ -73,13 +73,14 @@ class Workspace:
             path: its name.
         """
         try:
-            return self.read(path)
+            shown = self.sandbox.read(path, _SHOWN_CHARACTERS * 4)
+            return shown.decode("utf-8", "replace")
         except (OSError, InvalidInput) as error:
             return _refusal(path, error)
 
     @tool
     def write_file(self, path: str, content: str) -> str:
-        """Write a file of the workspace, in place of what it was.
+        """Create or replace a file of the workspace.
 
         Args:
             path: its name.
@@ -93,14 +94,15 @@ class Workspace:
 
     @tool
     def list_files(self) -> str:
-        """List the files of the workspace."""
+        """List the files and folders of the workspace."""
         return "\n".join(self.names()) or "the workspace is empty"
 
     # ------------------------------------------------------------------ for measures
 
     def read(self, name: str) -> str:
-        """Return the text of a file; raises FileNotFoundError if there is none."""
-        return self.sandbox.read(name, _SHOWN_CHARACTERS * 4).decode("utf-8", "replace")
+        """Return the text of a file. Raise FileNotFoundError if there is no such file."""
+        limit = self.sandbox.limits.disk_bytes  # the whole file: a measure must not judge half
+        return self.sandbox.read(name, limit).decode("utf-8", "replace")
 
     def has(self, name: str) -> bool:
         """Return whether a regular file of that name exists."""
@@ -111,7 +113,7 @@ class Workspace:
         return True
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
+        """Return up to 1,000 names of files and folders, sorted; folders end with a slash."""
         return self.sandbox.names()
 
     def after_rollout(self) -> None:
@@ -128,7 +130,8 @@ class Workspace:
     def _report(self, finished: Finished) -> str:
         text = finished.text.rstrip()
         if len(text) > _SHOWN_CHARACTERS:
-            text = f"{text[:_SHOWN_CHARACTERS]}\n(cut off: {len(text):,} characters)"
+            note = f"\n(cut off: {len(text):,} characters, {_SHOWN_CHARACTERS:,} shown)"
+            text = text[:_SHOWN_CHARACTERS] + note
         if finished.stopped_by:
             note = _STOP_REASONS[finished.stopped_by].format(limits=self.sandbox.limits)
         elif finished.exit_code:

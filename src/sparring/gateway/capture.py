@@ -59,7 +59,7 @@ class _Sampled:
 
 
 class Capture:
-    """Answers the calls of one rollout. `respond` and `close` run on the rollout's event loop."""
+    """The model calls of one rollout. `begin` and `close` run on the rollout's event loop."""
 
     def __init__(
         self, episode: Episode, policy: Policy, temperature: float, label: Label | None = None
@@ -67,12 +67,12 @@ class Capture:
         self._episode = episode
         self._policy = policy
         # Checking against a protocol takes 80 µs, so it is done once.
-        self._tokens = policy if isinstance(policy, TokenPolicy) else None
+        self._token_policy = policy if isinstance(policy, TokenPolicy) else None
         self._temperature = temperature
         self._label = label
         self._tree = MessageTree()
         self._replies: list[SampledReply] = []
-        self._unused: set[SampledReply] = set()  # have a text, and were neither continued nor used
+        self._unused: set[SampledReply] = set()  # replies with text that no later call contains
         self._tasks: set[asyncio.Task[ModelReply]] = set()
         self._main_frame = ""
         self._frames: list[tuple[object, str]] = []
@@ -83,7 +83,7 @@ class Capture:
 
     @property
     def calls(self) -> int:
-        """The number of calls that were answered or are being answered."""
+        """The number of calls so far, without repeated ones; failed calls count."""
         return self._calls
 
     @property
@@ -92,15 +92,15 @@ class Capture:
         return self._policy.name
 
     def unknown_tools(self) -> list[str]:
-        """Return the tools that the last reply calls and its call did not offer."""
+        """Return the tools that the last reply requests, but that the model was not offered."""
         return list(self._unknown)
 
     def rows(self) -> list[TokenRow]:
-        """Return the rows to train on; none for a chat policy."""
-        return rows_of(self._replies) if self._tokens is not None else []
+        """Return the token rows, discarded ones included; none for a chat policy."""
+        return rows_of(self._replies) if self._token_policy is not None else []
 
     def close(self) -> None:
-        """End the rollout: cancel pending calls and refuse new ones."""
+        """Cancel pending calls and refuse new ones."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -108,16 +108,17 @@ class Capture:
     def count_tokens(self, call: ModelCall) -> int:
         """Return the number of tokens in a call's prompt; for a chat policy, an estimate of four
         characters per token."""
-        if self._tokens is None:
+        if self._token_policy is None:
             return sum(len(message.content) for message in call.messages) // 4 + 1
-        return len(self._tokens.codec.encode_prompt(_rendered(call), call.tools).ids)
+        return len(self._token_policy.codec.encode_prompt(_rendered(call), call.tools).ids)
 
     def begin(self, call: ModelCall) -> Exchange:
-        """Begin to answer a call. One that repeats another is answered by that one's exchange."""
+        """Begin to answer a call and return its exchange; a repeated call gets the first one's."""
         if not call.messages or call.messages[-1].role == "assistant":
-            raise Refused(400, "the last message must not be the assistant's", "messages")
+            message = "send at least one message, and do not end with one of the assistant"
+            raise Refused(400, message, "messages")
         if self._is_closed or self._episode.is_over:
-            raise Refused(_GONE, self._over())
+            raise Refused(_GONE, self._ended_message())
         for name, value in call.overridden.items():
             self.overridden.setdefault(name, set()).add(value)
         frame = self._frame_of(call)
@@ -136,8 +137,8 @@ class Capture:
     # ------------------------------------------------------------------ places
 
     def _frame_of(self, call: ModelCall) -> str:
-        """Return the name of what stands before the conversation. What was seen before is compared
-        as JSON values, which is faster than writing them."""
+        """Return the digest of system text, tools and output schema. Known values are found by
+        comparison, which is faster than computing the digest."""
         parts = (call.system, call.tools, call.output_schema)
         for known, frame in self._frames:
             if known == parts:
@@ -192,7 +193,7 @@ class Capture:
         self, call: ModelCall, base: SampledReply | None, after: list[Message]
     ) -> Context | None:
         """Build the token prompt; None for a chat policy, which takes messages."""
-        policy, episode = self._tokens, self._episode
+        policy, episode = self._token_policy, self._episode
         if policy is None:
             return None
         episode.tokens_left()
@@ -228,12 +229,12 @@ class Capture:
                 if context is not None:
                     context.undo()
                 raise
-            return self._record(call, node, turn, context, sampled, is_budget=limit == left)
+            return self._record(call, node, turn, context, sampled, is_budget_limit=limit == left)
 
     async def _sample(
         self, call: ModelCall, context: Context, turn: Turn, sampling: Sampling
     ) -> _Sampled:
-        policy = self._tokens
+        policy = self._token_policy
         assert policy is not None
         request = SampleRequest(turn.key, context.line, sampling)
         is_paused = policy.samples_in_lockstep
@@ -276,7 +277,7 @@ class Capture:
         context: Context | None,
         sampled: _Sampled,
         *,
-        is_budget: bool,
+        is_budget_limit: bool,
     ) -> ModelReply:
         """Add the reply to the tree and the episode."""
         episode = self._episode
@@ -297,7 +298,7 @@ class Capture:
             if each.tool in self._unknown:
                 episode.note_failure(each.id, CallFailure.UNKNOWN_TOOL)
         is_cut_off = sampled.finish is Finish.LENGTH
-        if is_cut_off and is_budget:
+        if is_cut_off and is_budget_limit:
             episode.end(Ending.TOKEN_BUDGET, "the answer was cut off")
         elif parsed.malformed and is_main:
             episode.end(Ending.UNPARSABLE_CALL, parsed.malformed)
@@ -322,7 +323,7 @@ class Capture:
         content: str,
         calls: tuple[RequestedCall, ...],
     ) -> SampledReply:
-        is_hidden = self._tokens is not None and not self._tokens.codec.keeps_thinking
+        is_hidden = self._token_policy is not None and not self._token_policy.codec.keeps_thinking
         reply = SampledReply(
             number=turn.number,
             agent=turn.agent,
@@ -354,25 +355,25 @@ class Capture:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Turn an ended rollout into a refusal. Other errors end the rollout and are refused."""
+        """Raise Refused if the rollout has ended. Any other error ends it and raises Refused."""
         try:
             yield
         except EpisodeOver:
-            raise Refused(_GONE, self._over()) from None
+            raise Refused(_GONE, self._ended_message()) from None
         except Refused:
             raise
         except Exception as error:
             self._episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
             raise Refused(_GONE, f"{type(error).__name__}: {error}") from error
 
-    def _over(self) -> str:
+    def _ended_message(self) -> str:
         ending = self._episode.ending
         why = f" ({ending.value})" if ending is not None else ""
         return f"this rollout has ended{why}; its session takes no more calls"
 
 
 def _base_of(node: Node) -> tuple[SampledReply | None, list[Message]]:
-    """Return the last sampled turn before a call, and the messages after it."""
+    """Return the last sampled reply at or above a node, and the messages after it."""
     after: list[Message] = []
     for each in node.upward():
         if each.reply is not None:
@@ -383,7 +384,7 @@ def _base_of(node: Node) -> tuple[SampledReply | None, list[Message]]:
 
 
 def _rendered(call: ModelCall) -> list[Message]:
-    """The messages of a conversation's first prompt, with the output schema in the system text."""
+    """Return the messages of a call, with the output schema in the system text."""
     conversation = list(call.messages[call.first_turn :])
     system = with_output_schema(call.system, call.output_schema)
     return [Message("system", system), *conversation] if system else conversation

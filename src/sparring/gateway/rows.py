@@ -46,7 +46,7 @@ def find_discarded(replies: Sequence[SampledReply]) -> set[SampledReply]:
         chain: list[SampledReply] = []
         while current is not None:
             chain.append(current)
-            if _rivals(current, leaf, roots):
+            if _has_later_branch(current, leaf, roots):
                 discarded.update(chain)
                 break
             parent = current.parent
@@ -58,10 +58,10 @@ def find_discarded(replies: Sequence[SampledReply]) -> set[SampledReply]:
     return discarded
 
 
-def _rivals(
+def _has_later_branch(
     reply: SampledReply, leaf: SampledReply, roots: dict[object, list[SampledReply]]
 ) -> bool:
-    """Whether a call after the leaf's repeated this reply's prompt or took another branch."""
+    """Return whether a call after the leaf repeated this reply's prompt or took another branch."""
     family = roots[reply.prompt] if reply.parent is None else reply.parent.children
     return any(
         each.number > leaf.number
@@ -89,14 +89,14 @@ def _chains(
             continue
         chain = [first]
         while True:
-            heirs = [
+            continuations = [
                 child
                 for child in chain[-1].children
                 if child not in taken and (child in discarded) is (first in discarded)
             ]
-            if not heirs:
+            if not continuations:
                 break
-            chain.append(min(heirs, key=lambda child: child.number))
+            chain.append(min(continuations, key=lambda child: child.number))
         taken.update(chain)
         yield chain
 

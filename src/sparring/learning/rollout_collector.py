@@ -130,7 +130,7 @@ class RolloutCollector:
         batch = _Batch(step, weights)
         played = StepRollouts(
             self._play_groups(drawn.cases, batch),
-            self._teaches,
+            self._is_learned_from,
             skipped=len(drawn.skipped),
             version=None if weights is None else weights.version,
         )
@@ -202,18 +202,18 @@ class RolloutCollector:
         """
         groups = played.groups
         while spares:
-            dead = [place for place, group in enumerate(groups) if not self._teaches(group)]
+            dead = [place for place, group in enumerate(groups) if not self._is_learned_from(group)]
             if not dead:
                 return
             tried, spares = spares[: len(dead)], spares[len(dead) :]
             for place, group in zip(dead, self._play_groups(tried, batch), strict=False):
-                if self._teaches(group):
+                if self._is_learned_from(group):
                     played.replaced.append(groups[place])
                     groups[place] = group
                 else:
                     played.failed_replacements.append(group)
 
-    def _teaches(self, group: Group) -> bool:
+    def _is_learned_from(self, group: Group) -> bool:
         """Whether the step learns from a group. With ECHO, that includes a group that failed."""
         if group.outcome is Outcome.FAILED:
             return self._settings.learns_results

@@ -1,9 +1,9 @@
 """Paces rollouts: which steps are played while an earlier one is learned, and with which weights.
 
-With `max_staleness` 0, a step is played when the trainer needs it, with its own weights. With N,
-the rollouts of the next N steps are in play while the trainer updates. Every step begins once, in
-order, with the weights of the newest step at that time. So the version of every rollout depends on
-its step alone, and not on how long anything took.
+With `max_staleness` 0, a step is played when the trainer needs it, with the current weights. With
+N, the rollouts of the next N steps are played while the trainer updates. Steps begin in order,
+each once, with the newest weights at that time. So the weight version of a rollout depends on its
+step alone, and not on timing.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ Proposed: TypeAlias = Sequence[Sequence[str]]  # the cases of a step, by rank
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How far playing may be ahead of learning. A generation of rollouts is learned in `boundary`
-    optimizer steps, and is named by the first of them; `steps` is the number of all."""
+    optimizer steps, and is named by the first of them; `steps` is the length of the training."""
 
     steps: int
     max_staleness: int = 0
     boundary: int = 1
 
     def in_play(self, step: int) -> range:
-        """Return the steps that may be in play while `step` is learned, itself included."""
+        """Return the first steps of all generations that may be in play when `step` is taken."""
         last = min(step + self.max_staleness * self.boundary, self.steps - self.boundary)
         return range(step, last + 1, self.boundary)
 
     def allows(self, step: int, version: int) -> bool:
-        """Whether `step` may learn from rollouts of the weights of step `version`."""
+        """Return whether `step` may learn from rollouts that version `version` sampled."""
         return 0 <= step - version <= self.max_staleness * self.boundary
 
 
-class Collects(Protocol):
-    """Draws and plays the cases of a step, as the rollout collector does."""
+class StepCollector(Protocol):
+    """The part of the rollout collector that the pipeline uses: drawing and playing a step."""
 
     def weights(self) -> PublishedWeights | None:
         """Return the newest weights of the servers; None without servers."""
@@ -62,9 +62,9 @@ class Collects(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """The rollouts of a step with the weights that sampled them, how long the trainer waited, and
-    how long nothing was in play since the step before."""
+class PlayedStep:
+    """The rollouts of a step with the weights that sampled them, the seconds that the trainer
+    waited, and the seconds without any play since the previous step."""
 
     step: int
     rollouts: StepRollouts
@@ -73,7 +73,7 @@ class Taken:
     samplers_idle: float
 
     def counts(self) -> StepCounts:
-        """Return staleness and idle times, where servers sampled."""
+        """Return staleness and idle times; empty counts without sampling servers."""
         if self.weights is None:
             return StepCounts()
         return StepCounts().plus(
@@ -93,15 +93,15 @@ class _InPlay:
 
 
 class RolloutPipeline:
-    """Plays the steps of one rank, those ahead in threads, and hands them out in order.
+    """The steps of one rank in play; those ahead are played in threads, and taken in order.
 
-    `look_ahead` returns the cases that a later step will be proposed. A checkpoint saves what is in
-    play, and a run that resumes plays it again, with the same cases and weights.
+    `look_ahead` returns the cases that TRL will propose for a later step. A checkpoint saves what
+    is in play, and a resumed run plays it again, with the same cases and weights.
     """
 
     def __init__(
         self,
-        collector: Collects,
+        collector: StepCollector,
         pace: Pace,
         look_ahead: Callable[[int], Proposed],
         *,
@@ -114,7 +114,7 @@ class RolloutPipeline:
         self._in_play: dict[int, _InPlay] = {}
         self._idle = _IdleTime(clock)
 
-    def take(self, proposed: Proposed, step: int) -> Taken:
+    def take(self, proposed: Proposed, step: int) -> PlayedStep:
         """Begin the steps that may be in play from now on, and return the rollouts of `step`.
 
         `proposed` are the cases of this step.
@@ -124,16 +124,16 @@ class RolloutPipeline:
                 cases = proposed if ahead == step else self._look_ahead(ahead)
                 drawn = self._collector.draw(cases, ahead)
                 self._begin(ahead, cases, drawn, self._collector.weights())
-        taken = self._in_play.pop(step)
-        if _lists(taken.proposed) != _lists(proposed):
+        in_play = self._in_play.pop(step)
+        if _lists(in_play.proposed) != _lists(proposed):
             raise InfrastructureError(
                 f"step {step} was played ahead with other cases than TRL proposes for it; install "
                 "a supported version of TRL, or set max_staleness to 0"
             )
         started = self._clock()
-        rollouts = taken.result()
+        rollouts = in_play.result()
         waited = self._clock() - started
-        return Taken(step, rollouts, taken.weights, waited, self._idle.take())
+        return PlayedStep(step, rollouts, in_play.weights, waited, self._idle.take())
 
     def versions_in_play(self) -> list[PublishedWeights]:
         """Return the weights that rollouts in play need, each once."""
@@ -161,7 +161,7 @@ class RolloutPipeline:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Play again what was in play when a checkpoint was saved.
 
-        Steps that this pace does not allow are left out: they are drawn anew.
+        Steps whose weights are too old for this pace are left out, and drawn again later.
         """
         for each in saved["steps"]:
             weights = PublishedWeights.from_dict(each["weights"])
@@ -183,13 +183,13 @@ class RolloutPipeline:
 
 
 def _started(work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
-    """Begin work in a thread; return what waits for its result, or raises its error."""
+    """Start work in a thread. Return a function that waits for it, and returns or raises."""
     future: Future[StepRollouts] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # also a loop that is closed in mid-play
+        except BaseException as error:  # also if the event loop is closed during play
             future.set_exception(error)
 
     threading.Thread(target=run, name="sparring-ahead", daemon=True).start()
@@ -197,7 +197,7 @@ def _started(work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
 
 
 class _IdleTime:
-    """Adds up the time in which nobody is busy, from the first one on. Thread-safe."""
+    """The total time without any work, from the end of the first work on. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -207,7 +207,7 @@ class _IdleTime:
         self._total = 0.0
 
     def busy(self) -> _IdleTime:
-        """Return a context in which somebody is busy."""
+        """Return a context manager for the duration of one piece of work."""
         return self
 
     def __enter__(self) -> None:

@@ -90,8 +90,8 @@ def learning_rollout(
     rollout with tokens of another `version` of the weights than the one that it was played for.
     """
     has_reward = is_demonstrated or rollout.reward is not None
-    teaches = has_reward and not (rules.masks_truncated and rollout.is_truncated)
-    teaches = teaches and not other_versions(rollout, version)
+    is_learned_from = has_reward and not (rules.masks_truncated and rollout.is_truncated)
+    is_learned_from = is_learned_from and not other_versions(rollout, version)
     rows = {
         place: row
         for place, row in enumerate(rollout.rows)
@@ -102,15 +102,18 @@ def learning_rollout(
         raise Untrainable(
             f"rollout {rollout.id} has {len(rows)} rows (agents: {agents}): {rules.one_row_reason}"
         )
-    if not teaches:
+    if not is_learned_from:
         rows = {place: row for place, row in rows.items() if not _problem(row, rules.vocabulary)}
     known = _known_tools(rollout)
     learned = tuple(
-        replace(_learning_row(row, rollout.id, rules, known, teaches=teaches), place=place)
+        replace(
+            _learning_row(row, rollout.id, rules, known, is_learned_from=is_learned_from),
+            place=place,
+        )
         for place, row in rows.items()
     )
     return LearningRollout(
-        learned or (masked_row(rules.end_of_turn),), rollout.reward if teaches else None
+        learned or (masked_row(rules.end_of_turn),), rollout.reward if is_learned_from else None
     )
 
 
@@ -124,7 +127,7 @@ def other_versions(rollout: Rollout, version: int | None) -> list[int]:
 
 
 def _learning_row(
-    row: TokenRow, where: str, rules: RowRules, known: Set[str], *, teaches: bool
+    row: TokenRow, where: str, rules: RowRules, known: Set[str], *, is_learned_from: bool
 ) -> LearningRow:
     check_row(row, rules.vocabulary, where)
     start = row.spans[0].length
@@ -135,7 +138,7 @@ def _learning_row(
     return LearningRow(
         prompt=row.ids[:start],
         completion=row.ids[start : start + len(mask)],
-        mask=mask if teaches else bytes(len(mask)),
+        mask=mask if is_learned_from else bytes(len(mask)),
         logprobs=_spread(row.logprobs, mask),
         bodies=_bodies(row, start, len(mask), known),
     )

@@ -15,7 +15,7 @@ from sparring.learning.rows import LearningRollout, other_versions
 from sparring.learning.step_counts import StepCounts
 from sparring.player import Played
 
-Teaches = Callable[[Group], bool]
+IsLearnedFrom = Callable[[Group], bool]
 # By row: the trainer's log-probability of each sampled token minus the sampler's.
 Gaps: TypeAlias = "dict[int, array[float]]"
 
@@ -25,12 +25,12 @@ class StepRollouts:
     """The groups in the batch of a step, and the other groups that were played for it.
 
     `replaced` are groups without a gradient that another group replaced; `failed_replacements` are
-    replacements that had no gradient either. `teaches` returns whether a group is learned from.
+    replacements that had no gradient either. `is_learned_from` tells which groups have a gradient.
     `version` is that of the weights that the rollouts were played with, where servers sampled.
     """
 
     groups: list[Group]
-    teaches: Teaches
+    is_learned_from: IsLearnedFrom
     replaced: list[Group] = field(default_factory=list)
     failed_replacements: list[Group] = field(default_factory=list)
     skipped: int = 0
@@ -50,7 +50,8 @@ class StepRollouts:
     def results(self) -> list[Seen]:
         """Return the result of every group, for the difficulty of its case."""
         return [
-            Seen(group.case_id, self.teaches(group), group.mean_reward) for group in self.all_groups
+            Seen(group.case_id, self.is_learned_from(group), group.mean_reward)
+            for group in self.all_groups
         ]
 
     def first_cause(self) -> str:
@@ -66,7 +67,7 @@ class StepRollouts:
         the gaps of its rows where they are known."""
         remaining, by_rollout = iter(advantages), iter(gaps)
         for group in self.groups:
-            dead = "" if self.teaches(group) else group.describe()
+            dead = "" if self.is_learned_from(group) else group.describe()
             for learned, played in zip(group.learned, group.played, strict=True):
                 advantage, is_learned = next(remaining), learned.reward is not None
                 yield _logged(
@@ -89,7 +90,7 @@ class StepRollouts:
             skipped=self.skipped,
             groups=len(self.groups),
             live_groups=sum(group.outcome is Outcome.LIVE for group in self.groups),
-            teaching_groups=sum(map(self.teaches, self.groups)),
+            teaching_groups=sum(map(self.is_learned_from, self.groups)),
         )
         for group in self.groups:
             if group.outcome is not Outcome.LIVE:

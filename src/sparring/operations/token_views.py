@@ -25,16 +25,16 @@ _TOKENIZER = "tokenizer.json"
 
 
 class TokenSpan(Frozen):
-    """Consecutive tokens with one author: prompt, sampled or observed."""
+    """Consecutive tokens of one kind: prompt, sampled or observed."""
 
     kind: str
-    texts: tuple[ForeignText, ...] = Field(description="one text a token")
+    texts: tuple[ForeignText, ...] = Field(description="one text per token")
     logprobs: tuple[float, ...] = Field(default=(), description="of sampled tokens")
     gaps: tuple[float, ...] = Field(
-        default=(), description="sampler minus trainer, for sampled tokens, if recorded"
+        default=(), description="trainer minus sampler, for sampled tokens, if recorded"
     )
     versions: tuple[tuple[int, int], ...] = Field(
-        default=(), description="runs of (weight version, tokens), for sampled tokens"
+        default=(), description="(weight version, number of sampled tokens in sequence) pairs"
     )
 
 
@@ -52,14 +52,14 @@ class ShownTokens(Frozen):
 
     run: str
     rollout: ForeignText
-    tokenizer: str = Field(default="", description="the file that decoded them; empty: ids only")
+    tokenizer: str = Field(default="", description="tokenizer file of the run; empty: none found")
     rows: tuple[ShownRow, ...]
     is_partial: bool = False
 
 
 @operation("rollout.tokens", role=Role.OPERATOR, changes_state=False)
 def show_tokens(request: ShowRollout, caller: Caller) -> ShownTokens:
-    """Show the tokens of a rollout: text, author, log-probability, weight version."""
+    """Show the tokens of a rollout: text, kind, log-probability, weight version."""
     folder = readable_run(request.run, caller)
     _, record = find_rollout(open_log(folder, request.log), folder, request.rollout)
     path = _tokenizer_of(folder)
@@ -78,13 +78,13 @@ def show_tokens(request: ShowRollout, caller: Caller) -> ShownTokens:
     )
 
 
-def _row(row: dict[str, Any], decode: Callable[[int], str], most: int) -> ShownRow:
+def _row(row: dict[str, Any], decode: Callable[[int], str], max_tokens: int) -> ShownRow:
     ids, logprobs = _unpack("i", row["ids"]), _unpack("f", row["logprobs"])
     gaps = _unpack("f", row.get("gaps") or "")
     versions = _versions(row.get("versions") or [], len(logprobs))
     spans, place, sampled = [], 0, 0
     for kind, length in row["spans"]:
-        length = min(length, most - place)
+        length = min(length, max_tokens - place)
         if length <= 0:
             break
         texts = tuple(decode(number) for number in ids[place : place + length])
@@ -99,7 +99,7 @@ def _row(row: dict[str, Any], decode: Callable[[int], str], most: int) -> ShownR
                 texts=texts,
                 logprobs=tuple(round(each, 4) for each in logprobs[chosen]),
                 gaps=tuple(round(each, 7) for each in gaps[chosen]),
-                versions=tuple(_runs_of(versions[chosen])),
+                versions=tuple(_run_lengths(versions[chosen])),
             )
         )
         sampled += length
@@ -116,7 +116,7 @@ def _versions(runs: list[list[int]], count: int) -> list[int]:
     return flat if len(flat) == count else []
 
 
-def _runs_of(versions: list[int]) -> Iterator[tuple[int, int]]:
+def _run_lengths(versions: list[int]) -> Iterator[tuple[int, int]]:
     start = 0
     for place in range(1, len(versions) + 1):
         if place == len(versions) or versions[place] != versions[start]:
@@ -158,7 +158,7 @@ def _decoder(path: Path | None) -> Callable[[int], str]:
 
 @lru_cache(maxsize=4)
 def _decoder_of(path: str, _: int) -> Callable[[int], str]:
-    """Load a tokenizer, once for each version of its file: that takes a tenth of a second."""
+    """Load a tokenizer and cache it by file and modification time: loading takes 0.1 s."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(path)

@@ -1,7 +1,7 @@
 """A small HTTP client for JSON servers: keep-alive connections, one pool per event loop.
 
-A general client costs several milliseconds of CPU per request and walks the body's values in
-Python. A rollout sends its whole conversation in every turn, so that cost would grow with it.
+A general-purpose client takes several milliseconds of CPU per request, and transforms the body in
+Python. A rollout sends its whole conversation in every turn, so its turns would become slower.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Connection:
 
 
 class JsonHttp:
-    """Sends requests to one server. `connections` counts all connections opened so far; a change
-    can mean that the server was restarted."""
+    """A client of one server. `connections` counts all connections opened so far; a change can
+    mean that the server was restarted."""
 
     def __init__(self, base_url: str, *, key: str | None = None) -> None:
         parts = urlsplit(base_url)
@@ -90,7 +90,8 @@ class JsonHttp:
             async with asyncio.timeout(seconds):
                 return await self._exchange(message)
         except TimeoutError as error:
-            raise ConnectionBroken(f"no answer within {seconds:g} s") from error
+            limits = f"no connection in {_CONNECT_SECONDS:g} s, or no answer within {seconds:g} s"
+            raise ConnectionBroken(limits) from error
         except _BROKEN as error:
             raise ConnectionBroken(f"{type(error).__name__}: {error}") from error
 

@@ -65,6 +65,6 @@ def load_policy(
         if error.name not in ("torch", "transformers", "accelerate"):
             raise
         raise MissingPackage(
-            f"running {model} in this process needs {error.name}: pip install 'sparring[local]', "
+            f"loading {model} needs {error.name}: pip install 'sparring[local]', "
             "or use a model behind a server with --endpoint URL"
         ) from error

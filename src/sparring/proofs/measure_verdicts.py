@@ -16,7 +16,7 @@ from sparring.proofs.eval_summary import Reasons
 from sparring.proofs.learnability import live_shares
 
 _MIN_SCORED = 8
-_ENOUGH_LIVE = 0.1  # of the groups: below, the measure differs in hardly any step
+_ENOUGH_LIVE = 0.1  # share of groups; below it, hardly any step has a gradient from the measure
 _NEARLY_ALL = 0.95
 _HALF = 0.5
 
@@ -35,8 +35,8 @@ class Movement(StrEnum):
 class MeasureVerdict:
     """The verdict on one measure, from the rollouts that it scored.
 
-    `live` is the expected share of groups in which it differs, at the planned group size; `why` is
-    the most frequent reason for failing.
+    `live` is the expected share of groups in which its scores differ, at the planned group size;
+    `why` is the most frequent reason for failing.
     """
 
     name: str
@@ -64,7 +64,7 @@ class MeasureVerdict:
 def judge_measures(
     rollouts: Sequence[Rollout], *, group_size: int, masks_truncated: bool
 ) -> list[MeasureVerdict]:
-    """The verdict on each measure with weight, weakest first."""
+    """Return the verdict on each measure whose weight is above 0, weakest first."""
     rewarded = dict.fromkeys(
         each.measure for rollout in rollouts for each in rollout.judgements if each.weight > 0
     )

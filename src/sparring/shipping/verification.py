@@ -1,7 +1,7 @@
 """Verifies an artefact against its checkpoint: stop tokens, prompts, log-probabilities.
 
 A fault raises FaultyArtefact, whose message names the cause. The third verification, behaviour, is
-in `jobs/ship/playing.py`.
+in `jobs/ship/behaviour.py`.
 """
 
 from __future__ import annotations

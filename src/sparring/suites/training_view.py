@@ -1,7 +1,7 @@
 """The training view of a suite: a file without held-out cases, for the training process.
 
 The file contains the training and validation cases. Of the held-out cases it contains only their
-number and digests of their questions, which identify demonstrations that contain one.
+number and digests of their questions, by which demonstrations of held-out cases are recognised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Header:
 
 
 def write_training_view(suite: Suite, file: BinaryIO) -> None:
-    """Writes the training view of a suite, one case at a time."""
+    """Write the training view of a suite, one case at a time."""
     header = _Header(
         suite.digest,
         len(suite),
@@ -80,11 +80,11 @@ class TrainingView(Suite):
         return self._header.total
 
     def size(self, split: Split) -> int:
-        """The number of cases in a split of the full suite."""
+        """Return the number of cases in a split of the full suite."""
         return self._header.held_out if split is Split.HELD_OUT else super().size(split)
 
     def cases(self, split: Split, limit: int | None = None) -> Iterator[Case]:
-        """Yields cases of one split; raises SuiteError for held-out."""
+        """Return an iterator over the cases of one split; raises SuiteError for held-out."""
         if split is Split.HELD_OUT:
             raise SuiteError(
                 "the training process has no held-out cases; `sparring prove` plays them"
@@ -92,7 +92,7 @@ class TrainingView(Suite):
         return super().cases(split, limit)
 
     def question_digests(self, split: Split) -> frozenset[str]:
-        """Digests of the questions of one split, held-out included."""
+        """Return digests of the questions of one split, which may be held-out."""
         if split is Split.HELD_OUT:
             return self._header.held_out_questions
         return super().question_digests(split)
@@ -102,7 +102,7 @@ class TrainingView(Suite):
         return case
 
     def _block(self, offset: int) -> bytes:
-        """A positioned read, because threads share the file."""
+        """Read one block, with `pread` because threads share the file."""
         descriptor = self._file.fileno()
         length = int.from_bytes(os.pread(descriptor, _LENGTH, offset), "little")
         return os.pread(descriptor, length, offset + _LENGTH)

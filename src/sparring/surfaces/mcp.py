@@ -30,7 +30,7 @@ from sparring.surfaces.tools.catalogue import (
     tools_for,
 )
 
-_SEATS = {"quick": 8, "environment": 8, "comparing": 2, "waiting": 64}  # threads of each pool
+_POOL_SIZES = {"quick": 8, "environment": 8, "comparing": 2, "waiting": 64}  # threads of each pool
 
 
 def serve(caller: Caller) -> None:
@@ -59,13 +59,13 @@ def server_for(caller: Caller) -> Server[Any]:
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         tool = tools.get(params.name)
-        seat = tool.seat if tool is not None else "quick"
-        if seat not in limits:
-            limits[seat] = anyio.CapacityLimiter(_SEATS[seat])
+        pool = tool.pool if tool is not None else "quick"
+        if pool not in limits:
+            limits[pool] = anyio.CapacityLimiter(_POOL_SIZES[pool])
         work = partial(_call, tool, tools, params.name, params.arguments or {}, caller)
-        if seat == "waiting":
-            return _mcp_result(await _in_seat(work, limits[seat]))
-        return _mcp_result(await anyio.to_thread.run_sync(work, limiter=limits[seat]))
+        if pool == "waiting":
+            return _mcp_result(await _in_pool(work, limits[pool]))
+        return _mcp_result(await anyio.to_thread.run_sync(work, limiter=limits[pool]))
 
     return Server(
         "sparring",
@@ -77,14 +77,14 @@ def server_for(caller: Caller) -> Server[Any]:
     )
 
 
-async def _in_seat(work: Callable[[], Answer], seats: anyio.CapacityLimiter) -> Answer:
+async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> Answer:
     """Run `work` in a thread, in a call that can be cancelled.
 
-    A cancelled call's thread runs to its end and keeps its seat until then: a client that cancels
-    call after call never gets more threads than there are seats.
+    A cancelled call's thread runs to its end and keeps its place in the pool until then: a client
+    that cancels call after call never gets more threads than the pool has.
     """
-    loop, seat = anyio.lowlevel.current_token(), object()
-    await seats.acquire_on_behalf_of(seat)
+    loop, place = anyio.lowlevel.current_token(), object()
+    await pool.acquire_on_behalf_of(place)
     has_begun = False
 
     def run() -> Answer:
@@ -94,7 +94,7 @@ async def _in_seat(work: Callable[[], Answer], seats: anyio.CapacityLimiter) -> 
             return work()
         finally:
             with suppress(RuntimeError):  # the server has ended in the meantime
-                anyio.from_thread.run_sync(seats.release_on_behalf_of, seat, token=loop)
+                anyio.from_thread.run_sync(pool.release_on_behalf_of, place, token=loop)
 
     try:
         return await anyio.to_thread.run_sync(
@@ -102,7 +102,7 @@ async def _in_seat(work: Callable[[], Answer], seats: anyio.CapacityLimiter) -> 
         )
     finally:
         if not has_begun:
-            seats.release_on_behalf_of(seat)
+            pool.release_on_behalf_of(place)
 
 
 def _call(

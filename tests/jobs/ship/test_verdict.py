@@ -87,20 +87,20 @@ def test_a_proved_improvement_must_be_kept(
 ) -> None:
     told = rows(f16="equal", q8="equal", q4="equal")
     found = verdict_of(told, made[1], held_out(likeness, is_improved), is_proved=is_proved)
-    assert (found.word, found.is_fine) == (likeness, is_fine)
+    assert (found.verdict, found.is_fine) == (likeness, is_fine)
 
 
 def test_without_held_out_cases_validation_decides_and_without_both_it_is_only_checked(
     made: list[Artefact],
 ) -> None:
     told = rows(f16="worse", q8="equal", q4="equal")
-    assert verdict_of(told, made[1], None, is_proved=False).word == "worse"
-    assert verdict_of(told, made[0], None, is_proved=False).word == "checked"
+    assert verdict_of(told, made[1], None, is_proved=False).verdict == "worse"
+    assert verdict_of(told, made[0], None, is_proved=False).verdict == "checked"
 
 
 def test_a_server_that_plays_worse_is_named(made: list[Artefact]) -> None:
     told = rows(f16="equal", q8="equal", q4="equal")
     told["merged"]["servers"] = {"vLLM": {"likeness": "worse", "sentence": "worse by 0.4"}}
     found = verdict_of(told, made[1], held_out("equal", True), is_proved=True)
-    assert (found.word, found.is_fine) == ("equal", False)
+    assert (found.verdict, found.is_fine) == ("equal", False)
     assert found.problem == "merged on vLLM, validation cases: worse by 0.4"

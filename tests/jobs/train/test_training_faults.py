@@ -30,6 +30,13 @@ def nursery(warm_folder: Path, runs: Path, scenario: str) -> Any:
 
 
 @pytest.mark.slow
+def test_killed_after_a_warm_start_and_in_the_middle_of_a_save(warm_folder, tmp_path):
+    shown = nursery(warm_folder, tmp_path, "few saves")
+    assert len(shown["ended"]) == 3
+    assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
+
+
+@pytest.mark.nightly
 def test_killed_at_each_point_of_a_warm_start_and_of_a_save(warm_folder, tmp_path):
     shown = nursery(warm_folder, tmp_path, "saves")
     assert len(shown["ended"]) == 8

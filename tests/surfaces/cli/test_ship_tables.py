@@ -18,7 +18,7 @@ SUMMARY: dict[str, Any] = {
     "agent_lines": "client = 1",
     "held_out": {
         "artefact": "gguf q8_0", "likeness": "equal", "sentence": "a loss is excluded",
-        "against_base": "still better", "rollouts": 24, "looks": 2,
+        "against_base": "better", "rollouts": 24, "looks": 2,
     },
     "artefacts": [
         {

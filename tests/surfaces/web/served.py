@@ -14,7 +14,7 @@ from sparring.operations.operation import Caller, Role
 from sparring.operations.tokens import CreateToken, Tokens, create_token
 from sparring.surfaces.web.app import Server, build_app
 from sparring.surfaces.web.mcp_route import McpRoute
-from sparring.surfaces.web.serving import listen
+from sparring.surfaces.web.serving import bind
 from sparring.surfaces.web.sessions import RateLimit, Sessions
 
 
@@ -28,15 +28,15 @@ def token_for(project: Path, name: str, role: str) -> str:
 @contextmanager
 def served(project: Path) -> Iterator[str]:
     """The address of a server for a project. It answers as fast as it is asked."""
-    listening = listen("127.0.0.1", 0)
+    bound = bind("127.0.0.1", 0)
     sessions = Sessions(Tokens(project / "runs", project).caller_of)
-    server = Server(sessions, listening.hosts, rate=RateLimit(1e9, 1e9))
+    server = Server(sessions, bound.hosts, rate=RateLimit(1e9, 1e9))
     app = build_app(server, extra=[Route("/mcp", McpRoute(server))])
     running = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening.socket]})
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [bound.socket]})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.port}"
+        yield f"http://127.0.0.1:{bound.port}"
     finally:
         running.should_exit = True
         thread.join(20)

@@ -7,7 +7,7 @@ import pytest
 from sparring.contracts.errors import InvalidInput, NotPermitted, RunNotFound, SparringError
 from sparring.operations.operation import Role
 from sparring.operations.registry import all_operations
-from sparring.surfaces.web.calls import query_arguments, seat_of, status_of, web_operations
+from sparring.surfaces.web.calls import pool_of, query_arguments, status_of, web_operations
 
 
 def test_repeated_names_are_lists_only_where_a_list_is_expected() -> None:
@@ -29,8 +29,8 @@ def test_what_acts_on_the_machine_has_no_route() -> None:
         assert each.forms.tool or not each.changes_state, name
 
 
-def test_slow_calls_have_seats_of_their_own() -> None:
-    assert {seat_of(name) for name in all_operations()} == {
+def test_slow_calls_have_pools_of_their_own() -> None:
+    assert {pool_of(name) for name in all_operations()} == {
         "quick",
         "waiting",
         "comparing",

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from sparring.contracts.errors import InvalidInput
 from sparring.operations.tokens import CreateToken, create_token
 from sparring.surfaces.web import serving
-from sparring.surfaces.web.serving import Binding, Links, listen, serve
+from sparring.surfaces.web.serving import Binding, LinkSessions, bind, serve
 from tests.surfaces.web.viewed import owner_in
 
 
@@ -21,16 +21,16 @@ def test_an_open_address_needs_encryption(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_refused() -> None:
-    taken = listen("127.0.0.1", 0)
+    taken = bind("127.0.0.1", 0)
     taken.socket.listen()
     with pytest.raises(InvalidInput, match="choose another --port"):
-        listen("127.0.0.1", taken.port)
+        bind("127.0.0.1", taken.port)
     taken.socket.close()
 
 
 def test_a_used_link_announces_a_new_one(tmp_path: Path) -> None:
     announced: list[str] = []
-    links = Links(owner_in(tmp_path), announced.append)
+    links = LinkSessions(owner_in(tmp_path), announced.append)
     secret = links.new_link(owner_in(tmp_path))
     assert links.enter(secret)
     assert links.enter(secret) == ""
@@ -44,9 +44,9 @@ def test_a_team_signs_in_with_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "runs").mkdir()
     served: dict[str, Any] = {}
 
-    def run(app: Any, listening: Any, **options: Any) -> None:
+    def run(app: Any, bound: Any, **options: Any) -> None:
         served.update(app=app, **options)
-        listening.socket.close()
+        bound.socket.close()
 
     monkeypatch.setattr(serving, "run_server", run)
     binding = Binding("0.0.0.0", 0, ("runs.example.org",), is_behind_proxy=True)

@@ -1,4 +1,4 @@
-"""Links work once; sessions end with their token; wrong tokens are counted."""
+"""LinkSessions work once; sessions end with their token; wrong tokens are counted."""
 
 from __future__ import annotations
 

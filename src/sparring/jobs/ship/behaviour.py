@@ -24,25 +24,25 @@ from sparring.shipping.artefacts import Artefact
 
 
 async def play_checkpoint(
-    shipping: ShipContext, cases: Sequence[Case], player: str = CHECKPOINT
+    shipping: ShipContext, cases: Sequence[Case], log_name: str = CHECKPOINT
 ) -> list[Rollout]:
-    """Play the checkpoint greedily, unless an earlier attempt has; returns its rollouts."""
-    played = shipping.playing.rollouts_of(player)
+    """Return the greedy rollouts of the checkpoint; play them unless an earlier attempt did."""
+    played = shipping.player.rollouts_of(log_name)
     if len(played) < len(cases):
         policy = trained_policy(shipping.source)
-        played = await shipping.playing.play(player, policy, cases, rollouts=1, is_greedy=True)
+        played = await shipping.player.play(log_name, policy, cases, rollouts=1, is_greedy=True)
     return played
 
 
 async def compare_on_validation(
     shipping: ShipContext, artefacts: Sequence[Artefact], cases: Sequence[Case]
 ) -> None:
-    """Every artefact plays validation cases beside the checkpoint."""
+    """Play the validation cases with every artefact, and compare each with the checkpoint."""
     for artefact in artefacts:
-        player = artefact.name.replace(" ", "-")
+        log_name = artefact.name.replace(" ", "-")
         started = time.monotonic()
         with shipping.served(artefact) as policy:
-            played = await shipping.playing.play(player, policy, cases, rollouts=1, is_greedy=True)
+            played = await shipping.player.play(log_name, policy, cases, rollouts=1, is_greedy=True)
         row = validation_row(shipping, played, time.monotonic() - started)
         shipping.rows[artefact.name]["validation"] = row
 
@@ -51,16 +51,16 @@ def validation_row(
     shipping: ShipContext, played: Sequence[Rollout], seconds: float
 ) -> dict[str, Any]:
     """Return how rollouts on validation cases compare with those of the checkpoint."""
-    checkpoint = shipping.playing.rollouts_of(CHECKPOINT)
+    checkpoint = shipping.player.rollouts_of(CHECKPOINT)
     found = compare(checkpoint, played, margin=shipping.spec.margin)
     row = _equivalence_row(found) | {"mean_reward": _mean(played)}
     return row | {"seconds": round(seconds, 1)}
 
 
 async def play_held_out(shipping: ShipContext, chosen: Artefact) -> dict[str, Any] | None:
-    """The chosen artefact plays the cases of the proof, and the look is counted once: greedily
-    beside the checkpoint, so that only weights can differ, and sampled as in the proof, to be
-    compared with the base."""
+    """Play the held-out cases of the proof with the chosen artefact: greedily, to compare it with
+    the checkpoint, and sampled as in the proof, to compare it with the base. This is one look at
+    the cases. Return None without a proof, or if no held-out cases are wanted."""
     proof, spec = shipping.proof_summary(), shipping.spec
     if proof is None or spec.cases == 0:
         return None
@@ -75,19 +75,19 @@ async def play_held_out(shipping: ShipContext, chosen: Artefact) -> dict[str, An
     cases = list(suite.cases(Split.HELD_OUT, most))
     draw = f"{spec.play.seed}/{most}x{spec.rollouts}"
     name = f"{spec.run}/{shipping.checkpoint.path.name}"
-    chances = record_look(shipping.folder, digest, f"{name}#{draw}#{chosen.name}")
+    looks = record_look(shipping.folder, digest, f"{name}#{draw}#{chosen.name}")
     checkpoint = await play_checkpoint(shipping, cases, HELD_OUT_CHECKPOINT)
-    playing = shipping.playing
+    player = shipping.player
     with shipping.served(chosen) as policy:
-        greedy = await playing.play(HELD_OUT_GREEDY, policy, cases, rollouts=1, is_greedy=True)
-        sampled = await playing.play(
+        greedy = await player.play(HELD_OUT_GREEDY, policy, cases, rollouts=1, is_greedy=True)
+        sampled = await player.play(
             HELD_OUT, policy, cases, rollouts=spec.rollouts, is_greedy=False
         )
     ids = {case.id for case in cases}
-    base = [each for each in shipping.proved("base") if each.case.id in ids]
+    base = [each for each in shipping.proof_rollouts("base") if each.case.id in ids]
     found = compare(checkpoint, greedy, margin=spec.margin)
-    gain = improvement(base, sampled, chances=chances)
-    row = _equivalence_row(found) | {"artefact": chosen.name, "looks": chances}
+    gain = improvement(base, sampled, chances=looks)
+    row = _equivalence_row(found) | {"artefact": chosen.name, "looks": looks}
     row["base"] = asdict(gain) if gain else None
     row["is_improved"] = gain is not None and gain.standing.value == "better"
     row["against_base"] = _against_base(row)
@@ -107,7 +107,7 @@ def _against_base(row: dict[str, Any]) -> str:
     if row["base"] is None:
         return "no case could be scored on both sides"
     base = row["base"]
-    word = "still better" if row["is_improved"] else "the improvement is no longer shown"
+    word = "better" if row["is_improved"] else "no improvement is shown"
     return (
         f"{word}: reward {base['before']:.3f} → {base['after']:.3f} "
         f"({base['low']:+.3f} … {base['high']:+.3f}) on {base['cases']} cases"

@@ -13,8 +13,8 @@ from sparring.contracts.rollouts import Rollout
 from sparring.contracts.ship_specs import ShipSpec
 from sparring.environments.environment import Parts
 from sparring.jobs.rollout_reading import read_rollouts
-from sparring.jobs.ship.opening import beside
-from sparring.jobs.ship.playing import Playing, served_artefact
+from sparring.jobs.ship.opening import sibling_run
+from sparring.jobs.ship.playing import ShipPlayer, served_artefact
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint
 from sparring.run_folder.files import read_json
@@ -42,7 +42,7 @@ class ShipContext:
     checkpoint: Checkpoint
     source: Source
     ship: ShipFolder
-    playing: Playing
+    player: ShipPlayer
     llama: LlamaCpp
     conversations: Sequence[Conversation] = ()
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -56,18 +56,18 @@ class ShipContext:
     @property
     def proof(self) -> RunFolder | None:
         """The proof of the checkpoint; None if it is unproven."""
-        return beside(self.folder, self.spec.proof) if self.spec.proof else None
+        return sibling_run(self.folder, self.spec.proof) if self.spec.proof else None
 
     def proof_summary(self) -> dict[str, Any] | None:
         """Return what the proof says; None without one."""
         return read_json(self.proof.summary) if self.proof is not None else None
 
-    def proved(self, side: str) -> list[Rollout]:
+    def proof_rollouts(self, side: str) -> list[Rollout]:
         """Return the proof's rollouts of one side, `base` or `trained`; none without a proof."""
         return read_rollouts([self.proof.rollouts_of(side)]) if self.proof is not None else []
 
     def served(self, artefact: Artefact) -> AbstractContextManager[Policy]:
-        """Serve an artefact by what will serve it."""
+        """Serve an artefact with the runtime that it is made for."""
         return served_artefact(
             artefact, self.source, self.llama, self.log_of(artefact), self.context_tokens()
         )
@@ -77,7 +77,7 @@ class ShipContext:
         return self.folder.log(1, f"llama-{artefact.precision}")
 
     def context_tokens(self) -> int:
-        """Return the tokens that one conversation needs, as far as the model has room for them."""
+        """Return the context length that one conversation needs, limited to the model's own."""
         longest = max((len(each.ids) for each in self.conversations), default=0)
         turns = self.spec.play.tool_rounds + 1
         needed = longest + turns * (self.spec.play.max_completion_length + 512)

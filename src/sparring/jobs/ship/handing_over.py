@@ -1,4 +1,4 @@
-"""Publishes a shipment: cards, manifest, rename into place, and optional upload or registration."""
+"""Publishes a shipment: cards, manifest, rename into place, and an optional upload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sparring.contracts.ship_specs import Form
 from sparring.contracts.specs import FORMAT
 from sparring.jobs.ship.context import ShipContext
-from sparring.jobs.ship.opening import beside
+from sparring.jobs.ship.opening import sibling_run
 from sparring.jobs.ship.runnable import runnable_of
 from sparring.jobs.ship.verdict import ShipVerdict
 from sparring.run_folder.checkpoint_list import Checkpoint
@@ -34,7 +34,7 @@ class Delivery:
         self._ship = shipping.ship
 
     def hand_over(self, chosen: Artefact, verdict: ShipVerdict) -> None:
-        """Write cards and manifest, rename the folder into place, upload and register."""
+        """Write cards and manifest, rename the folder into place, and upload it if asked to."""
         is_file = chosen.form is Form.GGUF
         gguf = self._shipping.rows[chosen.name]["path"] if is_file else ""
         runnable = runnable_of(self._shipping, gguf)
@@ -77,7 +77,7 @@ class Delivery:
     def _manifest(
         self, facts: CardFacts, artefacts: Sequence[Row], held_out: Row | None, proof: Row | None
     ) -> dict[str, Any]:
-        training = read_json_or_empty(beside(self._shipping.folder, self._spec.run).spec)
+        training = read_json_or_empty(sibling_run(self._shipping.folder, self._spec.run).spec)
         return {
             "format": FORMAT,
             "name": facts.name,
@@ -97,7 +97,7 @@ class Delivery:
         }
 
     def _pass_on(self) -> list[str]:
-        """Upload to the hub, once the folder is in place."""
+        """Upload the folder, or list what an upload would send. Return one line for each."""
         from sparring.shipping.hub import upload, would_upload
 
         done = []
@@ -111,7 +111,7 @@ class Delivery:
 
 
 def _shareable(proof: Row | None) -> dict[str, Any] | None:
-    """A proof without text that quotes held-out cases."""
+    """Return a proof without text that quotes held-out cases."""
     if proof is None:
         return None
     hidden = ("flips", "still_fails", "audit", "checkpoint")
@@ -119,7 +119,7 @@ def _shareable(proof: Row | None) -> dict[str, Any] | None:
 
 
 def _weights(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The digests of the checkpoint's own weights."""
+    """Return the digests of the checkpoint's own weights."""
     files = checkpoint.manifest["files"]
     return {name: entry for name, entry in files.items() if name.endswith(".safetensors")}
 

@@ -11,7 +11,7 @@ from sparring.run_folder import RunFolder
 
 
 def ship_model(folder: RunFolder, spec: ShipSpec, heartbeat: Heartbeat) -> str:
-    """Writes, verifies and hands over the model, and writes the report; returns "completed"."""
+    """Write, verify and publish the model, and write the report. Return "completed"."""
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:

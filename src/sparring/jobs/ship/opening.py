@@ -15,20 +15,21 @@ from sparring.run_folder.files import read_lines
 from sparring.shipping.source import Source, open_source
 
 
-def beside(folder: RunFolder, run: str) -> RunFolder:
+def sibling_run(folder: RunFolder, run: str) -> RunFolder:
     """Return another run of the same runs folder."""
     return RunFolder(folder.path.parent / run)
 
 
 def choose_checkpoint(folder: RunFolder, spec: ShipSpec) -> Checkpoint:
     """Return the checkpoint that the spec names, or the best. A resumed shipment keeps its own."""
-    checkpoints = list_checkpoints(beside(folder, spec.run).checkpoints)
+    checkpoints = list_checkpoints(sibling_run(folder, spec.run).checkpoints)
     events = [line for line in read_lines(folder.events) if line.get("event") == "shipping"]
     wanted = events[-1]["checkpoint"] if events else spec.checkpoint
     found = {each.path.name: each for each in checkpoints}
     if not found or (wanted and wanted not in found):
         names = ", ".join(found) or "none"
-        raise InvalidInput(f"run {spec.run} has no checkpoint {wanted}; there are {names}")
+        missing = wanted or "to ship"
+        raise InvalidInput(f"run {spec.run} has no checkpoint {missing}; there are {names}")
     chosen = found[wanted] if wanted else best_of(checkpoints) or checkpoints[-1]
     if not events:
         report_event(folder, "shipping", checkpoint=chosen.path.name)
@@ -38,7 +39,7 @@ def choose_checkpoint(folder: RunFolder, spec: ShipSpec) -> Checkpoint:
 def open_checkpoint(
     checkpoint: Checkpoint, spec: ShipSpec, declared: Family | None, agent: Any
 ) -> Source:
-    """Open a checkpoint whose files match its manifest. `declared` is the environment's family."""
+    """Verify a checkpoint by its manifest, and open it. `declared` is the environment's family."""
     if problem := verify(checkpoint.path):
         raise CheckpointError(
             f"{checkpoint.path} cannot be shipped: {problem}; ship another checkpoint"

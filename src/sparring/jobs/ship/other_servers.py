@@ -1,6 +1,6 @@
-"""Artefacts play on the further servers that a shipment is for: vLLM and a local Ollama.
+"""Plays artefacts on vLLM and on a local Ollama, if the shipment asks for it.
 
-Transformers and llama.cpp's server are always played. What is found here is noted beside them.
+Transformers and llama.cpp's server always play. Results from here are stored beside theirs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ async def play_on_other_servers(
     """Play validation cases on vLLM and Ollama, where the shipment asks for them. Ollama gets the
     model even if there are no cases."""
     for server in _servers(shipping, artefacts, uses_vllm=shipping.spec.vllm and bool(cases)):
-        player = f"{server.artefact.name}-{server.name}".replace(" ", "-").lower()
+        log_name = f"{server.artefact.name}-{server.name}".replace(" ", "-").lower()
         started = time.monotonic()
         with server.serving as address:
             if not cases:
                 continue
             policy = served_endpoint(address, shipping.name)
-            played = await shipping.playing.play(player, policy, cases, rollouts=1, is_greedy=True)
+            played = await shipping.player.play(log_name, policy, cases, rollouts=1, is_greedy=True)
         row = validation_row(shipping, played, time.monotonic() - started)
         shipping.rows[server.artefact.name].setdefault("servers", {})[server.name] = row
 
@@ -62,7 +62,7 @@ def _servers(
 
 @contextmanager
 def _vllm(shipping: ShipContext, artefact: Artefact) -> Iterator[str]:
-    """The artefact on vLLM, by the printed command with the places of this machine."""
+    """Serve an artefact with vLLM, by the printed command with paths on this machine."""
     template = shipping.folder.path / "checks" / "chat_template.jinja"
     template.parent.mkdir(exist_ok=True)
     template.write_text(shipped_template(shipping.source.template), encoding="utf-8")
@@ -81,6 +81,6 @@ def _vllm(shipping: ShipContext, artefact: Artefact) -> Iterator[str]:
 
 @contextmanager
 def _ollama(shipping: ShipContext, file: Artefact) -> Iterator[str]:
-    """The file in the local Ollama, which keeps it."""
+    """Create the model in the local Ollama, where it stays, and yield the server's URL."""
     register(file.place.parent, shipping.name)
     yield f"{host()}/v1"

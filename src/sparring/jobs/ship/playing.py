@@ -1,4 +1,4 @@
-"""Verification 3: artefacts play cases: folders with transformers, GGUF files with llama.cpp.
+"""Plays cases with artefacts: folders with transformers, GGUF files with llama.cpp's server.
 
 Every artefact and the checkpoint play validation cases greedily, so that only weights can differ.
 Only the chosen artefact plays held-out cases: greedily, to be compared with the checkpoint, and
@@ -41,41 +41,47 @@ _NO_KEY = "SPARRING_NO_KEY"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """What is played: the agent's parts, its measures, and how."""
+class PlayParts:
+    """What is played: the parts of the environment, its measures, and the play settings."""
 
-    parts: Parts
+    environment: Parts
     measures: MeasureSet
     play: PlaySettings
 
 
-class Playing:
-    """Plays cases into the run's logs, one player after another, and shows progress."""
+class ShipPlayer:
+    """A player that logs rollouts to the run's folder, one log per artefact, with progress."""
 
     def __init__(
-        self, folder: RunFolder, spec: ShipSpec, table: Table, heartbeat: Heartbeat, total: int
+        self, folder: RunFolder, spec: ShipSpec, parts: PlayParts, heartbeat: Heartbeat, total: int
     ) -> None:
         self._folder = folder
         self._spec = spec
-        self._table = table
+        self._parts = parts
         self._heartbeat = heartbeat
         self._progress = Progress(total)
 
     async def play(
-        self, player: str, policy: Policy, cases: Sequence[Case], *, rollouts: int, is_greedy: bool
+        self,
+        log_name: str,
+        policy: Policy,
+        cases: Sequence[Case],
+        *,
+        rollouts: int,
+        is_greedy: bool,
     ) -> list[Rollout]:
-        """Plays the cases that are missing in the log of `player`; returns all its rollouts."""
-        play = self._table.play
+        """Play the cases that are missing in the log `log_name`, and return all its rollouts."""
+        play = self._parts.play
         if is_greedy:
             play = play.model_copy(update={"temperature": 0.0})
         if isinstance(policy, EndpointPolicy):
             play = play.model_copy(update={"in_flight": _SLOTS})
-        await self._play(player, policy, self._plan(cases, rollouts), play)
-        return self.rollouts_of(player)
+        await self._play(log_name, policy, self._plan(cases, rollouts), play)
+        return self.rollouts_of(log_name)
 
-    def rollouts_of(self, player: str) -> list[Rollout]:
-        """Returns the logged rollouts of a player."""
-        return read_rollouts([self._folder.rollouts_of(player)])
+    def rollouts_of(self, log_name: str) -> list[Rollout]:
+        """Return the rollouts of a log."""
+        return read_rollouts([self._folder.rollouts_of(log_name)])
 
     def _plan(self, cases: Sequence[Case], rollouts: int) -> list[Play]:
         seed = self._spec.play.seed
@@ -86,20 +92,20 @@ class Playing:
         ]
 
     async def _play(
-        self, player: str, policy: Policy, plan: Sequence[Play], play: PlaySettings
+        self, log_name: str, policy: Policy, plan: Sequence[Play], play: PlaySettings
     ) -> None:
         logged = LoggedPlay(
-            self._folder.rollouts_of(player),
+            self._folder.rollouts_of(log_name),
             lambda: iter(plan),
-            agent=self._table.parts.agent,
+            agent=self._parts.environment.agent,
             policy=policy,
-            measures=self._table.measures,
+            measures=self._parts.measures,
             play=play,
-            context=self._table.parts.world,
-            user=self._table.parts.user,
+            context=self._parts.environment.world,
+            user=self._parts.environment.user,
         )
         beat = ProgressHeartbeat(self._folder, self._progress, logged.tokens_drawn)
-        beat.doing = f"playing {player}"
+        beat.doing = f"playing {log_name}"
         self._heartbeat.watch(lambda: self._progress.rollouts + logged.tokens_drawn())
         self._heartbeat.note("playing", step=self._progress.rollouts)
         for rollout in logged.earlier():
@@ -109,24 +115,24 @@ class Playing:
 
 
 def trained_policy(source: Source) -> TransformersPolicy:
-    """The checkpoint, in this process, with the template of its training."""
+    """Load the checkpoint into this process, with the template of its training."""
     family = replace(source.family, template=source.template)
     return TransformersPolicy(load_trained(source), source.tokenizer, family=family)
 
 
 def served_endpoint(base_url: str, model: str) -> ServedPolicy:
-    """A model on a local server, by its OpenAI-compatible API."""
+    """Return a policy for a model on a local server with an OpenAI-compatible API."""
     endpoint = EndpointSpec(base_url=base_url, model=model, key_variable=_NO_KEY)
     return ServedPolicy([endpoint], retries=1, seconds=600.0)
 
 
 @contextmanager
 def served_artefact(
-    artefact: Artefact, source: Source, found: LlamaCpp, log: Path, context: int
+    artefact: Artefact, source: Source, llama_cpp: LlamaCpp, log: Path, context: int
 ) -> Iterator[Policy]:
-    """Serves an artefact: a folder with transformers in-process, a GGUF file with llama.cpp."""
+    """Serve an artefact: a folder with transformers in-process, a GGUF file with llama.cpp."""
     if artefact.form is Form.GGUF:
-        with served(found, artefact.place, log, context=context, parallel=_SLOTS) as server:
+        with served(llama_cpp, artefact.place, log, context=context, parallel=_SLOTS) as server:
             yield served_endpoint(server.base_url, server.model)
         return
     from transformers import AutoTokenizer

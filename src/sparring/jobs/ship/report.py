@@ -1,4 +1,4 @@
-"""Builds the report of a shipment, and the rollouts it is compared by, from its run folder."""
+"""Builds the report of a shipment, and reads the rollouts that comparisons of runs use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sparring.run_folder import RunFolder
 
 
 def document(folder: RunFolder) -> Document:
-    """Builds the report of a shipment."""
+    """Build the report of a shipment."""
     return ship_report(read_summary(folder))
 
 
 def comparable(folder: RunFolder, _: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Returns the rollouts of the artefact that played held-out cases."""
+    """Return the rollouts of the artefact that played held-out cases."""
     return {Split.HELD_OUT.value: read_rollouts([folder.rollouts_of(HELD_OUT)])}

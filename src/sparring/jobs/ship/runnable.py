@@ -28,7 +28,7 @@ def runnable_of(shipping: ShipContext, gguf: str = "") -> Runnable:
         gguf=gguf,
         has_ollama=bool(gguf) and Form.OLLAMA in shipping.spec.forms,
         has_tools=any(each.tools for each in shipping.conversations),
-        thinks=is_thinking(shipping.playing.rollouts_of(CHECKPOINT)),
+        thinks=is_thinking(shipping.player.rollouts_of(CHECKPOINT)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Executes a shipment: writes artefacts to a staging folder, verifies them, and publishes it.
+"""Executes a shipment: writes and verifies artefacts in a staging folder, and publishes it.
 
 Every stage can be repeated: files are complete or absent, and the run's folder holds the results of
 checks and the rollouts. A killed shipment therefore resumes at the stage where it stopped.
@@ -22,7 +22,7 @@ from sparring.jobs.ship.context import ShipContext
 from sparring.jobs.ship.handing_over import Delivery
 from sparring.jobs.ship.opening import choose_checkpoint, open_checkpoint
 from sparring.jobs.ship.other_servers import play_on_other_servers
-from sparring.jobs.ship.playing import Playing, Table
+from sparring.jobs.ship.playing import PlayParts, ShipPlayer
 from sparring.jobs.ship.summary import summary_of
 from sparring.jobs.ship.verdict import REFUSED, ShipVerdict, choose, verdict_of
 from sparring.jobs.ship.verifying import trained_prompts, verify_artefacts, write_artefacts
@@ -56,12 +56,12 @@ class Shipment:
             checkpoint=checkpoint,
             source=open_checkpoint(checkpoint, spec, environment.family, parts.agent),
             ship=ShipFolder(folder.path / _TRIAL if spec.trial else Path(spec.to), folder.id),
-            playing=self._new_playing(parts, environment),
+            player=self._new_player(parts, environment),
             llama=find_llama_cpp(spec.llama_cpp),
         )
 
     def run(self) -> dict[str, Any]:
-        """Ships; returns the summary that it writes. A faulty artefact is never handed over."""
+        """Ship, and return the summary that is written. A faulty artefact is never delivered."""
         return asyncio.run(self._run())
 
     async def _run(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Shipment:
         try:
             verdict = await self._ship_verified()
         except FaultyArtefact as error:
-            sentence = "an artefact is faulty; nothing was handed over"
+            sentence = "an artefact is faulty; no folder was written"
             verdict = ShipVerdict(REFUSED, sentence, str(error))
         summary = summary_of(self._shipping, verdict, time.monotonic() - started)
         if not summary["to"]:
@@ -96,13 +96,13 @@ class Shipment:
         held_out = await play_held_out(shipping, chosen)
         is_proved = (shipping.proof_summary() or {}).get("verdict") == "better"
         verdict = verdict_of(shipping.rows, chosen, held_out, is_proved=is_proved)
-        self._stage("handing over")
+        self._stage("publishing")
         if not spec.trial:
             Delivery(shipping).hand_over(chosen, verdict)
         return verdict
 
     def _forms(self) -> tuple[Form, ...]:
-        """The forms to write. What is missing is refused now, before anything is played."""
+        """Return the forms to write. A missing program or package is refused before any play."""
         shipping, spec = self._shipping, self._spec
         if spec.vllm:
             find_vllm()
@@ -119,7 +119,7 @@ class Shipment:
         self._stage("playing the checkpoint")
         cases = validation or list(shipping.parts.suite.cases(Split.TRAINING, 8))
         played = await play_checkpoint(shipping, cases)
-        proved = shipping.proved("trained")
+        proved = shipping.proof_rollouts("trained")
         shipping.conversations = await trained_prompts(shipping, cases, [*proved, *played])
         self._stage("writing")
         writing = Writing(shipping.name, self._spec.play.temperature, shipping.llama)
@@ -129,10 +129,10 @@ class Shipment:
         return artefacts
 
     def _plays_once(self, artefacts: Sequence[Artefact]) -> bool:
-        """Whether the only artefact plays on held-out cases anyway."""
+        """Return whether there is only one artefact, and it will play held-out cases."""
         return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
 
-    def _new_playing(self, parts: Parts, environment: Environment) -> Playing:
+    def _new_player(self, parts: Parts, environment: Environment) -> ShipPlayer:
         spec = self._spec
         measures = MeasureSet.of(
             parts.measures, environment.weights, seconds=spec.play.measure_seconds
@@ -141,9 +141,9 @@ class Shipment:
         total = players * spec.validation_cases
         if spec.proof:
             total += (spec.cases or 0) * (2 + spec.rollouts)
-        table = Table(parts, measures, spec.play)
-        return Playing(self._folder, spec, table, self._heartbeat, total)
+        play_parts = PlayParts(parts, measures, spec.play)
+        return ShipPlayer(self._folder, spec, play_parts, self._heartbeat, total)
 
     def _stage(self, name: str) -> None:
-        """Reports progress; a shipment can be killed and resumed at every stage."""
+        """Report the stage; a shipment can be killed and resumed at every stage."""
         self._heartbeat.note(name)

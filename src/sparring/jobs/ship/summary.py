@@ -12,7 +12,7 @@ from sparring.jobs.ship.verdict import REFUSED, ShipVerdict
 def summary_of(shipping: ShipContext, verdict: ShipVerdict, seconds: float) -> dict[str, Any]:
     """Return the summary. A refused shipment and a trial have no folder and no commands."""
     spec = shipping.spec
-    is_delivered = verdict.word != REFUSED and not spec.trial
+    is_delivered = verdict.verdict != REFUSED and not spec.trial
     proof = shipping.proof_summary() or {}
     return {
         "format": FORMAT,
@@ -27,7 +27,7 @@ def summary_of(shipping: ShipContext, verdict: ShipVerdict, seconds: float) -> d
         "proof_verdict": proof.get("verdict", "unproven"),
         "is_trial": spec.trial,
         "to": str(shipping.ship.place.resolve()) if is_delivered else "",
-        "verdict": verdict.word,
+        "verdict": verdict.verdict,
         "sentence": verdict.sentence,
         "problem": verdict.problem,
         "is_fine": verdict.is_fine,

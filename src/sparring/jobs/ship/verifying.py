@@ -33,8 +33,8 @@ _REPLAYED = 16
 async def trained_prompts(
     shipping: ShipContext, cases: Sequence[Case], rollouts: Sequence[Rollout]
 ) -> list[Conversation]:
-    """Return the first prompt of each case, and longer conversations from its rollouts. Each must
-    be the prompt that is logged with a rollout of the case."""
+    """Return the first prompts of up to 48 cases, and longer conversations from their rollouts.
+    Raises FaultyArtefact if a first prompt differs from the one that a rollout logged."""
     known = {case.id: case for case in cases} | {each.case.id: each.case for each in rollouts}
     some = list(known.values())[:_PROMPTS]
     codec = shipping.source.codec()

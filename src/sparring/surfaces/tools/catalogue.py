@@ -24,9 +24,9 @@ _DETAIL = {
 _MAX_DEPTH, _MAX_VALUES, _MAX_CHARACTERS, _MAX_INTEGER = 24, 20_000, 100_000, 2**63
 # Slow tools have thread pools of their own, so that calls which wait or run an environment's code
 # never block calls that show or stop a run.
-_SEATS = {"wait_for_run": "waiting", "compare_runs": "comparing"}
+_POOL_OF_TOOL = {"wait_for_run": "waiting", "compare_runs": "comparing"}
 _DESCRIBING = ("describe_environment", "show_config", "plan_run", "revise_plan", "start_run")
-_SEATS |= dict.fromkeys(
+_POOL_OF_TOOL |= dict.fromkeys(
     (*_DESCRIBING, "check_environment", "prove_run", "resume_run", "ship_run"), "environment"
 )
 INSTRUCTIONS = f"""\
@@ -74,9 +74,9 @@ class Tool:
         return self.operation.forms.tool
 
     @property
-    def seat(self) -> str:
+    def pool(self) -> str:
         """The name of the thread pool that runs its calls."""
-        return _SEATS.get(self.name, "quick")
+        return _POOL_OF_TOOL.get(self.name, "quick")
 
     @property
     def description(self) -> str:

@@ -34,7 +34,7 @@ from sparring.surfaces.web.sessions import RateLimit, Sessions
 
 STATIC = Path(__file__).parent / "static"
 _LOG = logging.getLogger(__name__)
-_SEATS = {"quick": 16, "environment": 8, "comparing": 2, "waiting": 64}
+_POOL_SIZES = {"quick": 16, "environment": 8, "comparing": 2, "waiting": 64}
 _MAX_BODY = 1_000_000
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -66,11 +66,11 @@ class Server:
             return caller
         return self.sessions.caller_of_cookie(request.cookies.get(self.cookie, ""))
 
-    async def run(self, seat: str, work: Any) -> Any:
+    async def run(self, pool: str, work: Any) -> Any:
         """Run blocking work in a thread of the given pool."""
-        if seat not in self.limits:
-            self.limits[seat] = anyio.CapacityLimiter(_SEATS[seat])
-        return await anyio.to_thread.run_sync(work, limiter=self.limits[seat])
+        if pool not in self.limits:
+            self.limits[pool] = anyio.CapacityLimiter(_POOL_SIZES[pool])
+        return await anyio.to_thread.run_sync(work, limiter=self.limits[pool])
 
 
 def build_app(server: Server, extra: Iterable[Route] = ()) -> Starlette:
@@ -162,7 +162,7 @@ async def _operation(server: Server, request: Request) -> Response:
     except SparringError as error:
         return _json(calls.status_of(error), calls.error_json(error))
     work = partial(calls.call, operation, arguments, caller)
-    return _json(*await server.run(calls.seat_of(name), work))
+    return _json(*await server.run(calls.pool_of(name), work))
 
 
 async def _live(server: Server, request: Request) -> Response:
@@ -201,7 +201,7 @@ async def _live(server: Server, request: Request) -> Response:
 
 
 async def _report(server: Server, request: Request) -> Response:
-    """The report of a run, for a frame without scripts."""
+    """Respond with the report of a run, for a frame without scripts."""
     caller = server.caller_of(request)
     if caller is None:
         return _unauthorized(request)
@@ -223,7 +223,7 @@ async def _report(server: Server, request: Request) -> Response:
 
 
 async def _file(server: Server, request: Request) -> Response:
-    """The app. Only names that exist in its folder are served; they never contain a slash."""
+    """Respond with a file of the app's folder, by its exact name; subfolders are not served."""
     if server.caller_of(request) is None:
         return _unauthorized(request)
     name = str(request.path_params["path"]) or "index.html"

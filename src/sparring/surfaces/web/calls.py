@@ -49,7 +49,7 @@ _SLOW |= dict.fromkeys((*_ENVIRONMENT, "run.clone", "train.start", "eval.start")
 
 def web_operations(role: Role = Role.OWNER) -> dict[str, Operation[Any, Any]]:
     """Return the operations that have a route, by name. Callers other than the owner get only
-    operations that are also tools, and those that change nothing."""
+    those that are also tools or that change nothing."""
     return {
         name: each
         for name, each in all_operations().items()
@@ -58,13 +58,14 @@ def web_operations(role: Role = Role.OWNER) -> dict[str, Operation[Any, Any]]:
     }
 
 
-def seat_of(name: str) -> str:
+def pool_of(name: str) -> str:
     """Return the thread pool that runs an operation: slow calls never block quick ones."""
     return _SLOW.get(name, "quick")
 
 
 def query_arguments(operation: Operation[Any, Any], pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return the arguments in a query string. A repeated name is a list."""
+    """Return the arguments in a query string. Fields of type array become lists; any other name
+    that occurs twice is refused."""
     arguments: dict[str, Any] = {}
     fields = operation.request.model_json_schema().get("properties", {})
     for name, value in pairs:

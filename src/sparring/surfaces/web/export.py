@@ -41,7 +41,7 @@ class Export:
         self.left_out: list[str] = []
 
     def write(self, names: list[str]) -> int:
-        """Write the app and the data of these runs; returns the number of data files."""
+        """Write the app and the data of these runs, and return the number of data files."""
         if self._folder.exists() and any(self._folder.iterdir()):
             raise InvalidInput(f"{self._folder} is not empty; name a new folder")
         runs = [find_run(self._caller.runs, name).id for name in names]
@@ -129,7 +129,7 @@ class Export:
 
 
 def _canonical(given: Arguments) -> str:
-    """The arguments as the app spells them: sorted, without spaces."""
+    """Return the arguments as the app writes them: sorted, without spaces."""
     return json.dumps(dict(sorted(given.items())), separators=(",", ":"), ensure_ascii=False)
 
 

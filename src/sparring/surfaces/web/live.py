@@ -45,8 +45,8 @@ class LiveRuns:
     async def follow(
         self, folder: RunFolder, role: Role, query: ChangesQuery, read: ReadChanges
     ) -> AsyncIterator[bytes]:
-        """Yield the JSON of each change, and every 15 seconds without one an empty text, to keep
-        the connection open. Ends when the run has ended and every change was sent."""
+        """Yield the JSON of each change. After 15 seconds without one, yield empty bytes to keep
+        the connection open. Stop when the run has ended and every change was sent."""
         watched = self._join(folder)
         try:
             while True:

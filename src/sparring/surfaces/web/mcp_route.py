@@ -18,7 +18,7 @@ _MAX_CALLERS = 1_000
 
 
 class McpRoute:
-    """Serves each caller's tools. It keeps no sessions: every request carries its token."""
+    """The route of MCP, with each caller's tools. It has no sessions: requests carry a token."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -36,7 +36,8 @@ class McpRoute:
             await refused(scope, receive, send)
             return
         if not self._server.rate.allows(caller.name):
-            busy = JSONResponse({"error": "too many requests"}, status_code=429)
+            message = "too many requests; wait a second"
+            busy = JSONResponse({"error": message}, status_code=429)
             await busy(scope, receive, send)
             return
         if caller not in self._tools:

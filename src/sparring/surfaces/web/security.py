@@ -37,7 +37,7 @@ _HEADERS = {
 
 
 class SecurityMiddleware:
-    """Admits only requests for an allowed host, and refuses those that another site caused."""
+    """Middleware that refuses requests for unknown hosts, and those that another site caused."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], *, is_https: bool = False) -> None:
         self._app = app

@@ -21,7 +21,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class BoundSocket:
     """A bound socket, and the addresses under which browsers reach it."""
 
     socket: socket.socket
@@ -29,7 +29,7 @@ class Listening:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The values of the Host header that mean this server."""
+        """The values of the Host header that reach a server on loopback."""
         return tuple(f"{host}:{self.port}" for host in _LOOPBACK)
 
 
@@ -50,7 +50,7 @@ class Binding:
         return bool(self.certificate) or self.is_behind_proxy
 
 
-def listen(host: str, port: int) -> Listening:
+def bind(host: str, port: int) -> BoundSocket:
     """Bind an address; port 0 means any free one. A taken port is refused."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -60,13 +60,13 @@ def listen(host: str, port: int) -> Listening:
     except OSError as error:
         bound.close()
         raise InvalidInput(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port or address"
         ) from error
-    return Listening(bound, int(bound.getsockname()[1]))
+    return BoundSocket(bound, int(bound.getsockname()[1]))
 
 
-class Links(Sessions):
-    """Sessions of `sparring view`. After a failed sign-in, it announces a new link."""
+class LinkSessions(Sessions):
+    """Sessions of `sparring view`, which announce a new link after a failed sign-in."""
 
     def __init__(self, caller: Caller, announce: Callable[[str], None]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Links(Sessions):
         self._announce = announce
 
     def enter(self, secret: str) -> str:
-        """Exchange a link for a cookie; announce a new link if it was used already."""
+        """Exchange a link for a cookie; announce a new link if it is used or unknown."""
         cookie = super().enter(secret)
         if not cookie and not self.failures.is_blocked(""):
             self.failures.note("")  # limits new links to 20 a minute
@@ -89,13 +89,13 @@ def view(
 
     `announce` gets each sign-in link; `on_start` gets the first, once the server listens.
     """
-    listening = listen("127.0.0.1", port)
-    address = f"http://127.0.0.1:{listening.port}"
-    sessions = Links(caller, lambda secret: announce(f"{address}/enter?token={secret}"))
-    server = Server(sessions, listening.hosts, cookie=f"sparring-{listening.port}")
+    bound = bind("127.0.0.1", port)
+    address = f"http://127.0.0.1:{bound.port}"
+    sessions = LinkSessions(caller, lambda secret: announce(f"{address}/enter?token={secret}"))
+    server = Server(sessions, bound.hosts, cookie=f"sparring-{bound.port}")
     first = f"{address}/enter?token={sessions.new_link(caller)}"
     announce(first)
-    run_server(build_app(server), listening, on_ready=lambda: on_start(first), proxy_headers=False)
+    run_server(build_app(server), bound, on_ready=lambda: on_start(first), proxy_headers=False)
 
 
 def serve(caller: Caller, binding: Binding, announce: Callable[[str], None]) -> None:
@@ -108,23 +108,23 @@ def serve(caller: Caller, binding: Binding, announce: Callable[[str], None]) -> 
             f"tokens would cross the network unencrypted on {binding.address}: pass --cert and "
             "--key, or --behind-proxy where a proxy adds TLS"
         )
-    listening = listen(binding.address, binding.port)
+    bound = bind(binding.address, binding.port)
     names = [*binding.names, *([] if binding.names and not is_local else _LOOPBACK)]
-    hosts = {host for name in names for host in (name, f"{name}:{listening.port}")}
+    hosts = {host for name in names for host in (name, f"{name}:{bound.port}")}
     tokens = Tokens(caller.runs, caller.folder)
     server = Server(Sessions(tokens.caller_of), tuple(sorted(hosts)), is_https=binding.is_https)
     app = build_app(server, extra=[Route("/mcp", McpRoute(server))])
     scheme = "https" if binding.certificate else "http"
-    announce(f"{scheme}://{names[0]}:{listening.port}")
+    announce(f"{scheme}://{names[0]}:{bound.port}")
     options: dict[str, Any] = {"proxy_headers": binding.is_behind_proxy}
     if binding.certificate:
         options |= {"ssl_certfile": binding.certificate, "ssl_keyfile": binding.key}
-    run_server(app, listening, **options)
+    run_server(app, bound, **options)
 
 
 def run_server(
     app: Any,
-    listening: Listening,
+    bound: BoundSocket,
     *,
     on_ready: Callable[[], None] = lambda: None,
     **options: Any,
@@ -141,11 +141,11 @@ def run_server(
         timeout_keep_alive=30,
         **options,
     )
-    server = _Announcing(config, on_ready)
-    server.run(sockets=[listening.socket])
+    server = _ReadyServer(config, on_ready)
+    server.run(sockets=[bound.socket])
 
 
-class _Announcing(uvicorn.Server):
+class _ReadyServer(uvicorn.Server):
     """A server that calls `on_ready` when it accepts connections."""
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ class Session:
 
 @dataclass(slots=True)
 class Failures:
-    """Counts wrong tokens by address, to slow down guessing."""
+    """Wrong tokens by address within the last minute, counted to slow down guessing."""
 
     clock: Callable[[], float] = time.monotonic
     _times: dict[str, list[float]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Failures:
         self._times[address] = [*self._recent(address), self.clock()]
 
     def is_blocked(self, address: str) -> bool:
-        """Whether an address has sent too many wrong tokens within a minute."""
+        """Return whether an address has sent too many wrong tokens within a minute."""
         return len(self._recent(address)) >= _MAX_FAILURES
 
     def _recent(self, address: str) -> list[float]:
@@ -56,7 +56,7 @@ class Failures:
 
 @dataclass(slots=True)
 class RateLimit:
-    """Lets each caller send `burst` requests at once, and `per_second` in the long run."""
+    """A limit per caller: `burst` requests at once, and `per_second` in the long run."""
 
     per_second: float = 50.0
     burst: float = 400.0
@@ -64,7 +64,7 @@ class RateLimit:
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def allows(self, name: str) -> bool:
-        """Whether a caller may send one more request now; counts it if so."""
+        """Return whether a caller may send one more request now, and count it if so."""
         now = self.clock()
         left, since = self._left.get(name, (self.burst, now))
         left = min(self.burst, left + (now - since) * self.per_second)
