@@ -99,6 +99,7 @@ bench: venv
 	$(BIN)/python benchmarks/sandbox_attacks.py
 	$(BIN)/python benchmarks/run_index.py
 	$(BIN)/python benchmarks/hosts.py
+	$(BIN)/python benchmarks/scaling_costs.py
 	$(BIN)/python benchmarks/mcp_tools.py
 	$(BIN)/python benchmarks/gateway.py
 	$(BIN)/python benchmarks/web.py
