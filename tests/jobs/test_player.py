@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sparring.contracts.cases import Split
@@ -16,9 +19,12 @@ from sparring.jobs.player import OrderPlayer
 from sparring.learning import ordered_play
 from sparring.learning.ordered_play import OrderedPlay
 from sparring.measures import MeasureSet
+from sparring.operations.operation import Caller, Role
+from sparring.operations.run_control import JoinRun, join_run
 from sparring.player import Player
 from sparring.policies.pretrained import load_tokenizer
 from sparring.policies.server_policy import ServerPolicy
+from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.orders import Orders
 from sparring.run_folder.rollout_log import RolloutLog
@@ -26,7 +32,7 @@ from sparring.runs.processes import marked
 from sparring.runs.worker_group import mark_of
 from tests.runs.test_helpers import ROOT, create
 from tests.sampling_servers import COMMAND, InProcess
-from tests.supervised import completed, start, wait_for
+from tests.supervised import completed, history, start, wait_for
 from tests.training import TALKATIVE, even, questions, talker, trainer, weights_digest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -140,3 +146,49 @@ def test_a_player_process_that_is_killed_changes_nothing(tiny_folder, tmp_path, 
     assert weights_digest(folder) == weights_digest(alone)
     logs = [list(RolloutLog(each.rollouts()).records()) for each in (alone, folder)]
     assert logs[0] == logs[1]
+
+
+def players_of(folder: RunFolder) -> list[psutil.Process]:
+    """The player processes of a run, those of joined hosts included."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            line = process.cmdline()
+            if "sparring.jobs.player" in line and str(folder.path.resolve()) in line:
+                found.append(process)
+    return found
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_players_that_are_killed_ten_times_change_nothing(
+    server, tiny_folder, tmp_path, monkeypatch
+):
+    """One of the three has joined as from another host."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    options: dict[str, Any] = {"sampling": {"servers": [server]}}
+    alone = completed(start(create(tmp_path, "alone", tiny_folder, **options)), 600)
+    folder = start(create(tmp_path, "players", tiny_folder, players=2, **options))
+    joined = join_run(
+        JoinRun(run="players", role="player"), Caller(Role.OWNER, tmp_path, folder=tmp_path)
+    )
+    drawn, kills = random.Random(20), 0
+    while kills < 10 and not history(folder).state.has_ended:
+        if victims := players_of(folder):
+            drawn.choice(victims).kill()
+            kills += 1
+        time.sleep(drawn.uniform(1.0, 8.0))
+    completed(folder, 900)
+    assert kills == 10
+    assert weights_digest(folder) == weights_digest(alone)
+    logs = [list(RolloutLog(each.rollouts()).records()) for each in (alone, folder)]
+    assert logs[0] == logs[1]
+    wait_for(lambda: not psutil.pid_exists(joined.pid) or is_zombie(joined.pid), 30)
+    assert not players_of(folder)
+
+
+def is_zombie(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    return True

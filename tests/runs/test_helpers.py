@@ -81,13 +81,14 @@ def test_a_helper_that_never_works_is_lost(clock: Any) -> None:
     assert helpers.lost.code == 1
 
 
-def test_a_helper_that_has_worked_may_end_any_number_of_times(clock: Any) -> None:
-    fleet = Fleet()
+def test_a_player_whose_heart_has_beaten_may_end_any_number_of_times(
+    clock: Any, tmp_path: Path
+) -> None:
+    fleet, heartbeat = Fleet(), tmp_path / "player-0.json"
     helpers = Helpers(fleet.start)
-    helpers.start([Helper("player-0", ["x"])])
-    for _ in range(10):
-        clock.value += 61
-        helpers.look()
+    helpers.start([Helper("player-0", ["x"], heartbeat=heartbeat)])
+    for number in range(10):
+        heartbeat.write_text(str(number))
         fleet.end()
         helpers.look()
         clock.value += 2
@@ -130,7 +131,7 @@ def create(
     spec = TrainSpec(
         target=TARGET,
         policy=PolicySpec(model=str(tiny)),
-        settings=TrainSettings(**settings, **options),
+        settings=TrainSettings(**{**settings, **options}),
     )
     folder.create(spec.model_dump(mode="json"))
     return folder

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -40,6 +40,7 @@ from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
 from sparring.runs.hosts import free_host_number
+from sparring.runs.joined_player import free_player_number
 from sparring.runs.launcher import handle_of
 from sparring.runs.launchers import launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
@@ -78,11 +79,23 @@ class Deleted(Frozen):
     bytes: int
 
 
+JoinRole = Literal["host", "player"]
+
+
+class JoinRun(RunQuery):
+    """Which run to join, and as what."""
+
+    role: JoinRole = Field(
+        default="host", description="`host` trains, `player` plays for the hosts that train"
+    )
+
+
 class Joined(Frozen):
     """The process that works for the run on this host."""
 
     run: str
-    host: int
+    role: JoinRole
+    number: int = Field(description="the number of the host or player in the run")
     pid: int
 
 
@@ -220,25 +233,34 @@ def delete_run(request: RunQuery, caller: Caller) -> Deleted:
 
 
 @operation("run.join", role=Role.OWNER, changes_state=True, forms=Forms(cli="run join"))
-def join_run(request: RunQuery, caller: Caller) -> Joined:
-    """Add this host's processes to a training run that was started on another host."""
+def join_run(request: JoinRun, caller: Caller) -> Joined:
+    """Add processes of this host to a training run that was started on another host."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
-    nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
-    if nodes < 2:
-        raise InvalidInput(f"run {folder.id} is for one host; start it with --nodes 2 or more")
-    number = free_host_number(folder, nodes)
-    log = folder.path / "logs" / f"host-{number}.log"
+    if request.role == "player":
+        module, number = "joined_player", free_player_number(folder, folder.read_spec())
+    else:
+        nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
+        if nodes < 2:
+            raise InvalidInput(f"run {folder.id} is for one host; start it with --nodes 2 or more")
+        module, number = "hosts", free_host_number(folder, nodes)
+    log = folder.path / "logs" / f"{request.role}-{number}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sparring.runs.hosts", str(folder.path.resolve()), str(number)],
+            [
+                sys.executable,
+                "-m",
+                f"sparring.runs.{module}",
+                str(folder.path.resolve()),
+                str(number),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return Joined(run=folder.id, host=number, pid=process.pid)
+    return Joined(run=folder.id, role=request.role, number=number, pid=process.pid)
 
 
 def read_run_spec(folder: RunFolder) -> RunSpec:

@@ -77,15 +77,16 @@ class Orders:
 
     def beat(self, player: str, count: int) -> None:
         """Write a player's heartbeat."""
-        write_json(self.folder / "players" / f"{player}{_SUFFIX}", {"beats": count}, durable=False)
+        write_json(self.heartbeat(player), {"beats": count}, durable=False)
+
+    def heartbeat(self, player: str) -> Path:
+        """Return the file of a player's heartbeat."""
+        return self.folder / "players" / f"{player}{_SUFFIX}"
 
     def beats(self) -> dict[str, Any]:
         """Return the last heartbeat of each player that holds orders."""
         holders = (path for path in (self.folder / "claimed").glob("*") if any(_files(path)))
-        return {
-            path.name: read_json_or_empty(self.folder / "players" / f"{path.name}{_SUFFIX}")
-            for path in holders
-        }
+        return {path.name: read_json_or_empty(self.heartbeat(path.name)) for path in holders}
 
     def clear(self, rank: str) -> None:
         """Remove all orders and results of a rank: those whose names contain `RANK-`."""

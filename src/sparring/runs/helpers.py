@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sparring.runs.causes import ExitedProcess
 
-_MAX_ENDS = 3  # in a row, before it has worked
+MAX_ENDS = 3  # in a row, before it has worked
 _PROBE_SECONDS = 2.0
-_WORKING_SECONDS = 60.0
 _MAX_PAUSE = 60.0
 PREFIXES = ("server-", "player-")
 
@@ -33,11 +33,17 @@ class Helper:
     name: str
     command: Sequence[str]
     port: int | None = None
+    heartbeat: Path | None = None
     member: Any = None
     ends: int = 0
     has_worked: bool = False
-    started_at: float = 0.0
     start_at: float = 0.0
+    beat_before: bytes = b""
+
+    @property
+    def has_beaten(self) -> bool:
+        """Whether its heartbeat has changed since it was started."""
+        return content_of(self.heartbeat) != self.beat_before
 
 
 @dataclass(slots=True)
@@ -76,25 +82,25 @@ class Helpers:
         for helper in self.helpers:
             exited = helper.member.exited if helper.member is not None else None
             if exited is not None:
-                helper.ends = 1 if helper.has_worked else helper.ends + 1
+                helper.ends = 1 if helper.has_worked or helper.has_beaten else helper.ends + 1
                 helper.has_worked = False
                 pause = min(_MAX_PAUSE, 0.5 * 2 ** (helper.ends - 1))
                 helper.start_at = time.monotonic() + pause
                 helper.member.close()
                 helper.member = None
                 messages.append(f"{exited.describe()}; it is started again; see {exited.log}")
-                if helper.ends >= _MAX_ENDS:
+                if helper.ends >= MAX_ENDS:
                     self.lost = exited
             elif helper.member is None and time.monotonic() >= helper.start_at:
                 self._start(helper)
         return messages
 
     def _start(self, helper: Helper) -> None:
+        helper.beat_before = content_of(helper.heartbeat)
         helper.member = self.start_process(helper.name, helper.command)
-        helper.started_at = time.monotonic()
 
     def _note_work(self) -> None:
-        """A server has worked once it accepts connections, a player once it has lived a while."""
+        """A server has worked once it accepts connections, a player once its heart beats."""
         now = time.monotonic()
         if now - self._probed_at < _PROBE_SECONDS:
             return
@@ -103,9 +109,16 @@ class Helpers:
             if helper.has_worked or helper.member is None or helper.member.exited:
                 continue
             if helper.port is None:
-                helper.has_worked = now - helper.started_at > _WORKING_SECONDS
+                helper.has_worked = helper.has_beaten
             else:
                 helper.has_worked = _accepts(helper.port)
+
+
+def content_of(file: Path | None) -> bytes:
+    """Return the content of a file; empty if there is none."""
+    with suppress(OSError):
+        return file.read_bytes() if file is not None else b""
+    return b""
 
 
 def _accepts(port: int) -> bool:

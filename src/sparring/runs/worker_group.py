@@ -23,6 +23,7 @@ from sparring.contracts.services import Service
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS, read_heartbeats
+from sparring.run_folder.orders import Orders
 from sparring.runs.causes import ExitedProcess
 from sparring.runs.helpers import PREFIXES, Helper, Helpers
 from sparring.runs.processes import MARK, Identity, end_all, identity_of
@@ -194,7 +195,12 @@ class WorkerGroup:
         ]
         module = [sys.executable, "-m", "sparring.jobs.player", path]
         players = [
-            Helper(f"player-{number}", [*module, str(number)]) for number in range(self._players)
+            Helper(
+                f"player-{number}",
+                [*module, str(number)],
+                heartbeat=Orders(self.folder.orders).heartbeat(f"player-{number}"),
+            )
+            for number in range(self._players)
         ]
         return [*servers, *players]
 

@@ -220,11 +220,18 @@ def delete(
 
 
 @runs.command("join")
-def join(run: RunName, runs: RunsFolder = None, as_json: AsJson = False) -> None:
+def join(
+    run: RunName,
+    role: Annotated[
+        str, typer.Option("--as", help="host: train; player: play for the hosts that train.")
+    ] = "host",
+    runs: RunsFolder = None,
+    as_json: AsJson = False,
+) -> None:
     """Join a training run started on another host; both hosts must share the runs folder."""
     from sparring.surfaces.cli import runs as commands
 
-    commands.join(run, runs, as_json=as_json)
+    commands.join(run, role, runs, as_json=as_json)
 
 
 @runs.command("reindex")

@@ -23,6 +23,7 @@ from sparring.operations.operation import Caller, NoArguments
 from sparring.operations.reporting import CompareRuns, compare_runs, report_run
 from sparring.operations.run_control import (
     CloneRun,
+    JoinRun,
     ResumeRun,
     clone_run,
     delete_run,
@@ -351,11 +352,12 @@ def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
     print(deleted.model_dump_json() if as_json else message)
 
 
-def join(run: str, runs: str | None, *, as_json: bool) -> None:
-    """Join a training run as one of its hosts."""
-    joined = join_run(RunQuery(run=run), owner(runs))
+def join(run: str, role: str, runs: str | None, *, as_json: bool) -> None:
+    """Join a training run as one of its hosts or players."""
+    joined = join_run(JoinRun.model_validate({"run": run, "role": role}), owner(runs))
     message = (
-        f"joined {joined.run} as host {joined.host}; `sparring run watch {joined.run}` follows it"
+        f"joined {joined.run} as {joined.role} {joined.number}; "
+        f"`sparring run watch {joined.run}` follows it"
     )
     print(joined.model_dump_json() if as_json else message)
 
