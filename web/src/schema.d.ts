@@ -681,6 +681,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/run.manifest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Render the Kubernetes manifest of a run that was started with `--launcher manual`.
+         * @description Render the Kubernetes manifest of a run that was started with `--launcher manual`.
+         *
+         *     Role: owner.
+         */
+        post: operations["run.manifest"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/run.reindex": {
         parameters: {
             query?: never;
@@ -834,6 +856,28 @@ export interface paths {
          *     Role: operator.
          */
         post: operations["run.stop"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/run.supervise": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Prepare to supervise a run in this process, for a scheduler that started it.
+         * @description Prepare to supervise a run in this process, for a scheduler that started it.
+         *
+         *     Role: owner.
+         */
+        post: operations["run.supervise"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1756,6 +1800,16 @@ export interface components {
             lines: number;
         };
         /**
+         * Manifest
+         * @description A Kubernetes manifest.
+         */
+        Manifest: {
+            /** Run */
+            run: string;
+            /** Manifest */
+            manifest: string;
+        };
+        /**
          * News
          * @description What happened to a run while waiting.
          */
@@ -2148,6 +2202,45 @@ export interface components {
         Reindexed: {
             /** Runs */
             runs: number;
+        };
+        /**
+         * RenderManifest
+         * @description What the pods of a run need.
+         */
+        RenderManifest: {
+            /**
+             * Run
+             * @description its id, the beginning of it, or the name of its environment
+             */
+            run: string;
+            /**
+             * Image
+             * @description container image with Sparring and the project's packages
+             */
+            image: string;
+            /**
+             * Claim
+             * @description name of the persistent volume claim that all pods share
+             */
+            claim: string;
+            /**
+             * Mount
+             * @description path of the volume in the pods; default: the project's folder
+             * @default
+             */
+            mount: string;
+            /**
+             * Gpus
+             * @description GPUs of each pod; default: none
+             * @default 0
+             */
+            gpus: number;
+            /**
+             * Namespace
+             * @description namespace of the job
+             * @default default
+             */
+            namespace: string;
         };
         /**
          * Report
@@ -3280,6 +3373,18 @@ export interface components {
             doing: string;
         };
         /**
+         * Supervised
+         * @description A run that is to be supervised in this process.
+         */
+        Supervised: {
+            /** Run */
+            run: string;
+            /** Folder */
+            folder: string;
+            /** Epoch */
+            epoch: number;
+        };
+        /**
          * TokenSpan
          * @description Consecutive tokens of one kind: prompt, sampled or observed.
          */
@@ -4406,6 +4511,39 @@ export interface operations {
             };
         };
     };
+    "run.manifest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RenderManifest"];
+            };
+        };
+        responses: {
+            /** @description the result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Manifest"];
+                };
+            };
+            /** @description an error, with the reason */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     "run.reindex": {
         parameters: {
             query?: never;
@@ -4624,6 +4762,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ShownRun"];
+                };
+            };
+            /** @description an error, with the reason */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    "run.supervise": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunQuery"];
+            };
+        };
+        responses: {
+            /** @description the result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Supervised"];
                 };
             };
             /** @description an error, with the reason */

@@ -123,7 +123,7 @@ class Supervision(Frozen):
 
     launcher: str = Field(
         default="local",
-        description="what starts the processes: local, slurm, or a launcher from a plugin",
+        description="what starts the processes: local, slurm, manual (you do), or a plugin's",
     )
     slurm: Table = Field(
         default_factory=dict, description="options of sbatch, as in slurm.partition=gpu"

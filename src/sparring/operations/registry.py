@@ -20,6 +20,7 @@ _MODULES = (
     "plans.planning",
     "plans.reviewing",
     "proving",
+    "placing",
     "reporting",
     "rollout_groups",
     "rollout_pairs",

@@ -21,6 +21,7 @@ GROUP = "sparring.launchers"
 _BUILT_IN: Mapping[str, tuple[str, str]] = {
     "local": ("sparring.runs.local", "Local"),
     "slurm": ("sparring.runs.slurm", "Slurm"),
+    "manual": ("sparring.runs.manual", "Manual"),
 }
 
 

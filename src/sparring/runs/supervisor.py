@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import signal
 import socket
 import sys
@@ -31,6 +32,7 @@ from sparring.runs.processes import end_all
 from sparring.runs.worker_group import Placement, WorkerGroup, mark_of
 from sparring.services import free_port
 
+HOST_NAME = "SPARRING_HOST"  # the variable with the name under which other hosts reach this one
 REQUEUE = 75  # EX_TEMPFAIL: the run is to be launched again
 _POLL_SECONDS = 0.2
 _MAX_BACKOFF = 60.0
@@ -233,7 +235,7 @@ class Supervisor:
         nodes = int(self._spec.get("nodes", 1))
         host, _, port = str(self._spec.get("rendezvous") or "").rpartition(":")
         if nodes > 1 and not host:
-            host = socket.gethostname()
+            host = os.environ.get(HOST_NAME) or socket.gethostname()
         return {
             "format": 1,
             "attempt": attempt,

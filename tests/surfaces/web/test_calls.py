@@ -24,7 +24,13 @@ def test_errors_have_fitting_statuses() -> None:
 
 
 def test_what_acts_on_the_machine_has_no_route() -> None:
-    assert not web_operations().keys() & {"env.new", "env.test", "run.join", "chat.prepare"}
+    assert not web_operations().keys() & {
+        "env.new",
+        "env.test",
+        "run.join",
+        "run.supervise",
+        "chat.prepare",
+    }
     for name, each in web_operations(Role.OPERATOR).items():
         assert each.forms.tool or not each.changes_state, name
 

@@ -225,13 +225,41 @@ def join(
     role: Annotated[
         str, typer.Option("--as", help="host: train; player: play for the hosts that train.")
     ] = "host",
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the run has ended.")] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Join a training run started on another host; both hosts must share the runs folder."""
     from sparring.surfaces.cli import runs as commands
 
-    commands.join(run, role, runs, as_json=as_json)
+    commands.join(run, role, runs, waits=wait, as_json=as_json)
+
+
+@runs.command("supervise")
+def supervise(run: RunName, runs: RunsFolder = None) -> None:
+    """Supervise a run in this process, for a scheduler; needs --launcher manual."""
+    from sparring.surfaces.cli import placing
+
+    placing.supervise_here(run, runs)
+
+
+@runs.command("manifest")
+def manifest(
+    run: RunName,
+    image: Annotated[str, typer.Option(help="Container image with Sparring and your packages.")],
+    claim: Annotated[str, typer.Option(help="Persistent volume claim that all pods share.")],
+    mount: Annotated[
+        str, typer.Option(help="Path of the volume in the pods.", show_default="the project")
+    ] = "",
+    gpus: Annotated[int, typer.Option(help="GPUs of each pod.")] = 0,
+    namespace: Annotated[str, typer.Option(help="Namespace of the job.")] = "default",
+    runs: RunsFolder = None,
+) -> None:
+    """Print the Kubernetes manifest of a run; needs --launcher manual."""
+    from sparring.surfaces.cli import placing
+
+    pods = {"image": image, "claim": claim, "mount": mount, "gpus": gpus, "namespace": namespace}
+    placing.print_manifest(run, pods, runs)
 
 
 @runs.command("reindex")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 import webbrowser
@@ -352,14 +353,17 @@ def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
     print(deleted.model_dump_json() if as_json else message)
 
 
-def join(run: str, role: str, runs: str | None, *, as_json: bool) -> None:
-    """Join a training run as one of its hosts or players."""
+def join(run: str, role: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
+    """Join a training run as one of its hosts or players; with `waits`, until it has ended."""
     joined = join_run(JoinRun.model_validate({"run": run, "role": role}), owner(runs))
     message = (
         f"joined {joined.run} as {joined.role} {joined.number}; "
         f"`sparring run watch {joined.run}` follows it"
     )
-    print(joined.model_dump_json() if as_json else message)
+    print(joined.model_dump_json() if as_json else message, flush=True)
+    if waits:
+        _, status = os.waitpid(joined.pid, 0)
+        raise typer.Exit(os.waitstatus_to_exitcode(status))
 
 
 def reindex(runs: str | None, *, as_json: bool) -> None:
