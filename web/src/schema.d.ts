@@ -862,28 +862,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/run.supervise": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Prepare to supervise a run in this process, for a scheduler that started it.
-         * @description Prepare to supervise a run in this process, for a scheduler that started it.
-         *
-         *     Role: owner.
-         */
-        post: operations["run.supervise"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/run.trends": {
         parameters: {
             query?: never;
@@ -3373,18 +3351,6 @@ export interface components {
             doing: string;
         };
         /**
-         * Supervised
-         * @description A run that is to be supervised in this process.
-         */
-        Supervised: {
-            /** Run */
-            run: string;
-            /** Folder */
-            folder: string;
-            /** Epoch */
-            epoch: number;
-        };
-        /**
          * TokenSpan
          * @description Consecutive tokens of one kind: prompt, sampled or observed.
          */
@@ -4762,39 +4728,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ShownRun"];
-                };
-            };
-            /** @description an error, with the reason */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-        };
-    };
-    "run.supervise": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RunQuery"];
-            };
-        };
-        responses: {
-            /** @description the result */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Supervised"];
                 };
             };
             /** @description an error, with the reason */

@@ -19,7 +19,8 @@ _LOG = logging.getLogger(__name__)
 # These act on the server's machine or manage its tokens, so only the command line offers them.
 _LOCAL_ONLY = frozenset(
     {
-        *("chat.prepare", "doctor", "env.new", "env.test", "models.fetch", "run.join"),
+        *("chat.prepare", "doctor", "env.new", "env.test", "models.fetch"),
+        *("run.join", "run.supervise"),
         *("token.create", "token.list", "token.revoke"),
     }
 )
