@@ -77,7 +77,7 @@ def test_each_kind_of_plugin_is_used_by_its_name() -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_an_unknown_name_lists_plugins_too() -> None:
-    with pytest.raises(SettingError, match="local, slurm, cluster"):
+    with pytest.raises(SettingError, match="local, slurm, manual, cluster"):
         launcher_named("clutser")
     with pytest.raises(UnknownFamily, match="mine"):
         family_named("mien")

@@ -16,7 +16,7 @@ _TRIM_BYTES, _MMAP_BYTES = 64 << 20, 1 << 20
 
 
 def share_machine() -> None:
-    """Makes OpenMP threads sleep while they wait and glibc return freed memory.
+    """Make OpenMP threads sleep while they wait and glibc return freed memory.
 
     Call it before importing torch: OpenMP reads its environment when it is loaded. Variables that
     the user has set are left alone.

@@ -49,14 +49,14 @@ class EndpointClient:
         )
 
     def get(self) -> AsyncOpenAI:
-        """Returns the client of the running event loop."""
+        """Return the client of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._by_loop:
             self._by_loop[loop] = self._connect()
         return self._by_loop[loop]
 
     async def chat(self, **request: Any) -> Any:
-        """Requests one chat completion.
+        """Request one chat completion.
 
         If the server rejects an argument, the request is repeated with the argument renamed or
         left out, and so are all later requests.
@@ -79,7 +79,7 @@ class EndpointClient:
         }
 
     def _can_adapt_to(self, error: BadRequestError, sent: dict[str, Any]) -> bool:
-        """Records the argument that a refusal names; False if it names none that can change."""
+        """Record the argument that a refusal names; False if it names none that can change."""
         message = str(error)
         for old, new in _RENAMED.items():
             if old in sent and new in message:

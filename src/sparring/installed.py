@@ -16,22 +16,22 @@ from typing import Any
 
 
 def version_of(package: str) -> str | None:
-    """Returns the version of a package; None if it is not installed."""
+    """Return the version of a package; None if it is not installed."""
     return _version_of(package, _stamp())
 
 
 def entry_points_of(group: str) -> tuple[EntryPoint, ...]:
-    """Returns the entry points that installed packages declare in a group."""
+    """Return the entry points that installed packages declare in a group."""
     return _entry_points_of(group, _stamp())
 
 
 def plugin_names(group: str) -> list[str]:
-    """Returns the names of the plugins in a group, sorted."""
+    """Return the names of the plugins in a group, sorted."""
     return sorted({entry.name for entry in entry_points_of(group)})
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Imports the plugin of that name; returns None if there is none."""
+    """Import the plugin of that name; returns None if there is none."""
     for entry in entry_points_of(group):
         if entry.name == name:
             return entry.load()
@@ -52,7 +52,7 @@ def _entry_points_of(group: str, _: tuple[int, ...]) -> tuple[EntryPoint, ...]:
 
 
 def _stamp() -> tuple[int, ...]:
-    """The cache key: modification times of the folders on `sys.path`."""
+    """Return the cache key: modification times of the folders on `sys.path`."""
     return tuple(_modified_at(folder) for folder in sys.path)
 
 

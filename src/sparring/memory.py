@@ -9,13 +9,13 @@ _UNLIMITED = 1 << 60  # cgroup v1 reports "no limit" as a huge number
 
 
 def free_memory(proc: Path = Path("/proc"), root: Path = _ROOT) -> int:
-    """Returns the bytes that can still be allocated: the least of what the machine and each control
+    """Return the bytes that can still be allocated: the least of what the machine and each control
     group of this process have left. Page cache that can be dropped counts as free."""
     return min([_free_on_machine(proc), *_free_in_groups(proc, root)])
 
 
 def memory_groups(proc: Path = Path("/proc"), root: Path = _ROOT) -> list[Path]:
-    """Returns the control groups that limit this process, innermost first."""
+    """Return the control groups that limit this process, innermost first."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 
 def read_key(variable: str) -> SecretStr | None:
-    """Returns the key in `variable`, or in the file that `<variable>_FILE` names; else None."""
+    """Return the key in `variable`, or in the file that `<variable>_FILE` names; else None."""
     if value := os.environ.get(variable):
         return SecretStr(value)
     if path := os.environ.get(f"{variable}_FILE"):

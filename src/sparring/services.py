@@ -53,7 +53,7 @@ class Started:
 
 @contextmanager
 def running(services: Sequence[Service], log_of: LogOf, folder: Path) -> Iterator[dict[str, str]]:
-    """Starts all services and yields their addresses by name once all are ready.
+    """Start all services and yield their addresses by name once all are ready.
 
     They end with the context, and with this process even if it is killed (where `setpriv` exists).
     """
@@ -77,7 +77,7 @@ def start(
     before: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Started:
-    """Starts one service in a session of its own, on a free port."""
+    """Start one service in a session of its own, on a free port."""
     log.parent.mkdir(parents=True, exist_ok=True)
     port = free_port()
     try:
@@ -97,7 +97,7 @@ def start(
 
 
 def wait_until_ready(started: Started, give_up: Callable[[], bool] = lambda: False) -> None:
-    """Returns once the service is ready or `give_up()` is true; raises if it ends or times out."""
+    """Return once the service is ready or `give_up()` is true; raise if it ends or times out."""
     service = started.service
     deadline = time.monotonic() + service.seconds
     while not started.is_ready and not give_up():
@@ -162,7 +162,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """Returns a loopback port that is free now."""
+    """Return a loopback port that is free now."""
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])

@@ -14,18 +14,18 @@ from sparring.contracts.errors import RunChanged
 
 
 def code_digest(target: str) -> str:
-    """Returns the digest of the file in `FILE:NAME`; empty if it cannot be read."""
+    """Return the digest of the file in `FILE:NAME`; empty if it cannot be read."""
     file, colon, name = target.rpartition(":")
     return _digest(Path(file if colon else name))
 
 
 def digests_of(files: Iterable[Path]) -> dict[str, str]:
-    """Returns the digest of each file, by its path."""
+    """Return the digest of each file, by its path."""
     return {str(file): _digest(file) for file in files}
 
 
 def refuse_changed_code(run: str, target: str, digest: str, files: Mapping[str, str]) -> None:
-    """Raises `RunChanged` if the environment's file, or a project file it imports, has changed.
+    """Raise `RunChanged` if the environment's file, or a project file it imports, has changed.
 
     A run created by hand without a digest is checked against `files` only.
     """

@@ -19,7 +19,7 @@ def rollout(
     tool_calls: Sequence[ToolCall] = (),
     world: Any = None,
 ) -> Rollout:
-    """Returns a rollout that ended with this answer, for a measure to judge."""
+    """Return a rollout that ended with this answer, for a measure to judge."""
     case = Case("case", input, expected, fields=dict(fields or {}))
     return Rollout(
         key=RolloutKey(0, 0, case.id, 0),
@@ -34,5 +34,5 @@ def rollout(
 
 
 def tool_call(tool: str, result: str = "", **arguments: Any) -> ToolCall:
-    """Returns a tool call with its arguments and result."""
+    """Return a tool call with its arguments and result."""
     return ToolCall(f"call_{tool}", tool, json.dumps(arguments), result=result)

@@ -38,7 +38,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._hung: set[ThreadUse] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Runs a call on an idle or new thread; returns its future."""
+        """Run a call on an idle or new thread; returns its future."""
         future: Future[Any] = Future()
         use = CURRENT_CALL.get()
 
@@ -69,7 +69,7 @@ class DaemonThreads(ThreadPoolExecutor):
                 self._hung.add(use)
 
     def hung(self) -> list[str]:
-        """Returns the tools whose abandoned calls still run."""
+        """Return the tools whose abandoned calls still run."""
         with self._guard:
             return sorted(use.tool for use in self._hung)
 

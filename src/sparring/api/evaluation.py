@@ -62,7 +62,7 @@ class EvalResult:
         return self.folder.id
 
     def pass_rate(self, measure: str) -> float | None:
-        """Returns the share of rollouts that passed a measure; None if it could judge none."""
+        """Return the share of rollouts that passed a measure; None if it could judge none."""
         judged = self.summary["measures"]
         if measure not in judged:
             raise InvalidInput(f"there is no measure {measure!r}; there are {', '.join(judged)}")
@@ -78,7 +78,7 @@ class EvalResult:
         return "\n".join(lines)
 
     def rollouts(self) -> Iterator[Rollout]:
-        """Yields every rollout, read from disk one at a time."""
+        """Yield every rollout, read from disk one at a time."""
         for record in RolloutLog(self.folder.rollouts()).records():
             yield from_record(record)
 
@@ -144,8 +144,8 @@ def evaluate(
 
 
 def _settings_of(agent: AnyAgent, play: PlayOptions) -> PlaySettings:
-    """The settings that are given, before those of an environment. As on the command line, an
-    environment's number of generations and seed are for training."""
+    """Return the settings that are given, before those of an environment. As on the command
+    line, an environment's number of generations and seed are for training."""
     names = set(PlaySettings.model_fields) - {"num_generations", "seed"}
     own = {name: value for name, value in default_settings(agent).items() if name in names}
     try:
@@ -182,7 +182,7 @@ def _spec_of(
 
 
 def _run_here(folder: RunFolder, work: EvalWork, show_progress: bool) -> dict[str, Any]:
-    """Runs the evaluation in this process, and reports how it ended to the run's history."""
+    """Run the evaluation in this process, and report how it ended to the run's history."""
     with hold_run(folder), _ProgressBar(show_progress) as on_progress:
         report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
         try:
@@ -199,7 +199,7 @@ def _run_here(folder: RunFolder, work: EvalWork, show_progress: bool) -> dict[st
 
 
 def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Proof:
-    """Tests whether `after` is better than `before` on the cases that both have played. The
+    """Test whether `after` is better than `before` on the cases that both have played. The
     interval is paired by case, and is corrected for all candidates that were compared on these
     cases in the same folder of runs, including this one; set `picked_from` if there were more."""
     from sparring.proofs.proof import Played  # imports scipy, which only proofs need

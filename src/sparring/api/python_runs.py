@@ -21,7 +21,7 @@ _ACCEPTABLE_CHANGES = ("code_digest", "processes")
 def open_run(
     runs: Path, run: str | None, spec: Frozen, name: str, *, accept_changes: bool = False
 ) -> RunFolder:
-    """Returns the folder of a new run, or of an existing run of that name and the same spec."""
+    """Return the folder of a new run, or of an existing run of that name and the same spec."""
     if run is not None and not is_plain_name(run):
         raise InvalidInput(f"a run cannot be called {run!r}; use letters, digits, - _ and .")
     folder = RunFolder(runs / (run or new_run_id(name, time.time(), secrets.token_hex(2))))
@@ -49,7 +49,7 @@ def open_run(
 
 
 def _difference(field: str, before: Any, now: Any) -> str:
-    """The changed values; of a table of settings, only its changed keys."""
+    """Return the changed values; of a table of settings, only its changed keys."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return ", ".join(f"{field}.{key}: {before.get(key)} → {now.get(key)}" for key in keys)
@@ -57,7 +57,7 @@ def _difference(field: str, before: Any, now: Any) -> str:
 
 
 def explain_validation_error(error: ValidationError, settings: type[Frozen]) -> str:
-    """Returns a validation error as `field: problem; …`."""
+    """Return a validation error as `field: problem; …`."""
     return "; ".join(
         f"{'.'.join(map(str, problem['loc']))}: "
         + (
@@ -77,7 +77,7 @@ def _unknown_setting(place: tuple[int | str, ...], settings: type[Frozen]) -> st
 
 
 def _settings_beside(place: tuple[int | str, ...], settings: type[Frozen]) -> str:
-    """The valid names in the table that contains the setting at `place`."""
+    """Return the valid names in the table that contains the setting at `place`."""
     table: type[BaseModel] = settings
     for name in place[:-1]:
         field = table.model_fields.get(str(name))

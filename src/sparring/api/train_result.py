@@ -73,7 +73,7 @@ class TrainResult:
         agent: AnyAgent | None = None,
         family: Family | None = None,
     ) -> Self:
-        """Loads a training run by its id, or the end of its id, with the weights of its best
+        """Load a training run by its id, or the end of its id, with the weights of its best
         checkpoint. A run that was started from Python needs its `agent` again, and the `family` if
         one was declared."""
         folder = _find(Path(runs), run)
@@ -141,7 +141,7 @@ class TrainResult:
         return "\n".join(lines)
 
     def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
-        """Returns the agent with the trained model, for the SDK's `Runner`. The model also serves
+        """Return the agent with the trained model, for the SDK's `Runner`. The model also serves
         the agents that it hands off to, and gives all of them the tools of the run's context:
         `Runner.run(agent, "…", context=world)`."""
         sampling = sampling or Sampling(
@@ -163,7 +163,7 @@ class TrainResult:
         repetition_penalty: float = 1.2,
         context: Any = None,
     ) -> str:
-        """Returns the trained agent's answer, without its thinking. The agent has its tools,
+        """Return the trained agent's answer, without its thinking. The agent has its tools,
         instructions and worked examples; a list of input items is used unchanged."""
         if isinstance(prompt, str):
             prompt = [*self.examples, {"role": "user", "content": prompt}]
@@ -195,7 +195,7 @@ class TrainResult:
         return rollout.answer
 
     def save(self, folder: str | Path, *, merged: bool = False) -> Path:
-        """Saves weights, tokenizer and settings. After LoRA it saves the adapter; with `merged`,
+        """Save weights, tokenizer and settings. After LoRA it saves the adapter; with `merged`,
         the whole model."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -224,7 +224,7 @@ class TrainResult:
         name: str = "",
         llama_cpp: str = "",
     ) -> ShipResult:
-        """Writes the best checkpoint as adapter, merged weights and GGUF into a new folder. Each
+        """Write the best checkpoint as adapter, merged weights and GGUF into a new folder. Each
         gives the prompts and log-probabilities of the checkpoint, and plays validation cases beside
         it; a faulty one is refused. A run that was started from Python needs its `suite`,
         `measures` and `context` again. `sparring ship` does the same with a proof on held-out
@@ -250,7 +250,7 @@ class TrainResult:
         return ship_training(self.folder, Path(to), task, options)
 
     def rollouts(self) -> Iterator[Rollout]:
-        """Yields every training rollout, read from disk one at a time."""
+        """Yield every training rollout, read from disk one at a time."""
         log = ShardedLog(self.folder.rollout_logs())
         for record in log.records(0, len(log)):
             yield from_record(record)
@@ -266,7 +266,7 @@ def _find(runs: Path, name: str) -> RunFolder:
 
 
 def _merged(model: Any) -> Any:
-    """A copy of the model with the adapter merged into its weights."""
+    """Return a copy of the model with the adapter merged into its weights."""
     import copy
 
     return copy.deepcopy(model).merge_and_unload()

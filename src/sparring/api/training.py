@@ -146,7 +146,7 @@ class Trainer:
         return self._training.built.policy
 
     def stop(self) -> None:
-        """Requests a stop after the current step, with a checkpoint. Thread-safe."""
+        """Request a stop after the current step, with a checkpoint. Thread-safe."""
         self._stop.set()
 
     def train(self) -> TrainResult:
@@ -199,7 +199,8 @@ class Trainer:
 
 
 def _join_launch(processes: int | None) -> Launched:
-    """The launch that this process belongs to; raises unless it has `processes` processes."""
+    """Return the launch that this process belongs to; raises unless it has `processes`
+    processes."""
     launched = Launched.here()
     if processes is not None:
         launched.require(processes)

@@ -42,7 +42,7 @@ class TrainingDisplay:
             self._bar.stop()
 
     def show(self, beat: Mapping[str, Any]) -> None:
-        """Prints the new lines of a heartbeat and updates the bar."""
+        """Print the new lines of a heartbeat and update the bar."""
         if not self._is_wanted:
             return
         for line in self._new_lines(beat):

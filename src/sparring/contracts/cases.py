@@ -35,7 +35,7 @@ class Case:
 
 
 def digest_of(cases: Iterable[Case]) -> str:
-    """Returns a digest that identifies a set of cases, whatever their order."""
+    """Return a digest that identifies a set of cases, whatever their order."""
     digest = hashlib.sha256()
     for case in sorted(cases, key=lambda each: each.id):
         content = [case.id, case.input, case.expected, case.measures]

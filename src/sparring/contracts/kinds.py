@@ -107,7 +107,7 @@ KINDS: Mapping[str, RunKind] = {
 
 
 def run_kind(name: str, place: Path | str) -> RunKind:
-    """Returns the kind of that name; `place` is the spec that names it, for the error."""
+    """Return the kind of that name; `place` is the spec that names it, for the error."""
     if (kind := KINDS.get(name)) is None:
         known = ", ".join(sorted(KINDS))
         raise InvalidInput(f"{place}: kind is {name!r}; this version knows {known}")
@@ -115,6 +115,6 @@ def run_kind(name: str, place: Path | str) -> RunKind:
 
 
 def load(reference: str) -> Any:
-    """Imports what an entry names as `module:attribute`."""
+    """Import what an entry names as `module:attribute`."""
     module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)

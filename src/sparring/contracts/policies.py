@@ -33,7 +33,7 @@ class SampleKey:
     branch: str = ""
 
     def seed(self) -> int:
-        """Returns 63 bits that depend on the key alone, on every machine and in every process."""
+        """Return 63 bits that depend on the key alone, on every machine and in every process."""
         key = self.rollout
         text = f"{key.seed}\x1f{key.step}\x1f{key.case_id}\x1f{key.index}\x1f{self.turn}"
         if self.branch:
@@ -41,7 +41,7 @@ class SampleKey:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
     def order(self) -> tuple[int, str, int, int, str]:
-        """Returns the request's position in its batch, independent of when it arrived."""
+        """Return the request's position in its batch, independent of when it arrived."""
         return (self.rollout.step, self.rollout.case_id, self.rollout.index, self.turn, self.branch)
 
 
@@ -154,31 +154,31 @@ class Codec(Protocol):
     def encode_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     ) -> Encoded:
-        """Encodes a whole conversation, up to where the model answers."""
+        """Encode a whole conversation, up to where the model answers."""
         ...
 
     def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
-        """Encodes messages that follow a sampled turn."""
+        """Encode messages that follow a sampled turn."""
         ...
 
     def tokens_in(self, text: str) -> int:
-        """Counts the tokens of a text."""
+        """Count the tokens of a text."""
         ...
 
     def beginning(self, text: str, most: int) -> str:
-        """Returns the longest beginning of a text that has at most `most` tokens."""
+        """Return the longest beginning of a text that has at most `most` tokens."""
         ...
 
     def encode_call_opening(self, tool: str | None) -> array[int]:
-        """Encodes the beginning of a call, for a forced tool choice."""
+        """Encode the beginning of a call, for a forced tool choice."""
         ...
 
     def encode_reply(self, message: Message) -> array[int]:
-        """Encodes a turn as the model would have written it, including its end."""
+        """Encode a turn as the model would have written it, including its end."""
         ...
 
     def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
-        """Parses sampled ids into text and tool calls, typed by the tools' schemas."""
+        """Parse sampled ids into text and tool calls, typed by the tools' schemas."""
         ...
 
 
@@ -207,11 +207,11 @@ class TokenPolicy(Protocol):
         ...
 
     def leave(self) -> None:
-        """Removes a rollout."""
+        """Remove a rollout."""
         ...
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Samples one turn."""
+        """Sample one turn."""
         ...
 
 
@@ -230,5 +230,5 @@ Policy = TokenPolicy | ChatPolicy
 
 
 def is_played_in_lockstep(policy: Policy) -> bool:
-    """Returns whether this policy's rollouts are played in blocks that repeat exactly."""
+    """Return whether this policy's rollouts are played in blocks that repeat exactly."""
     return isinstance(policy, TokenPolicy) and policy.samples_in_lockstep

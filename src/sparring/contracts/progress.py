@@ -7,7 +7,7 @@ from typing import Any
 
 
 def headline(beat: Mapping[str, Any]) -> str:
-    """Returns loss, reward, pass rates, live groups, speed and time left on one line."""
+    """Return loss, reward, pass rates, live groups, speed and time left on one line."""
     row = beat.get("metrics") or {}
     parts = []
     if row.get("loss") is not None:
@@ -32,7 +32,7 @@ def _validation_text(beat: Mapping[str, Any]) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Formats a duration in seconds, minutes or hours."""
+    """Format a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -41,7 +41,7 @@ def duration_text(seconds: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns the number with its noun: `1 finding`, `2 findings`."""
+    """Return the number with its noun: `1 finding`, `2 findings`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

@@ -16,7 +16,7 @@ from sparring.contracts.verdicts import Judgement
 
 
 def clean_text(text: str) -> str:
-    """Replaces lone surrogates, which JSON can contain and UTF-8 cannot, by question marks."""
+    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -159,7 +159,7 @@ class TokenRow:
     is_discarded: bool = False
 
     def mask(self) -> bytes:
-        """Returns one byte per token: 1 where the model sampled it."""
+        """Return one byte per token: 1 where the model sampled it."""
         return b"".join(
             (b"\x01" if span.kind is TokenKind.SAMPLED else b"\x00") * span.length
             for span in self.spans

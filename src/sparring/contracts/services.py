@@ -35,5 +35,5 @@ class Service:
             raise InvalidInput(f"service {self.name}: seconds must be above 0")
 
     def command_at(self, port: int) -> list[str]:
-        """Returns the command with `{port}` replaced."""
+        """Return the command with `{port}` replaced."""
         return [str(part).replace("{port}", str(port)) for part in self.command]

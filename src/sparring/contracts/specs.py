@@ -18,17 +18,17 @@ _PYTHON = "(python) "
 
 
 def python_target(agent_name: str) -> str:
-    """Returns the target of a run that Python starts: there is no file to name."""
+    """Return the target of a run that Python starts: there is no file to name."""
     return f"{_PYTHON}{agent_name}"
 
 
 def is_python_target(target: str) -> bool:
-    """Returns whether `python_target` made this target."""
+    """Return whether `python_target` made this target."""
     return target.startswith(_PYTHON)
 
 
 def agent_of_target(target: str) -> str:
-    """Returns the agent's name in a target that `python_target` made."""
+    """Return the agent's name in a target that `python_target` made."""
     return target.removeprefix(_PYTHON)
 
 
@@ -106,7 +106,7 @@ class PlaySettings(Frozen):
     seed: int = 0
 
     def limits(self) -> Limits:
-        """Returns the player's limits."""
+        """Return the player's limits."""
         return Limits(
             in_flight=self.in_flight,
             tool_rounds=self.tool_rounds,

@@ -219,18 +219,18 @@ class TrainSettings(PlaySettings):
         return 1e-5 if self.adapters is None else 1e-4
 
     def rollouts_per_step(self, world_size: int) -> int:
-        """Returns how many rollouts one optimizer step learns from, on all ranks."""
+        """Return how many rollouts one optimizer step learns from, on all ranks."""
         groups = self.cases_per_batch * self.gradient_accumulation_steps
         return world_size * groups * self.num_generations
 
     def most_learned_from(self, steps: int, world_size: int) -> int:
-        """Returns the most rollouts that `steps` can play, replacement groups included."""
+        """Return the most rollouts that `steps` can play, replacement groups included."""
         groups = self.cases_per_batch * self.gradient_accumulation_steps
         replaced = groups if self.replacement_groups is None else self.replacement_groups
         return steps * world_size * (groups + replaced) * self.num_generations
 
     def most_validated(self, steps: int) -> int:
-        """Returns the most validation rollouts: at the start, at checkpoints and at the end."""
+        """Return the most validation rollouts: at the start, at checkpoints and at the end."""
         cases = _VALIDATION_CASES if self.validation_cases is None else self.validation_cases
         return cases * (steps // self.checkpoint_steps + 2)
 

@@ -49,24 +49,24 @@ class Judgement:
 
 
 def passed(reason: str) -> Verdict:
-    """Returns the verdict that a rollout passes the measure."""
+    """Return the verdict that a rollout passes the measure."""
     return Verdict(Outcome.PASSED, _checked(reason), 1.0)
 
 
 def failed(reason: str) -> Verdict:
-    """Returns the verdict that a rollout fails the measure."""
+    """Return the verdict that a rollout fails the measure."""
     return Verdict(Outcome.FAILED, _checked(reason), 0.0)
 
 
 def scored(score: float, reason: str) -> Verdict:
-    """Returns a score between 0 and 1; a measure with a `range` uses another scale."""
+    """Return a score between 0 and 1; a measure with a `range` uses another scale."""
     if isinstance(score, bool) or not math.isfinite(score):
         raise ValueError(f"a score must be a finite number, not {score!r}")
     return Verdict(Outcome.SCORED, _checked(reason), float(score))
 
 
 def cannot_tell(reason: str) -> Verdict:
-    """Returns the verdict that the measure cannot decide: the rollout stays unscored."""
+    """Return the verdict that the measure cannot decide: the rollout stays unscored."""
     return Verdict(Outcome.CANNOT_TELL, _checked(reason), None)
 
 

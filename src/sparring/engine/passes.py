@@ -76,7 +76,7 @@ class _Sizes:
         yield part
 
     def _tokens(self, rows: Sequence[int]) -> int:
-        """The tokens of these rows, padded to their longest."""
+        """Return the tokens of these rows, padded to their longest."""
         prompt = max(self._prompts[row] for row in rows)
         completion = max(self._completions[row] for row in rows)
         return len(rows) * int(prompt + completion)

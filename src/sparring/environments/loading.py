@@ -55,7 +55,7 @@ def _find(target: str) -> Callable[..., Environment]:
 
 
 def _candidates(module: Any) -> list[tuple[str, Callable[..., Environment]]]:
-    """The names of the file's environments, each with the callable that creates it."""
+    """Return the names of the file's environments, each with the callable that creates it."""
     candidates: list[tuple[str, Callable[..., Environment]]] = []
     for key, value in vars(module).items():
         if isinstance(value, Environment):

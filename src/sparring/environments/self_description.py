@@ -47,7 +47,7 @@ def _field(name: str, field: FieldInfo) -> dict[str, Any]:
 
 
 def _schema(field: FieldInfo) -> dict[str, Any]:
-    """The JSON schema of one field; empty if its type has none."""
+    """Return the JSON schema of one field; empty if its type has none."""
     try:
         create: Any = create_model
         model = create("Alone", value=(field.annotation, field))

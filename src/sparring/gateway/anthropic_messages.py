@@ -186,7 +186,7 @@ def _blocks(reply: ModelReply) -> Iterator[dict[str, Any]]:
 
 
 def _opened(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The block as it starts, and the deltas that complete it."""
+    """Return the block as it starts, and the deltas that complete it."""
     if block["type"] == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
     if block["type"] == "tool_use":

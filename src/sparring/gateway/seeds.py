@@ -44,7 +44,7 @@ def _case_messages(case: Case) -> list[Message] | None:
 
 
 def _plain(message: Message) -> Message:
-    """The message as messages are compared."""
+    """Return the message as messages are compared."""
     calls = tuple(
         RequestedCall(call.id, call.tool, canonical(call.arguments)) for call in message.calls
     )

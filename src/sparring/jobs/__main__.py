@@ -32,7 +32,7 @@ STOPPED = 103
 
 
 def main(path: str, *, accept_changes: bool = False) -> int:
-    """Runs one attempt and returns the exit code of the process."""
+    """Run one attempt and return the exit code of the process."""
     folder = RunFolder(Path(path))
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Every rollout in flight holds several file descriptors.
@@ -57,7 +57,7 @@ def main(path: str, *, accept_changes: bool = False) -> int:
 
 
 def _attempt(folder: RunFolder, rank: int, accept_changes: bool, heartbeat: Heartbeat) -> int:
-    """Runs the job. Every rank reports its own failure; rank 0 reports everything else."""
+    """Run the job. Every rank reports its own failure; rank 0 reports everything else."""
     try:
         spec = folder.read_spec()
         kind = run_kind(str(spec.get("kind")), folder.spec)
@@ -86,7 +86,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: int) -> int:
-    """Removes partial checkpoints, which may be what fills the disk, and reports the failure."""
+    """Remove partial checkpoints, which may be what fills the disk, and report the failure."""
     for partial in folder.checkpoints.glob(".step-*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
     location = {"rank": rank} if int(os.environ.get("WORLD_SIZE", 1)) > 1 else {}

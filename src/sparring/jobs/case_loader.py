@@ -42,7 +42,7 @@ class CaseLoader:
         addresses: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> None:
-        """Starts the process. Its output goes to `log`, because it may quote held-out cases;
+        """Start the process. Its output goes to `log`, because it may quote held-out cases;
         without a log, to this process's standard error."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the suite reads from it
         descriptor = self._file.fileno()
@@ -66,7 +66,7 @@ class CaseLoader:
         self._process.stdin = None
 
     def suite(self) -> Suite:
-        """Waits for the process and returns the cases; raises what failed in it."""
+        """Wait for the process and return the cases; raise what failed in it."""
         from sparring.suites.training_view import TrainingView
 
         out, _ = self._process.communicate()
@@ -92,7 +92,7 @@ class RunCases:
         self._loader = None if spec.services else self._load({})
 
     def suite(self, environment: Environment) -> Suite:
-        """Waits for the cases; the services of `environment` must be up."""
+        """Wait for the cases; the services of `environment` must be up."""
         loader = self._loader or self._load(environment.addresses)
         return loader.suite()
 
@@ -108,7 +108,7 @@ class RunCases:
 
 @contextmanager
 def log_descriptor(log: Path) -> Iterator[int]:
-    """Opens a log to append to and yields its file descriptor."""
+    """Open a log to append to and yield its file descriptor."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         yield file.fileno()
@@ -127,8 +127,8 @@ def _write_cases(descriptor: int, request: Mapping[str, Any]) -> None:
 
 
 def _error_name(error: BaseException) -> str:
-    """The class of the root cause, and the number of the record that a suite error names. Safe to
-    show to operators: it quotes no case."""
+    """Return the class of the root cause, and the number of the record that a suite error
+    names. Safe to show to operators: it quotes no case."""
     while error.__cause__ is not None:
         error = error.__cause__
     record = re.search(r"record (\d+)", str(error)) if isinstance(error, SuiteError) else None
@@ -136,7 +136,7 @@ def _error_name(error: BaseException) -> str:
 
 
 def main() -> int:
-    """Reads the request, writes the cases, and prints one JSON line: success or the error."""
+    """Read the request, write the cases, and print one JSON line: success or the error."""
     request = json.load(sys.stdin)
     reply_descriptor = os.dup(1)
     os.dup2(2, 1)  # output of the environment goes to the log

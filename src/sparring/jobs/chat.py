@@ -59,7 +59,7 @@ class Conversation:
         self.example = ""
 
     async def begin(self) -> int:
-        """Starts over in the world of the next case; returns the number of worked-example turns
+        """Start over in the world of the next case; returns the number of worked-example turns
         that precede the conversation."""
         await end_world(self._world)
         case = next(self._cases)
@@ -70,7 +70,7 @@ class Conversation:
         return len(self._history)
 
     async def say(self, text: str) -> list[Any]:
-        """Sends a message and returns the new items: tool calls, their results, the answer."""
+        """Send a message and return the new items: tool calls, their results, the answer."""
         result = await Runner.run(
             self._agent,
             [*self._history, {"role": "user", "content": text}],
@@ -82,17 +82,17 @@ class Conversation:
         return list(result.new_items)
 
     def tools(self) -> list[tuple[str, str]]:
-        """Returns the name and description of each tool."""
+        """Return the name and description of each tool."""
         tools = [*self._agent.tools, *world_tools(self._world)]
         return [(tool.name, getattr(tool, "description", "")) for tool in tools]
 
     async def end(self) -> None:
-        """Ends the world."""
+        """End the world."""
         await end_world(self._world)
 
 
 async def talk(conversation: Conversation | ProgramConversation, console: Console) -> None:
-    """Reads messages and commands until the user leaves."""
+    """Read messages and commands until the user leaves."""
     examples = await conversation.begin()
     if examples:
         console.print(Text(f"{examples} turns of worked examples come first", style="dim"))
@@ -172,7 +172,7 @@ def _conversation(
 
 
 def main(request: dict[str, Any]) -> int:
-    """Opens the environment, loads the model and chats; returns the exit code."""
+    """Open the environment, load the model and chat; return the exit code."""
     console = Console()
     play = PlaySettings.model_validate(request["play"])
     try:

@@ -56,7 +56,7 @@ class Side:
 
 
 def read_side(folder: RunFolder) -> Side:
-    """Reads what can be compared from a run's folder."""
+    """Read what can be compared from a run's folder."""
     spec = folder.read_spec()
     settings = {name: value for name, value in spec.items() if name not in _IGNORED_FIELDS}
     history = (
@@ -68,7 +68,7 @@ def read_side(folder: RunFolder) -> Side:
 
 
 def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """The rollouts that can be compared with those of another run, by split."""
+    """Return the rollouts that can be compared with those of another run, by split."""
     if spec.get("split") == Split.HELD_OUT and not folder.summary.is_file():
         return {}  # a look at held-out cases is counted when the run has ended
     kind = run_kind(str(spec.get("kind")), folder.spec)
@@ -77,7 +77,7 @@ def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout
 
 
 def compare(sides: Sequence[Side]) -> dict[str, Any]:
-    """Returns the settings that differ, and each run's difference from the first, case by case."""
+    """Return the settings that differ, and each run's difference from the first, case by case."""
     first = sides[0]
     return {
         "format": 1,
@@ -94,7 +94,7 @@ def _differing_settings(sides: Sequence[Side]) -> list[tuple[str, list[Any]]]:
 
 
 def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
-    """The difference on the first split that both have played."""
+    """Return the difference on the first split that both have played."""
     basis = next((each for each in first.played if _shared(first, other, each).base), "")
     if basis == Split.HELD_OUT:
         looks = max(looks, *(_candidates(side.folder) for side in (first, other)))
@@ -121,14 +121,14 @@ def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
 
 
 def _candidates(folder: RunFolder) -> int:
-    """The number of candidates compared on these cases, up to this run or its proof."""
+    """Return the number of candidates compared on these cases, up to this run or its proof."""
     proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
     return max(count_candidates(folder), count_candidates(proof))
 
 
 def _shared(first: Side, other: Side, basis: str) -> Played:
-    """The rollouts of cases with the same id and input: in two suites, equal ids may be different
-    cases."""
+    """Return the rollouts of cases with the same id and input: in two suites, equal ids may be
+    different cases."""
     one, two = first.played.get(basis, []), other.played.get(basis, [])
     inputs = {each.case.id: each.case.input for each in one}
     same = [each for each in two if inputs.get(each.case.id) == each.case.input]
@@ -159,7 +159,7 @@ def _pairs(sides: Sequence[Side], compared: dict[str, Any]) -> dict[str, list[An
 
 
 def main(report: str, folders: Sequence[str]) -> dict[str, Any]:
-    """Compares runs; writes HTML to `report`, and Markdown beside it, unless it is empty."""
+    """Compare runs; write HTML to `report`, and Markdown beside it, unless it is empty."""
     sides = [read_side(RunFolder(Path(folder))) for folder in folders]
     if len(sides) < 2:
         raise InvalidInput("a comparison takes two runs or more")

@@ -93,7 +93,7 @@ class Trial:
         self.checks: list[Check] = []
 
     def run(self, environment: Environment) -> None:
-        """Runs all checks, in order, into `checks`."""
+        """Run all checks, in order, into `checks`."""
         parts: Parts = self._try("agent and suite", lambda: read_parts(environment))
         obstacles = list(training_obstacles(parts.agent, self._play.temperature))
         self._note("agent can be trained", not obstacles, "; ".join(obstacles))
@@ -132,7 +132,7 @@ class Trial:
             self._try("splits", lambda: suite.require(too_small[0]))
 
     def _judge_silence(self, measures: MeasureSet, case: Case, world: Any) -> None:
-        """Checks that an empty answer can be judged and does not pass every measure."""
+        """Check that an empty answer can be judged and does not pass every measure."""
         key = RolloutKey(0, 0, case.id, 0)
         silent = Rollout(key, case, Ending.ANSWERED, "", world=world)
         judged = asyncio.run(measures.judge(silent))
@@ -182,7 +182,7 @@ class Trial:
                 self._note("sampling", True, note, is_doubtful=True)
 
     def _try_tool_round(self, environment: Environment, parts: Parts) -> None:
-        """Uses the tokenizer of the model to be trained, where it is available."""
+        """Use the tokenizer of the model to be trained, where it is available."""
         model = str(self._to_train or parts.agent.model or self._model)
         positions = None
         try:
@@ -201,7 +201,7 @@ class Trial:
         self._note("a tool round can be learned from", not problems, "; ".join(problems))
 
     def _call_tools(self, parts: Parts, tools: Sequence[Any], case: Case, policy: Any) -> None:
-        """Calls each tool once, as a model would: with the arguments of a worked call in the case,
+        """Call each tool once, as a model would: with the arguments of a worked call in the case,
         or with made-up ones, which a tool may refuse."""
         functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
         if not functions:
@@ -235,7 +235,7 @@ class Trial:
     def _try_demonstrations(
         self, environment: Environment, parts: Parts, measures: MeasureSet
     ) -> None:
-        """Uses the tokenizer of the model to be trained: lengths are counted in its tokens."""
+        """Use the tokenizer of the model to be trained: lengths are counted in its tokens."""
         if not self._demonstrations:
             return
 
@@ -263,7 +263,7 @@ class Trial:
         self._note("demonstrations", tried.passed > 0, str(tried), tried.passed < tried.total)
 
     def _try(self, what: str, work: Callable[[], Any]) -> Any:
-        """Returns the result of `work`, or notes its error and ends the trial."""
+        """Return the result of `work`, or note its error and end the trial."""
         try:
             result = work()
         except Exception as error:
@@ -281,7 +281,7 @@ class Trial:
 
 
 async def _served(parts: Parts, world: Any) -> list[str]:
-    """Returns the names of the tools of all MCP servers."""
+    """Return the names of the tools of all MCP servers."""
     own = [server for agent in reached_agents(parts.agent) for server in agent.mcp_servers]
     async with rollout_servers(world) as servers:
         return [*await tool_names(own), *await tool_names(servers)]
@@ -292,7 +292,7 @@ async def _make_world(parts: Parts, case: Case) -> Any:
 
 
 def worked_arguments(case: Case) -> dict[str, str]:
-    """Returns the arguments of the worked calls in a case's input, by tool."""
+    """Return the arguments of the worked calls in a case's input, by tool."""
     if isinstance(case.input, str):
         return {}
     calls = [item for item in case.input if item.get("type") == "function_call"]
@@ -305,7 +305,7 @@ _MADE_UP: Mapping[str, Any] = {
 
 
 def made_up_arguments(tool: FunctionTool) -> str:
-    """Returns arguments of the types that the tool's schema declares."""
+    """Return arguments of the types that the tool's schema declares."""
     fields = tool.params_json_schema.get("properties", {})
     arguments = {
         name: schema["enum"][0]
@@ -329,7 +329,7 @@ def _has_enough_cases(suite: Suite, split: Split) -> bool:
 
 
 def _describe(error: Exception) -> str:
-    """The message of our own errors; of others, also the line of code that raised it."""
+    """Return the message of our own errors; of others, also the line of code that raised it."""
     if isinstance(error, SparringError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -341,7 +341,7 @@ def _cause(judgement: Judgement) -> str:
 
 
 def try_environment(request: dict[str, Any]) -> list[Check]:
-    """Opens the environment, runs a trial of it, and returns its checks."""
+    """Open the environment, run a trial of it, and return its checks."""
     play = PlaySettings.model_validate(request["play"])
     trial = Trial(
         request["model"],

@@ -72,18 +72,18 @@ class LoggedPlay:
                     note(played)
 
     def earlier(self) -> Iterator[Rollout]:
-        """Yields the logged rollouts, without those that broke and will be played again."""
+        """Yield the logged rollouts, without those that broke and will be played again."""
         log = RolloutLog(self._place)
         for number, entry in enumerate(log.entries()):
             if self._is_final(entry):
                 yield from_record(next(log.records(number, number + 1)))
 
     def hung_tools(self) -> list[str]:
-        """Returns the names of tools whose calls never returned."""
+        """Return the names of tools whose calls never returned."""
         return self._player.hung_threads()
 
     def tokens_drawn(self) -> int:
-        """Returns the number of tokens that the policy has sampled so far."""
+        """Return the number of tokens that the policy has sampled so far."""
         return int(getattr(self._policy, "tokens_drawn", 0))
 
     # ------------------------------------------------------------------ inside
@@ -126,7 +126,7 @@ class LoggedPlay:
         return Played(judged, played.seconds)
 
     def _missing(self) -> tuple[Iterator[Play], int]:
-        """The plays that are left, and how many of the first ones are already logged."""
+        """Return the plays that are left, and how many of the first ones are already logged."""
         log = RolloutLog(self._place)
         if not self._in_lockstep:
             done = {entry.id_digest for entry in log.entries() if self._is_final(entry)}

@@ -13,7 +13,7 @@ from sparring.run_folder import RunFolder
 
 
 def log_name(number: int, model: str) -> str:
-    """Returns a file name for the log of the model with this number."""
+    """Return a file name for the log of the model with this number."""
     return f"{number + 1}-{re.sub(r'[^A-Za-z0-9.-]+', '-', model).strip('-.')[:60]}"
 
 
@@ -31,7 +31,7 @@ class ModelLog:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, played: Played) -> None:
-        """Appends the line of one rollout."""
+        """Append the line of one rollout."""
         rollout = played.rollout
         self._count += 1
         reward = "unscored" if rollout.reward is None else f"reward {rollout.reward:g}"
@@ -42,7 +42,7 @@ class ModelLog:
 
     @contextmanager
     def recording(self, *, is_required: bool) -> Iterator[None]:
-        """Times the play inside, and closes the log after it. A timeout ends the play but keeps
+        """Time the play inside, and close the log after it. A timeout ends the play but keeps
         its rollouts. An error is recorded too, or raised where the model is required."""
         started = time.monotonic()
         try:

@@ -37,7 +37,7 @@ class ProgramConversation:
         self.example = ""
 
     async def begin(self) -> int:
-        """Takes the next case; returns the number of worked-example turns that precede it."""
+        """Take the next case; returns the number of worked-example turns that precede it."""
         self._case = next(self._cases)
         self.example = " ".join(question_of(self._case).split())
         return len(examples_before(self._case))
@@ -62,8 +62,8 @@ class ProgramConversation:
         return shown if is_shown else [*shown, answer]
 
     def tools(self) -> list[tuple[str, str]]:
-        """Returns nothing: the agent's tools are known to the agent alone."""
+        """Return nothing: the agent's tools are known to the agent alone."""
         return []
 
     async def end(self) -> None:
-        """Ends nothing: each rollout has ended its own world."""
+        """End nothing: each rollout has ended its own world."""

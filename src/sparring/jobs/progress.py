@@ -27,7 +27,7 @@ class Progress:
     passed: int = 0
 
     def count(self, rollout: Rollout) -> None:
-        """Adds one rollout."""
+        """Add one rollout."""
         self.rollouts += 1
         self.sampled_tokens += rollout.tokens.sampled
         self.passed += rollout.reward == 1.0
@@ -48,7 +48,7 @@ class ProgressHeartbeat:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Writes progress while inside. A stop request cancels the calling task; logged rollouts
+        """Write progress while inside. A stop request cancels the calling task; logged rollouts
         stay, and the run can be resumed."""
         beats = asyncio.create_task(self._keep_beating(asyncio.current_task()))
         try:
@@ -65,7 +65,7 @@ class ProgressHeartbeat:
             await asyncio.sleep(_BEAT_SECONDS)
 
     def write(self) -> None:
-        """Writes the progress file now."""
+        """Write the progress file now."""
         progress = self._progress
         drawn = self.earlier_tokens + self._tokens_drawn()
         beat = {

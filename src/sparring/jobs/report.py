@@ -14,7 +14,7 @@ from sparring.run_folder.files import write_text
 
 
 def write_report(folder: RunFolder) -> Path:
-    """Writes HTML and Markdown beside the run's summary, and returns the path of the HTML."""
+    """Write HTML and Markdown beside the run's summary, and return the path of the HTML."""
     document = document_of(folder)
     write_text(folder.report, document.html())
     write_text(folder.report_text, document.markdown())
@@ -22,7 +22,7 @@ def write_report(folder: RunFolder) -> Path:
 
 
 def try_to_write_report(folder: RunFolder) -> None:
-    """Writes the report, or reports a warning: a failed report does not fail the run."""
+    """Write the report, or report a warning: a failed report does not fail the run."""
     try:
         write_report(folder)
     except Exception as error:
@@ -31,7 +31,7 @@ def try_to_write_report(folder: RunFolder) -> None:
 
 
 def document_of(folder: RunFolder) -> Document:
-    """Builds the report of a run of any kind."""
+    """Build the report of a run of any kind."""
     kind = run_kind(str(folder.read_spec().get("kind")), folder.spec)
     document: Document = load(kind.report)(folder)
     return document

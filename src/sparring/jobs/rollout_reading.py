@@ -13,11 +13,11 @@ from sparring.run_folder.sharded_log import ShardedLog
 
 
 def read_rollouts(places: Sequence[Path]) -> list[Rollout]:
-    """Returns every rollout of the logs that exist, in order."""
+    """Return every rollout of the logs that exist, in order."""
     log = ShardedLog([place for place in places if place.is_dir()])
     return [from_record(record) for record in log.records(0, len(log))]
 
 
 def read_rollout(folder: RunFolder, player: str, rollout: str) -> Rollout:
-    """Returns one rollout from the log of one player of the run."""
+    """Return one rollout from the log of one player of the run."""
     return from_record(RolloutLog(folder.rollouts_of(player)).find(rollout))

@@ -18,7 +18,7 @@ _TRIES = 25
 
 @contextmanager
 def hold_run(folder: RunFolder) -> Iterator[None]:
-    """Holds the run's lock, because a second writer would corrupt the run.
+    """Hold the run's lock, because a second writer would corrupt the run.
 
     A process that reads the run's state takes the lock for an instant, so this one retries.
     """
@@ -37,7 +37,7 @@ def hold_run(folder: RunFolder) -> Iterator[None]:
 
 
 def report_event(folder: RunFolder, name: str, **data: Any) -> None:
-    """Appends an event to the run's history, from which the supervisor derives its state."""
+    """Append an event to the run's history, from which the supervisor derives its state."""
     attempt = supervised_attempt()
     origin = {} if attempt is None else {"attempt": attempt}
     append_event(folder, name, author="worker", **{**origin, **data})
@@ -46,6 +46,6 @@ def report_event(folder: RunFolder, name: str, **data: Any) -> None:
 
 
 def supervised_attempt() -> int | None:
-    """Returns the attempt that this process belongs to; None without a supervisor."""
+    """Return the attempt that this process belongs to; None without a supervisor."""
     value = os.environ.get("SPARRING_ATTEMPT")
     return int(value) if value else None

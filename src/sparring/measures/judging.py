@@ -138,7 +138,7 @@ class MeasureSet:
 
 
 def _from_data(name: str) -> Measure:
-    """The built-in measure that a case names. Case data never causes an import."""
+    """Return the built-in measure that a case names. Case data never causes an import."""
     if name in BUILTIN:
         return BUILTIN[name]()
 

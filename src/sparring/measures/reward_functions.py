@@ -91,7 +91,7 @@ class RewardFunction:
 
 
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
-    """The arguments TRL passes: conversations, token ids and the columns of the data."""
+    """Return the arguments TRL passes: conversations, token ids and the columns of the data."""
     columns: dict[str, list[Any]] = {
         name: [rollout.case.fields.get(name) for rollout in rollouts]
         for name in dict.fromkeys(name for rollout in rollouts for name in rollout.case.fields)

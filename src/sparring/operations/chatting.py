@@ -89,5 +89,5 @@ def _base(request: ChatWith, caller: Caller, trained: str = "") -> ChatSpec:
 
 
 def _is_environment(target: str, caller: Caller) -> bool:
-    """Runs are also found by their environment's name; here such a name means the environment."""
+    """Run are also found by their environment's name; here such a name means the environment."""
     return any(each.name == target for each in find_project(caller.folder).catalogue().environments)

@@ -163,7 +163,7 @@ def _is_hidden(folder: RunFolder, caller: Caller) -> bool:
 
 
 def _end_of(path: Path) -> int:
-    """The offset behind the last complete line."""
+    """Return the offset behind the last complete line."""
     return read_from(path, 0).cursor if path.is_file() else 0
 
 

@@ -125,7 +125,7 @@ def package_finding(name: str) -> Finding:
 
 
 def _torch() -> Finding:
-    """Runs in another process: the control plane never imports torch."""
+    """Run in another process: the control plane never imports torch."""
     try:
         process = subprocess.run(
             [sys.executable, "-c", _TORCH_PROBE],
@@ -185,7 +185,7 @@ def _project(caller: Caller) -> Finding:
 
 
 def _sampling(caller: Caller) -> Iterator[Finding]:
-    """The sampling servers of the project, if it has some."""
+    """Return the sampling servers of the project, if it has some."""
     try:
         sampling = find_project(caller.folder).file.sampling
     except SparringError:

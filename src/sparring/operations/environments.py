@@ -218,7 +218,7 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
 
 
 def _warm_start(request: TryEnvironment, caller: Caller) -> dict[str, Any]:
-    """The model to train, and its file of demonstrations, if it has one."""
+    """Return the model to train, and its file of demonstrations, if it has one."""
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
     settings = run_settings.train_settings
     source = settings.warm_start.source if settings.warm_start else ""

@@ -53,7 +53,7 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
 
 
 def evaluation_of(run_settings: RunSettings, split: Split, cases: int | None) -> EvalSpec:
-    """The spec of an evaluation; refused if it exceeds the budget."""
+    """Return the spec of an evaluation; refused if it exceeds the budget."""
     spec = EvalSpec(
         **run_settings.shared(),
         split=split,

@@ -34,7 +34,7 @@ def is_held_out(folder: RunFolder) -> bool:
 
 
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A summary without anything that could quote a case."""
+    """Return a summary without anything that could quote a case."""
     return {
         name: shown
         for name, value in summary.items()

@@ -9,6 +9,6 @@ from sparring.settings.project_file import Budget
 
 
 def budget_for(folder: Path, *, is_owner: bool) -> Budget:
-    """The budget that binds this caller in the project of `folder`."""
+    """Return the budget that binds this caller in the project of `folder`."""
     budget = find_project(folder).file.budget
     return budget if is_owner else budget.for_operators()

@@ -118,7 +118,7 @@ class Operation(Generic[Request, Result]):
         return self.about.partition("\n")[0]
 
     def __call__(self, request: Request, caller: Caller) -> Result:
-        """Checks the role, runs the operation, and logs the call if it must be logged."""
+        """Check the role, run the operation, and log the call if it must be logged."""
         arguments = request.model_dump(mode="json", exclude_defaults=True)
         if caller.outer_operation or not self._is_logged(caller):
             result = self._run_unlogged(request, caller, arguments)
@@ -141,7 +141,7 @@ class Operation(Generic[Request, Result]):
             return result
 
     def ask(self, arguments: Mapping[str, Any], caller: Caller) -> Result:
-        """Calls the operation with plain values; arguments that do not validate are refused."""
+        """Call the operation with plain values; arguments that do not validate are refused."""
         try:
             request = self.request.model_validate(dict(arguments))
         except ValidationError as error:
@@ -152,7 +152,7 @@ class Operation(Generic[Request, Result]):
         return self(request, caller)
 
     def _is_logged(self, caller: Caller) -> bool:
-        """Reads are not logged. Nor are an owner's calls before there are runs, so that a mistyped
+        """Read are not logged. Nor are an owner's calls before there are runs, so that a mistyped
         command creates no folder."""
         return self.changes_state and (not caller.is_owner or caller.runs.is_dir())
 
@@ -162,7 +162,7 @@ class Operation(Generic[Request, Result]):
     def _run_unlogged(
         self, request: Request, caller: Caller, arguments: Mapping[str, Any]
     ) -> Result:
-        """Logs only refusals, and only those of operators and viewers."""
+        """Log only refusals, and only those of operators and viewers."""
         try:
             return self._run_permitted(request, caller)
         except SparringError as error:
@@ -197,7 +197,7 @@ def operation(
     ends: bool = False,
     is_idempotent: bool = False,
 ) -> Callable[[Callable[[Request, Caller], Result]], Operation[Request, Result]]:
-    """Registers a function of (request, caller) as the operation `name`."""
+    """Register a function of (request, caller) as the operation `name`."""
 
     def declare(function: Callable[[Request, Caller], Result]) -> Operation[Request, Result]:
         hints = typing.get_type_hints(function)

@@ -127,7 +127,7 @@ def within(budget: Budget, proof: ProveSpec) -> ProveSpec:
 
 
 def proof_name(run: str) -> str:
-    """The id of the proof that follows a training run."""
+    """Return the id of the proof that follows a training run."""
     return f"proof-{run}"
 
 
@@ -148,7 +148,8 @@ def requeue_proof(folder: RunFolder, caller: Caller, budget: Budget) -> str:
 
 
 def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
-    """The spec of a proof: played as in training, against the model that training started from."""
+    """Return the spec of a proof: played as in training, against the model that training started
+    from."""
     own = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
     shared = {
         name: getattr(spec, name)
@@ -166,7 +167,7 @@ def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
 
 
 def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:
-    """Raises InvalidInput if there is no such checkpoint, before a run is created."""
+    """Raise InvalidInput if there is no such checkpoint, before a run is created."""
     names = [each.path.name for each in list_checkpoints(folder.checkpoints)]
     if not names:
         raise InvalidInput(f"run {folder.id} has no checkpoint, so there is nothing to prove")
@@ -175,8 +176,8 @@ def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:
 
 
 def training_spec(folder: RunFolder) -> TrainSpec:
-    """The spec of a training run. Raises InvalidInput for other kinds, and for runs whose agent
-    exists only in Python."""
+    """Return the spec of a training run. Raise InvalidInput for other kinds, and for runs whose
+    agent exists only in Python."""
     spec = folder.read_spec()
     if spec.get("kind") != "train":
         raise InvalidInput(

@@ -46,7 +46,7 @@ def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[st
 def store_answer(
     folder: RunFolder, status: RunStatus, caller: Caller, answer: dict[str, Any]
 ) -> None:
-    """Stores an answer for `last_answer`."""
+    """Store an answer for `last_answer`."""
     if caller.is_owner:
         return
     stamp = {"format": 1, "boot": boot_id(), "since_boot": since_boot(), "news": _news(status)}
@@ -55,7 +55,7 @@ def store_answer(
 
 
 def _news(status: RunStatus) -> list[Any]:
-    """The facts whose change is answered at once."""
+    """Return the facts whose change is answered at once."""
     history = status.history
     return [
         history.state.value,

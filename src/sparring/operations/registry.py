@@ -37,7 +37,7 @@ _MODULES = (
 
 
 def all_operations() -> Mapping[str, Operation[Any, Any]]:
-    """Imports every module that declares operations, and returns them sorted by name."""
+    """Import every module that declares operations, and return them sorted by name."""
     for module in _MODULES:
         importlib.import_module(f"sparring.operations.{module}")
     return dict(sorted(REGISTRY.items()))

@@ -73,13 +73,13 @@ class RunSettings:
         return self.settings
 
     def lock_on(self, name: str) -> Lock | None:
-        """The lock on a field, or None. The field need not have a value."""
+        """Return the lock on a field, or None. The field need not have a value."""
         if name in self.resolved.settings:
             return self.resolved.settings[name].lock
         return next((each for each in self.binding if touches(each.field, name)), None)
 
     def policy(self) -> PolicySpec:
-        """The policy that plays the rollouts."""
+        """Return the policy that plays the rollouts."""
         return PolicySpec(
             model=self.values["model"],
             family=self.values["family"],
@@ -88,7 +88,7 @@ class RunSettings:
         )
 
     def shared(self) -> dict[str, Any]:
-        """The fields that the specs of all kinds share."""
+        """Return the fields that the specs of all kinds share."""
         return {
             "target": self.found.target,
             "environment": self.found.name,
@@ -104,7 +104,7 @@ class RunSettings:
         }
 
     def locks(self) -> dict[str, str]:
-        """The sources of the locks that bind the owner, by setting."""
+        """Return the sources of the locks that bind the owner, by setting."""
         return {
             name: setting.lock.source
             for name, setting in self.resolved.settings.items()
@@ -112,12 +112,12 @@ class RunSettings:
         }
 
     def sources(self) -> dict[str, str]:
-        """The sources of settings that are not defaults."""
+        """Return the sources of settings that are not defaults."""
         return changed_from_defaults(self.resolved)
 
 
 def resolve_run(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> RunSettings:
-    """Finds and describes the environment, merges the layers of settings and enforces the locks."""
+    """Find and describe the environment, merge the layers of settings and enforce the locks."""
     refuse_unsafe_values(command, COMMAND)
     project = find_project(caller.folder)
     is_owner = caller.is_owner
@@ -158,7 +158,7 @@ def resolve_run(target: str, kind: Kind, command: dict[str, Any], caller: Caller
 def locks_of(
     project: Project, found: FoundEnvironment, description: EnvironmentDescription
 ) -> list[Lock]:
-    """The project file's locks, and the default locks for operators.
+    """Return the project file's locks, and the default locks for operators.
 
     The default locks include all fields of the config, because a field may select a file or move
     cases between splits.
@@ -175,7 +175,7 @@ def layers_of(
     kind: Kind,
     command: dict[str, Any],
 ) -> list[Layer]:
-    """The layers in order: defaults, environment, project file, command."""
+    """Return the layers in order: defaults, environment, project file, command."""
     own = description.settings
     known = known_names(kind)
     if kind == "train":
@@ -232,7 +232,7 @@ def _resolve_paths(
     resolved: Resolved,
     project: Project,
 ) -> None:
-    """Makes paths absolute: those that the command sets from the current folder, others from the
+    """Make paths absolute: those that the command sets from the current folder, others from the
     project's root. A model or the source of a warm start is a path only if it exists."""
 
     def absolute(value: Any, name: str) -> Any:
@@ -257,7 +257,7 @@ def _resolve_paths(
 
 
 def _with_source(settings: PlaySettings, values: dict[str, Any]) -> PlaySettings:
-    """Returns the settings with the demonstrations' path as `_resolve_paths` left it."""
+    """Return the settings with the demonstrations' path as `_resolve_paths` left it."""
     if not isinstance(settings, TrainSettings) or settings.warm_start is None:
         return settings
     warm_start = settings.warm_start.model_copy(update={"source": values["warm_start"]["source"]})
@@ -293,14 +293,14 @@ def _is_outside(path: str, root: Path) -> bool:
 
 
 def path_fields(description: EnvironmentDescription) -> list[str]:
-    """The fields of a config that name a file or a folder."""
+    """Return the fields of a config that name a file or a folder."""
     return [
         each.name for each in description.fields if _formats(each.json_schema) & set(_PATH_FORMATS)
     ]
 
 
 def _formats(schema: Any) -> set[str]:
-    """The string formats that a JSON schema allows, at any depth."""
+    """Return the string formats that a JSON schema allows, at any depth."""
     found: set[str] = set()
     pending = [schema]
     while pending:

@@ -46,13 +46,13 @@ def revalidate(spec: RunSpec, caller: Caller) -> None:
 
 
 def settings_of(spec: RunSpec) -> dict[str, Any]:
-    """The settings of a run that are not defaults, by dotted name."""
+    """Return the settings of a run that are not defaults, by dotted name."""
     settings = all_settings(spec)
     return {name: settings[name] for name in spec.sources if name in settings}
 
 
 def request_of(spec: RunSpec) -> dict[str, Any]:
-    """The settings that the command set for this run, by dotted name."""
+    """Return the settings that the command set for this run, by dotted name."""
     settings = settings_of(spec).items()
     return {name: value for name, value in settings if spec.sources[name] == COMMAND}
 
@@ -70,7 +70,7 @@ def all_settings(spec: RunSpec) -> dict[str, Any]:
 
 
 def _today(run_settings: RunSettings) -> dict[str, Any]:
-    """The settings that a new run of this environment would have."""
+    """Return the settings that a new run of this environment would have."""
     shared = run_settings.shared()
     values = run_settings.settings.model_dump(mode="json")
     values |= shared["supervision"].model_dump(mode="json")

@@ -24,7 +24,7 @@ class RecordFilter:
     max_advantage: float | None = None
 
     def needles(self) -> list[bytes]:
-        """What the line of every match contains, in lower case."""
+        """Return what the line of every match contains, in lower case."""
         named = [json.dumps(each).lower().encode() for each in (self.case, self.measure, self.tool)]
         plain = [each for each in named if each != b'""' and b"\\u" not in each]
         return [*plain, *([needle_of(self.text)] if self.text else [])]
@@ -70,7 +70,8 @@ class RecordFilter:
 
 
 def texts_of(record: dict[str, Any]) -> Iterator[str]:
-    """The texts of a rollout that a search reads: messages, calls, results, answer, reasons."""
+    """Return the texts of a rollout that a search reads: messages, calls, results, answer,
+    reasons."""
     yield str(record["answer"])
     yield str(record["detail"])
     for message in record["messages"]:

@@ -87,7 +87,7 @@ class ListRollouts(RolloutsQuery):
         return entry.reward is not None and least <= entry.reward <= most
 
     def filter(self) -> RecordFilter:
-        """The conditions that only the record can answer."""
+        """Return the conditions that only the record can answer."""
         return RecordFilter(
             case=self.case,
             measure=self.measure,
@@ -130,7 +130,7 @@ class RolloutPage(Frozen):
     next: int | None = Field(default=None, description="pass as `start` for the next page")
 
     def first(self, count: int) -> RolloutPage:
-        """The first rollouts of the page, with `next` pointing to the rest."""
+        """Return the first rollouts of the page, with `next` pointing to the rest."""
         if count >= len(self.rollouts):
             return self
         update = {"rollouts": self.rollouts[:count], "next": self.rollouts[count].position}
@@ -217,7 +217,7 @@ def find_rollout(log: ShardedLog, folder: RunFolder, name: str) -> tuple[int, di
 
 
 def readable_run(run: str, caller: Caller) -> RunFolder:
-    """Finds the run; refuses operators one that plays held-out cases."""
+    """Find the run; refuses operators one that plays held-out cases."""
     folder = find_run(caller.runs, run)
     if not caller.is_owner and is_held_out(folder):
         raise NotPermitted(
@@ -273,7 +273,7 @@ def _line(item: Item, position: int) -> RolloutLine:
 
 
 def question_of(case: dict[str, Any]) -> str:
-    """The text of a case's input: of a conversation, its last message with text."""
+    """Return the text of a case's input: of a conversation, its last message with text."""
     given = case.get("input")
     if isinstance(given, str):
         return given

@@ -264,7 +264,7 @@ def join_run(request: JoinRun, caller: Caller) -> Joined:
 
 
 def read_run_spec(folder: RunFolder) -> RunSpec:
-    """Reads and validates a run's spec."""
+    """Read and validate a run's spec."""
     spec = folder.read_spec()
     return run_kind(str(spec.get("kind")), folder.spec).spec.model_validate(spec)
 
@@ -278,7 +278,7 @@ def _refuse_python_run(folder: RunFolder, spec: RunSpec) -> None:
 
 
 def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
-    """Stops a run that still waits, in the project's queue or a scheduler's: it has no process yet.
+    """Stop a run that still waits, in the project's queue or a scheduler's: it has no process yet.
 
     A supervisor that starts at the same moment finds the stop request, so either order is safe.
     """

@@ -112,7 +112,7 @@ def run_checkpoints(request: RunQuery, caller: Caller) -> Checkpoints:
 
 
 def _of(name: str, table: dict[str, Any]) -> Any:
-    """The entry for a name, or for the nearest table around it."""
+    """Return the entry for a name, or for the nearest table around it."""
     parts = name.split(".")
     while parts:
         if found := table.get(".".join(parts)):

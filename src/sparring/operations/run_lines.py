@@ -24,7 +24,7 @@ NEWS = ("state", "warning", "checkpoint", "restart", "links", "parity", "stop_re
 
 
 def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
-    """The line of a run in a list; a run with unreadable files gets one, too."""
+    """Return the line of a run in a list; a run with unreadable files gets one, too."""
     try:
         return _line(row, folder, caller)
     except (ValueError, TypeError, AttributeError) as error:
@@ -43,14 +43,14 @@ def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
 
 
 def message_of(history: History, caller: Caller, folder: RunFolder) -> str:
-    """The message of a run's state. Who stopped a run is no secret; see `message_for`."""
+    """Return the message of a run's state. Who stopped a run is no secret; see `message_for`."""
     if history.state is RunState.STOPPED:
         return history.message
     return message_for(caller, folder, history.message, history.error)
 
 
 def message_for(caller: Caller, folder: RunFolder, message: str, error: str = "") -> str:
-    """A message, hidden from operators where it may quote held-out cases.
+    """Return a message, hidden from operators where it may quote held-out cases.
 
     `error` is the name of the error that the message is about.
     """
@@ -153,7 +153,8 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
 
 
 def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[str, Any] | None:
-    """The progress, for operators without held-out rates: those count as a look at the cases."""
+    """Return the progress, for operators without held-out rates: those count as a look at the
+    cases."""
     if not status.progress:
         return None
     is_hidden = not caller.is_owner and is_held_out(folder)
@@ -165,7 +166,7 @@ def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> di
 
 
 def waiting_for(folder: RunFolder, history: History) -> str:
-    """What a queued run is waiting for."""
+    """Return what a queued run is waiting for."""
     if name := str(folder.read_spec().get("after") or ""):
         predecessor = RunFolder(folder.path.parent / name)
         if not predecessor.spec.is_file():
@@ -199,7 +200,8 @@ def _follows(folder: RunFolder) -> bool:
 
 
 def _processes(status: RunStatus) -> list[ProcessLine]:
-    """The supervisor and the run's workers; for a run that has ended, how each process ended."""
+    """Return the supervisor and the run's workers; for a run that has ended, how each process
+    ended."""
     supervisor = status.supervisor
     if not supervisor:
         return []
@@ -209,7 +211,7 @@ def _processes(status: RunStatus) -> list[ProcessLine]:
 
 
 def _process(row: Mapping[str, Any]) -> ProcessLine:
-    """A process as its supervisor last reported it, unless it has died since."""
+    """Return a process as its supervisor last reported it, unless it has died since."""
     identity = Identity.from_dict(row)
     state = str(row["state"])
     is_gone = identity is not None and identity.is_of_this_host and not identity.is_alive

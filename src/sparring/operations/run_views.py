@@ -63,7 +63,7 @@ class RunPage(Frozen):
     next: str = Field(default="", description="pass as `after` for the next page; empty at the end")
 
     def first(self, count: int) -> RunPage:
-        """The first runs of the page, with `next` pointing to the rest."""
+        """Return the first runs of the page, with `next` pointing to the rest."""
         if count >= len(self.runs):
             return self
         return RunPage(runs=self.runs[:count], next=self.runs[count - 1].run)
@@ -159,7 +159,7 @@ class Results(Frozen):
     last_checkpoint: str | None = None
 
     def short(self) -> Results:
-        """The figures that show whether it learned, and a few rows of them."""
+        """Return the figures that show whether it learned, and a few rows of them."""
         summary = {
             name: value
             for name, value in self.summary.items()
@@ -207,7 +207,7 @@ class News(Frozen):
     cursor: int = Field(description="pass as `since` to get only later news")
 
     def short(self) -> News:
-        """The news without technical fields."""
+        """Return the news without technical fields."""
         technical = ("epoch", "runs_at_once", "attempt", "time", "tokens", "dtype")
         news = tuple(
             {name: value for name, value in each.items() if name not in technical}
@@ -251,7 +251,7 @@ _MORE_METRICS = ("loss", "live_groups", "truncated", "unscored", "call_rate", "k
 
 
 def _key_metrics(row: Mapping[str, Any], *, is_brief: bool = False) -> dict[str, Any]:
-    """The metrics of a row that readers look at first."""
+    """Return the metrics of a row that readers look at first."""
     wanted = _BRIEF_METRICS if is_brief else (*_BRIEF_METRICS, *_MORE_METRICS)
     return {
         name: value

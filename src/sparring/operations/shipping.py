@@ -172,7 +172,8 @@ def _spec(
 
 
 def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
-    """The newest proof of the checkpoint; without `unproven`, one whose verdict is better."""
+    """Return the newest proof of the checkpoint; without `unproven`, one whose verdict is
+    better."""
     found: list[tuple[RunFolder, dict[str, Any]]] = []
     for spec in sorted(folder.path.parent.glob("*/spec.json"), reverse=True):
         proof = RunFolder(spec.parent)

@@ -38,7 +38,7 @@ class Started(Frozen):
 def start(
     spec: RunSpec, caller: Caller, *, runs_at_once: int | None, name: str | None = None
 ) -> Started:
-    """Creates a run and starts it, or queues it if there is no room or it follows another run."""
+    """Create a run and start it, or queue it if there is no room or it follows another run."""
     launcher_named(spec.supervision.launcher)  # refuses an unknown one before the run exists
     folder = _create(caller, spec, runs_at_once, name)
     if spec.after:
@@ -53,7 +53,7 @@ def start(
 
 
 def begin(folder: RunFolder, *, is_limited: bool) -> Started:
-    """Starts a run through the queue, or directly if nothing limits how many run at once."""
+    """Start a run through the queue, or directly if nothing limits how many run at once."""
     message = ""
     if is_limited or folder.read_spec().get("after"):
         reconcile_folder(folder.path.parent)
@@ -65,13 +65,14 @@ def begin(folder: RunFolder, *, is_limited: bool) -> Started:
 
 
 def new_name(spec: RunSpec) -> str:
-    """A new run id: the environment, with the kind before it unless it is a train or eval run."""
+    """Return a new run id: the environment, with the kind before it unless it is a train or eval
+    run."""
     prefix = run_kind(spec.kind, "the run").id_prefix
     return prefix + new_run_id(spec.environment or spec.kind, time.time(), secrets.token_hex(2))
 
 
 def _create(caller: Caller, spec: RunSpec, runs_at_once: int | None, name: str | None) -> RunFolder:
-    """Creates a run's folder atomically: complete, or not at all."""
+    """Create a run's folder atomically: complete, or not at all."""
     name = name or new_name(spec)
     draft = RunFolder(caller.runs / ".sparring" / "new" / name)
     draft.create(spec.model_dump(mode="json"))

@@ -55,7 +55,7 @@ def _refuse_missing(demonstrations: str, caller: Caller) -> None:
 
 
 def training_of(run_settings: RunSettings) -> TrainSpec:
-    """The spec of a training run; refused if it exceeds the budget."""
+    """Return the spec of a training run; refused if it exceeds the budget."""
     spec = TrainSpec(
         **run_settings.shared(),
         settings=run_settings.train_settings,
@@ -75,7 +75,7 @@ def begin_training(
     proves: bool,
     name: str | None = None,
 ) -> Started:
-    """Starts a training and, if `proves`, queues its proof."""
+    """Start a training and, if `proves`, queue its proof."""
     budget = run_settings.budget
     if proves:
         within(budget, proof_of("", spec))  # refuses before anything is started

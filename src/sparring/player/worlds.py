@@ -86,7 +86,7 @@ def is_world_tool(candidate: FunctionTool) -> bool:
 
 
 def _declared_schemas(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
-    """The tool schemas of a class, read once per class instead of once per rollout."""
+    """Return the tool schemas of a class, read once per class instead of once per rollout."""
     if kind not in _SCHEMAS:
         _SCHEMAS[kind] = _read_schemas(kind)
     return _SCHEMAS[kind]
@@ -101,7 +101,7 @@ def _read_schemas(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
 
 
 def _without_self(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method as a plain function without `self`, for the SDK's schema reader."""
+    """Return the method as a plain function without `self`, for the SDK's schema reader."""
     signature = inspect.signature(method)
     rest = list(signature.parameters.values())[1:]
 

@@ -168,7 +168,8 @@ class ChatCodec:
         return Encoded(self._tokenise(text)[0])
 
     def _chat_message(self, message: Message) -> dict[str, Any]:
-        """The message as chat templates expect it, with special tokens in its text escaped."""
+        """Return the message as chat templates expect it, with special tokens in its text
+        escaped."""
         chat: dict[str, Any] = {"role": message.role, "content": self._escape(message.content)}
         if message.thinking:
             chat["reasoning_content"] = self._escape(message.thinking)
@@ -241,7 +242,7 @@ class ChatCodec:
         )
 
     def _render_scaffold(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """The template's text around the bodies of messages that follow the model's turn.
+        """Return the template's text around the bodies of messages that follow the model's turn.
 
         It is found by rendering marked slots after a marked turn, so it is also right for a
         template that changes earlier turns when later ones arrive.
@@ -347,7 +348,8 @@ def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
 def _body_spans(
     offsets: list[tuple[int, int]], ranges: list[tuple[int, int]]
 ) -> tuple[BodySpan, ...]:
-    """The tokens that lie wholly inside each range; a token across its edge is scaffolding."""
+    """Return the tokens that lie wholly inside each range; a token across its edge is
+    scaffolding."""
     spans = []
     last = 0
     for number, (start, stop) in enumerate(ranges):

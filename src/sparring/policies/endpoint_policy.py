@@ -56,7 +56,7 @@ class EndpointPolicy:
         ) from failure
 
     def _order(self, key: SampleKey) -> list[int]:
-        """The endpoint that the seed picks, followed by the others."""
+        """Return the endpoint that the seed picks, followed by the others."""
         total = sum(endpoint.weight for endpoint in self._endpoints)
         point = key.seed() / 2**63 * total
         picked = 0
@@ -99,7 +99,8 @@ class EndpointPolicy:
 
 
 def _settings(request: ChatRequest) -> dict[str, Any]:
-    """The options that the agent's model settings change; the server's defaults cover the rest."""
+    """Return the options that the agent's model settings change; the server's defaults cover the
+    rest."""
     sampling, options = request.sampling, dict[str, Any]()
     if sampling.top_p != 1.0:
         options["top_p"] = sampling.top_p

@@ -66,7 +66,8 @@ def resolve_model_name(name: str) -> ModelName:
 
 
 def _checkpoint_of(folder: Path) -> Path:
-    """The best checkpoint, else the last, if the folder is a training run; else the folder."""
+    """Return the best checkpoint, else the last, if the folder is a training run; else the
+    folder."""
     if not (folder / "spec.json").is_file():
         return folder
     checkpoints = list_checkpoints(RunFolder(folder).checkpoints)

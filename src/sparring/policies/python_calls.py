@@ -79,7 +79,8 @@ def _read_call(node: ast.expr) -> ParsedCall | str:
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of a literal, in which `true`, `false` and `null` may be written as in JSON."""
+    """Return the value of a literal, in which `true`, `false` and `null` may be written as in
+    JSON."""
     if isinstance(node, ast.Name) and node.id in _JSON_NAMES:
         return _JSON_NAMES[node.id]
     if isinstance(node, ast.List):

@@ -71,7 +71,8 @@ def known_templates() -> dict[str, str]:
 
 @cache
 def _training_templates() -> dict[str, Family]:
-    """The families by the digests of their training templates, which trained models carry."""
+    """Return the families by the digests of their training templates, which trained models
+    carry."""
     found: dict[str, Family] = {}
     for name in TABLE:
         try:

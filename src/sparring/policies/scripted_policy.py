@@ -28,10 +28,10 @@ class ScriptedPolicy:
         self._backend = codec.tokenizer.backend_tokenizer
 
     def join(self) -> None:
-        """Does nothing: requests are not batched."""
+        """Do nothing: requests are not batched."""
 
     def leave(self) -> None:
-        """Does nothing: requests are not batched."""
+        """Do nothing: requests are not batched."""
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Return the script's reply, cut at the token limit."""

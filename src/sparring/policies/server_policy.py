@@ -95,10 +95,10 @@ class ServerPolicy:
         return self._published()
 
     def join(self) -> None:
-        """Does nothing: the servers batch requests."""
+        """Do nothing: the servers batch requests."""
 
     def leave(self) -> None:
-        """Does nothing: the servers batch requests."""
+        """Do nothing: the servers batch requests."""
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Return the sample of the first server that answers."""

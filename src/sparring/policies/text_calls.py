@@ -125,7 +125,7 @@ def typed_arguments(tool: str, texts: Mapping[str, str], tools: Schemas) -> dict
 
 
 def _types_of(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
-    """The JSON types that a schema allows; empty if it does not say."""
+    """Return the JSON types that a schema allows; empty if it does not say."""
     if not isinstance(schema, Mapping):
         return set()
     if isinstance(reference := schema.get("$ref"), str):
@@ -154,7 +154,7 @@ def _fits(value: Any, types: set[str]) -> bool:
 
 
 def _literal(text: str) -> Any:
-    """The value of a JSON or Python literal; the text itself if it is neither."""
+    """Return the value of a JSON or Python literal; the text itself if it is neither."""
     for read in (json.loads, _python_literal):
         try:
             value = read(text)

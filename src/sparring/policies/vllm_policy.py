@@ -49,10 +49,10 @@ class VllmPolicy:
         return cls(endpoint, tokenizer, family)
 
     def join(self) -> None:
-        """Does nothing: the server batches requests."""
+        """Do nothing: the server batches requests."""
 
     def leave(self) -> None:
-        """Does nothing: the server batches requests."""
+        """Do nothing: the server batches requests."""
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Return the server's sample for these token ids."""

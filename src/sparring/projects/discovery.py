@@ -39,7 +39,7 @@ class _Class:
 
 
 def find_environments(root: Path, folders: Iterable[Path], cache: Path | None = None) -> Catalogue:
-    """Returns the environments in these folders and in installed packages, and the problems."""
+    """Return the environments in these folders and in installed packages, and the problems."""
     facts = _all_facts(folders, cache)
     sources = _Sources(root, facts)
     problems = [
@@ -61,7 +61,7 @@ def _invalid_name(each: FoundEnvironment) -> SourceProblem:
 
 
 def source_files(folder: Path) -> Iterator[Path]:
-    """Yields the Python files below a folder, without virtual environments, runs and caches."""
+    """Yield the Python files below a folder, without virtual environments, runs and caches."""
     for parent, folders, files in os.walk(folder):
         if "pyvenv.cfg" in files:
             folders.clear()
@@ -151,7 +151,7 @@ class _Sources:
         }
 
     def environments(self) -> list[FoundEnvironment]:
-        """Returns the classes that derive from an environment, without plain base classes."""
+        """Return the classes that derive from an environment, without plain base classes."""
         children: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
         kinds: dict[tuple[Path, str], str] = {}
         for key, each in self._classes.items():
@@ -180,7 +180,7 @@ class _Sources:
         return has_children and not each.facts.given_name and not each.facts.description
 
     def needed_by(self, file: Path) -> set[Path]:
-        """Returns a file and the project files that it imports, directly or not."""
+        """Return a file and the project files that it imports, directly or not."""
         needed: set[Path] = set()
         pending = [file]
         while pending:
@@ -230,7 +230,7 @@ class _Sources:
         return ""
 
     def _parent(self, file: Path, dotted: str, depth: int = 0) -> tuple[Path, str] | None:
-        """The class of this project that a base names, through re-exports."""
+        """Return the class of this project that a base names, through re-exports."""
         if "." not in dotted:
             if (file, dotted) in self._classes:
                 return (file, dotted)
@@ -249,7 +249,8 @@ class _Sources:
         return self._parent(module, reexported, depth + 1)
 
     def _module_of(self, file: Path, dotted: str) -> tuple[Path, str] | None:
-        """The project file of `package.module` in `package.module.Class`, and the last name."""
+        """Return the project file of `package.module` in `package.module.Class`, and the last
+        name."""
         module, _, name = dotted.rpartition(".")
         key = (file.parent, module)
         if key not in self._modules:
@@ -310,5 +311,5 @@ def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:
 def files_needed_by(
     file: Path, root: Path, folders: Iterable[Path], cache: Path | None = None
 ) -> list[Path]:
-    """Returns an environment's file and the project files that it imports, directly or not."""
+    """Return an environment's file and the project files that it imports, directly or not."""
     return sorted(_Sources(root, _all_facts(folders, cache)).needed_by(file))

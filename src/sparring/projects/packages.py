@@ -15,7 +15,7 @@ GROUP = "sparring.environments"
 
 
 def installed_environments() -> Iterator[FoundEnvironment]:
-    """Yields the environments that installed packages declare."""
+    """Yield the environments that installed packages declare."""
     for entry in entry_points_of(GROUP):
         if (found := _found(entry)) is not None:
             yield found
@@ -40,7 +40,7 @@ def _found(entry: EntryPoint) -> FoundEnvironment | None:
 
 
 def _file_of(module: str) -> Path | None:
-    """The file of a module. `importlib.util.find_spec` would import its parent packages."""
+    """Return the file of a module. `importlib.util.find_spec` would import its parent packages."""
     top, *rest = module.split(".")
     spec = PathFinder.find_spec(top)
     if spec is None:

@@ -38,7 +38,7 @@ class Project:
         return self.root / ".sparring"
 
     def folders(self) -> list[Path]:
-        """Returns the folders to search for environments; raises if one does not exist."""
+        """Return the folders to search for environments; raises if one does not exist."""
         folders = [self.root / each for each in self.file.project.look_in]
         for folder in folders:
             if not folder.is_dir():
@@ -47,11 +47,11 @@ class Project:
         return folders
 
     def catalogue(self) -> Catalogue:
-        """Returns all environments of the project and of installed packages."""
+        """Return all environments of the project and of installed packages."""
         return find_environments(self.root, self.folders(), self._source_cache)
 
     def find(self, target: str, *, by_name_only: bool = False) -> FoundEnvironment:
-        """Returns an environment by its name, by `NAME:CLASS` if two share a name, or by
+        """Return an environment by its name, by `NAME:CLASS` if two share a name, or by
         `FILE:CLASS`; `by_name_only` is for callers who may not choose the file that runs."""
         catalogue = self.catalogue()
         first, _, second = target.rpartition(":")
@@ -75,13 +75,13 @@ class Project:
     def describe(
         self, found: FoundEnvironment, *, is_owner: bool = False
     ) -> EnvironmentDescription:
-        """Returns an environment's description. Only for its owner may the environment read
+        """Return an environment's description. Only for its owner may the environment read
         variables and write files at import."""
         cache = self.state / "cache" / "descriptions"
         return describe(found, self.sources_of(found), cache, is_owner=is_owner)
 
     def sources_of(self, found: FoundEnvironment) -> list[Path]:
-        """Returns an environment's own file and the project files that it imports."""
+        """Return an environment's own file and the project files that it imports."""
         file = Path(found.file)
         files = files_needed_by(file, self.root, self.folders(), self._source_cache)
         if not files:  # the environment is outside the project
@@ -98,7 +98,7 @@ class Project:
         return f"{place}:{found.class_name}"
 
     def _in_file(self, path: Path, name: str) -> FoundEnvironment:
-        """Finds an environment by its file, which may be outside the project."""
+        """Find an environment by its file, which may be outside the project."""
         if not _is_file(path):
             raise InvalidInput(
                 f"there is no file {path} here ({Path.cwd()}); write FILE:NAME, as in "
@@ -135,7 +135,7 @@ class Project:
 
 
 def find_project(start: Path) -> Project:
-    """Returns the project that contains a folder: the nearest folder with a project file."""
+    """Return the project that contains a folder: the nearest folder with a project file."""
     here = start.resolve()
     path = project_file_above(here)
     if path is None:
@@ -144,7 +144,7 @@ def find_project(start: Path) -> Project:
 
 
 def project_file_above(here: Path) -> Path | None:
-    """Returns the project file of a folder or of its nearest parent that has one."""
+    """Return the project file of a folder or of its nearest parent that has one."""
     for folder in (here, *here.parents):
         existing = [folder / name for name in FILES if (folder / name).is_file()]
         if len(existing) > 1:

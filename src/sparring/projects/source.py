@@ -44,7 +44,7 @@ class FileFacts(Frozen):
 
 
 def read_facts(path: Path) -> FileFacts:
-    """Returns the facts of a file; never raises."""
+    """Return the facts of a file; never raises."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -105,7 +105,7 @@ def _imported(tree: ast.Module) -> set[str]:
 
 
 def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of the module, also those under `if`, `try` and `with`."""
+    """Return the statements of the module, also those under `if`, `try` and `with`."""
     statements: list[ast.stmt] = []
     for node in body:
         statements.append(node)
@@ -146,7 +146,8 @@ def _given_name(node: ast.ClassDef) -> str:
 
 
 def _config_class(node: ast.ClassDef) -> str:
-    """The nested `Config`, or the value of `Config` or Atropos's `env_config_cls`, as a name."""
+    """Return the nested `Config`, or the value of `Config` or Atropos's `env_config_cls`, as a
+    name."""
     for statement in node.body:
         if isinstance(statement, ast.ClassDef) and statement.name == "Config":
             return f"{node.name}.Config"

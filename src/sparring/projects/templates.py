@@ -22,7 +22,7 @@ STARTING_POINTS: Mapping[str, str] = {
 
 
 def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path]:
-    """Writes an environment, its test and a project file; refuses to overwrite any."""
+    """Write an environment, its test and a project file; refuse to overwrite any."""
     if start not in STARTING_POINTS:
         listed = ", ".join(f"{each} ({about})" for each, about in STARTING_POINTS.items())
         raise InvalidInput(f"there is no starting point {start!r}; choose from {listed}")
@@ -49,6 +49,6 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
 
 
 def _files(source: Traversable) -> list[Traversable]:
-    """The further files of a starting point, such as documents."""
+    """Return the further files of a starting point, such as documents."""
     folder = source / "files"
     return sorted(folder.iterdir(), key=lambda each: each.name) if folder.is_dir() else []

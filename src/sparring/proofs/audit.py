@@ -109,7 +109,7 @@ class Finding:
 
 
 def audit(observations: Sequence[Observation]) -> list[Finding]:
-    """Returns all findings, grave ones first."""
+    """Return all findings, grave ones first."""
     by_measure: dict[str, list[Observation]] = defaultdict(list)
     for sight in observations:
         by_measure[sight.judgement.measure].append(sight)
@@ -189,7 +189,7 @@ def _constant(name: str, observations: Sequence[Observation]) -> Iterator[Findin
 def _null_passes(
     name: str, observations: Sequence[Observation], rewards: Mapping[str, float]
 ) -> Iterator[Finding]:
-    """Reports the null player that passes most often; grave if it earns much of the reward."""
+    """Report the null player that passes most often; grave if it earns much of the reward."""
     if any(each.is_side_condition for each in observations):
         return
     worst: tuple[float, list[Observation], int] = (0.0, [], 0)
@@ -215,7 +215,7 @@ def _null_passes(
 def _full_reward_passes(
     observations: Sequence[Observation], reported: set[str]
 ) -> Iterator[Finding]:
-    """Finds a null player that passes all rewarded measures, as when all are side conditions."""
+    """Find a null player that passes all rewarded measures, as when all are side conditions."""
     by_rollout: dict[str, list[Observation]] = defaultdict(list)
     for sight in observations:
         is_null = sight.player and not _BY_NAME[sight.player].knows
@@ -259,7 +259,7 @@ def _cannot_tell(name: str, observations: Sequence[Observation]) -> Iterator[Fin
 def _duplicates(
     by_measure: Mapping[str, Sequence[Observation]], excluded: set[str]
 ) -> Iterator[Finding]:
-    """Finds pairs of measures with equal scores on every shared rollout."""
+    """Find pairs of measures with equal scores on every shared rollout."""
     scores = {
         name: {each.rollout: each.score for each in observations if each.score is not None}
         for name, observations in by_measure.items()
@@ -281,7 +281,7 @@ def _is_often(part: int, whole: int) -> bool:
 
 
 def _rewards(observations: Sequence[Observation]) -> dict[str, float]:
-    """The reward of each rollout; a measure that could not tell counts as 0."""
+    """Return the reward of each rollout; a measure that could not tell counts as 0."""
     earned: dict[str, float] = defaultdict(float)
     weights: dict[str, float] = defaultdict(float)
     for sight in observations:

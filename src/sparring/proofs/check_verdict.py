@@ -110,7 +110,7 @@ class Checked:
 
 
 def judge(facts: Facts) -> Checked:
-    """Returns the verdict. A grave note decides it; without one, the rewards do."""
+    """Return the verdict. A grave note decides it; without one, the rewards do."""
     notes = [*_obstacles(facts), *_audit_notes(facts), *_cut_short(facts)]
     extra = [*_tool_notes(facts), *_other_model_notes(facts)]
     grave = [note for note in notes if note.is_grave]
@@ -313,7 +313,7 @@ def _larger_groups(facts: Facts) -> Iterator[Note]:
 
 
 def _advice(facts: Facts) -> str:
-    """Returns what to do if nothing passes, with a command."""
+    """Return what to do if nothing passes, with a command."""
     name = facts.environment
     if facts.shown:
         return (
@@ -339,7 +339,7 @@ def _advice(facts: Facts) -> str:
 
 
 def _worked_calls(rollouts: Sequence[Rollout]) -> int:
-    """The number of example tool calls in a case's input."""
+    """Return the number of example tool calls in a case's input."""
     items = rollouts[0].case.input
     if isinstance(items, str):
         return 0
@@ -347,7 +347,7 @@ def _worked_calls(rollouts: Sequence[Rollout]) -> int:
 
 
 def _call_rate(facts: Facts) -> float:
-    """The share of rollouts with a tool call."""
+    """Return the share of rollouts with a tool call."""
     return sum(bool(each.tool_calls) for each in facts.rollouts) / max(1, len(facts.rollouts))
 
 

@@ -59,7 +59,7 @@ def compare(
 
 
 def parse_rate(rollouts: Sequence[Rollout]) -> float:
-    """The share of rollouts whose tool calls could be read."""
+    """Return the share of rollouts whose tool calls could be read."""
     unreadable = sum(each.ending is Ending.UNPARSABLE_CALL for each in rollouts)
     return 1 - unreadable / len(rollouts) if rollouts else 1.0
 
@@ -67,7 +67,8 @@ def parse_rate(rollouts: Sequence[Rollout]) -> float:
 def improvement(
     base: Sequence[Rollout], artefact: Sequence[Rollout], *, chances: int = 1
 ) -> Difference | None:
-    """The artefact's difference to the base model; None if no case was scored on both sides."""
+    """Return the artefact's difference to the base model; None if no case was scored on both
+    sides."""
     return paired_difference(rewards(base), rewards(artefact), chances=chances)
 
 

@@ -121,7 +121,7 @@ def _parts(amount: Amount) -> tuple[float, float, float]:
 
 
 def _replacements(planned: Planned) -> Amount:
-    """Simulates the replacement groups of one step: dead groups are replaced round by round until
+    """Simulate the replacement groups of one step: dead groups are replaced round by round until
     all groups are live or the replacements are used up."""
     random = np.random.default_rng(0)
     live = planned.live

@@ -27,7 +27,7 @@ class Reasons:
         self._examples: dict[str, str] = {}
 
     def add(self, reason: str) -> None:
-        """Counts one reason."""
+        """Count one reason."""
         shape = _VARIABLE.sub("…", reason[:300])
         self._counts[shape] += 1
         self._examples.setdefault(shape, reason[:300])
@@ -36,7 +36,7 @@ class Reasons:
                 del self._counts[rare], self._examples[rare]
 
     def most_common(self) -> list[dict[str, Any]]:
-        """The five most frequent reasons, each with its count, an example and its shape."""
+        """Return the five most frequent reasons, each with its count, an example and its shape."""
         return [
             {"count": count, "reason": self._examples[shape], "shape": shape}
             for shape, count in self._counts.most_common(_REASONS_SHOWN)
@@ -69,7 +69,7 @@ class EvalTally:
         self._reward_sum = 0.0
 
     def add(self, rollout: Rollout) -> None:
-        """Counts one rollout and its judgements."""
+        """Count one rollout and its judgements."""
         self._endings[rollout.ending.value] += 1
         if rollout.ending is not Ending.ANSWERED:
             self._details.add(f"{rollout.ending.value}: {rollout.detail}")

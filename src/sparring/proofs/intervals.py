@@ -20,7 +20,7 @@ class Share:
 
 
 def share_of_cases(shares: list[float]) -> Share | None:
-    """The mean of per-case shares, with an interval that treats the case as the unit.
+    """Return the mean of per-case shares, with an interval that treats the case as the unit.
 
     Rollouts of one case are correlated, so counting each as independent evidence would make the
     interval too narrow. With one rollout per case this is Wilson's interval. None without cases.

@@ -64,7 +64,7 @@ def outcomes_of(
 
 
 def bands(rollouts: Sequence[Rollout]) -> list[CaseBand]:
-    """The pass band of each case, hardest first."""
+    """Return the pass band of each case, hardest first."""
     by_case: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         by_case.setdefault(rollout.case.id, []).append(rollout)
@@ -92,7 +92,7 @@ def is_passed(rollout: Rollout) -> bool:
 def live_shares(
     outcomes: Outcomes, *, group_size: int, groups_per_step: int, seed: int = 0
 ) -> list[LiveShare]:
-    """The share of live groups at the planned group size, then at the other `SIZES`."""
+    """Return the share of live groups at the planned group size, then at the other `SIZES`."""
     sizes = [group_size, *(size for size in SIZES if size != group_size)]
     random = np.random.default_rng(seed)
     chances = _posterior(outcomes, sizes, random)
@@ -135,7 +135,7 @@ def _posterior(
 
 
 def live_chance(shares: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """The chance that the scored rollouts of a group do not all agree.
+    """Return the chance that the scored rollouts of a group do not all agree.
 
     The last column of `shares` is the share of rollouts without a reward, the one before it the
     share of rewards that are all different. A group is dead if all its scored rollouts have the

@@ -31,7 +31,7 @@ class NullPlayer:
 
 
 def examples_before(case: Case) -> list[Any]:
-    """The input items before a case's last user message: its worked examples."""
+    """Return the input items before a case's last user message: its worked examples."""
     if isinstance(case.input, str):
         return []
     questions = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
@@ -39,7 +39,7 @@ def examples_before(case: Case) -> list[Any]:
 
 
 def question_of(case: Case) -> str:
-    """The text of a case's last user message."""
+    """Return the text of a case's last user message."""
     if isinstance(case.input, str):
         return case.input
     questions = [item for item in case.input if item.get("role") == "user"]
@@ -59,7 +59,7 @@ def _in_a_sentence(case: Case, _: Sequence[Case]) -> str | None:
 
 
 def _hollow(case: Case, _: Sequence[Case]) -> str | None:
-    """The shape of the expected answer without its content."""
+    """Return the shape of the expected answer without its content."""
     if case.expected is None:
         return None
     value = case.expected
@@ -82,7 +82,7 @@ def _emptied(value: Any) -> Any:
 
 
 def _answer_to_another(case: Case, all_cases: Sequence[Case]) -> str | None:
-    """The expected answer of another case."""
+    """Return the expected answer of another case."""
     for other in all_cases:
         if other.expected is not None and other.expected != case.expected:
             return _as_text(other.expected)
@@ -90,7 +90,7 @@ def _answer_to_another(case: Case, all_cases: Sequence[Case]) -> str | None:
 
 
 def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
-    """The expected value inside a longer word, where it means something else."""
+    """Return the expected value inside a longer word, where it means something else."""
     text = _as_text(case.expected)
     if not text or not _ONE_WORD.fullmatch(text):  # other text has no word border to remove
         return None
@@ -114,7 +114,7 @@ PLAYERS: tuple[NullPlayer, ...] = (
 
 
 def answer_of(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str | None:
-    """A player's answer to a case; None if it has none, or if it is correct by chance."""
+    """Return a player's answer to a case; None if it has none, or if it is correct by chance."""
     answer = player.answer(case, all_cases)
     if answer is None or player.knows:
         return answer
@@ -123,7 +123,8 @@ def answer_of(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str 
 
 
 def null_rollout(number: int, case: Case, answer: str, world: Any = None) -> Rollout:
-    """A rollout of the player at index `number` of `PLAYERS`; its key has the index as step."""
+    """Return a rollout of the player at index `number` of `PLAYERS`; its key has the index as
+    step."""
     messages = (
         Message("user", question_of(case)),
         Message("assistant", answer, agent=PLAYERS[number].name),

@@ -78,7 +78,7 @@ def paired_difference(
     is_single: bool = False,
     seed: int = 0,
 ) -> Difference | None:
-    """Compares mean rewards by case; None if the two sides share no case.
+    """Compare mean rewards by case; None if the two sides share no case.
 
     `chances` is the number of candidates that `after` was picked from on the same cases: the best
     of ten looks good by luck alone, so each gets a tenth of the error rate (Bonferroni). With
@@ -110,7 +110,7 @@ def paired_difference(
 
 
 def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
-    """The smallest effect that these cases detect with 80 % power.
+    """Return the smallest effect that these cases detect with 80 % power.
 
     A larger effect makes more cases differ, so the variance grows with it: the result is the root
     of effect² = z²(variance + size·effect − effect²) / cases.
@@ -164,7 +164,8 @@ class _Augmented:
 
 
 def _typical_size(differences: NDArray[Any]) -> float:
-    """The size of the larger differences, which dominate the interval; weighted by the square."""
+    """Return the size of the larger differences, which dominate the interval; weighted by the
+    square."""
     if not len(differences):
         return 1.0
     squares = differences**2

@@ -24,7 +24,7 @@ class Level(StrEnum):
 
     @classmethod
     def of(cls, share: float) -> Level:
-        """The level of a mean reward or pass rate."""
+        """Return the level of a mean reward or pass rate."""
         limits = ((0.5, cls.POOR), (0.8, cls.HALFWAY), (0.98, cls.GOOD))
         return next((level for limit, level in limits if share < limit), cls.SATURATED)
 
@@ -98,7 +98,7 @@ class Played:
 
 
 def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Proof:
-    """Compares base and trained; the interval of the reward decides.
+    """Compare base and trained; the interval of the reward decides.
 
     Guards and a second suite (`also`) can only turn the verdict to worse or not shown. They share
     one error rate, so that many guards do not cause many false alarms.
@@ -183,7 +183,7 @@ def _standing(
 
 
 def _missing_cases(played: Played, reward: Difference | None) -> Iterator[str]:
-    """Reports many cases without a score on both sides: they may be the ones that fail."""
+    """Report many cases without a score on both sides: they may be the ones that fail."""
     cases = {each.case.id for each in (*played.base, *played.trained)}
     missing = len(cases) - (reward.cases if reward else 0)
     if cases and missing / len(cases) > _MAX_MISSING:
@@ -237,7 +237,8 @@ def _is_unmoved(change: MeasureChange) -> bool:
 
 
 def still_fails(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
-    """The most frequent reasons for failing each rewarded measure; similar reasons are merged."""
+    """Return the most frequent reasons for failing each rewarded measure; similar reasons are
+    merged."""
     reasons: dict[str, Reasons] = {}
     for rollout in rollouts:
         for judgement in rollout.judgements:
@@ -253,12 +254,12 @@ def still_fails(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
 
 
 def rewards(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """The mean reward of each case with a scored rollout."""
+    """Return the mean reward of each case with a scored rollout."""
     return _means((each.case.id, each.reward) for each in rollouts)
 
 
 def correct(rollouts: Iterable[Rollout], measure: str) -> dict[str, float]:
-    """The share of each case's judged rollouts that a measure calls correct."""
+    """Return the share of each case's judged rollouts that a measure calls correct."""
     return _means(
         (rollout.case.id, None if each.is_correct is None else float(each.is_correct))
         for rollout in rollouts
@@ -285,7 +286,7 @@ def flips(played: Played) -> list[Flip]:
 
 
 def _example(rollouts: Sequence[Rollout], case: str, *, is_best: bool) -> str:
-    """The id of the best or worst rollout of a case, which shows the change most clearly."""
+    """Return the id of the best or worst rollout of a case, which shows the change most clearly."""
     scored = [each for each in rollouts if each.case.id == case and each.reward is not None]
     chosen = (max if is_best else min)(scored, key=lambda each: each.reward or 0.0)
     return chosen.id
@@ -304,7 +305,7 @@ def _measures(rollouts: Iterable[Rollout]) -> list[str]:
 
 
 def _weights(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """The largest weight of each measure."""
+    """Return the largest weight of each measure."""
     weights: dict[str, float] = {}
     for rollout in rollouts:
         for each in rollout.judgements:

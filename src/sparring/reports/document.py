@@ -102,16 +102,16 @@ class Document:
     blocks: list[Block] = field(default_factory=list)
 
     def add(self, *blocks: Block | None) -> None:
-        """Appends blocks; None is skipped."""
+        """Append blocks; None is skipped."""
         self.blocks += [block for block in blocks if block is not None]
 
     def html(self) -> str:
-        """The report as one HTML page without external resources."""
+        """Return the report as one HTML page without external resources."""
         page = _template().render(title=self.title, blocks=self.blocks, narrow=_NARROW)
         return _visible(page)
 
     def markdown(self) -> str:
-        """The report as Markdown; pictures are replaced by their captions."""
+        """Return the report as Markdown; pictures are replaced by their captions."""
         parts = [f"# {_plain(self.title)}", *(_markdown(block) for block in self.blocks)]
         return _visible("\n\n".join(filter(None, parts)) + "\n")
 
@@ -183,5 +183,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Joins the text into one line and escapes Markdown and HTML syntax."""
+    """Join the text into one line and escape Markdown and HTML syntax."""
     return re.sub(r"([\\`*_<>\[\]|&])", r"\\\1", " ".join(text.split()))

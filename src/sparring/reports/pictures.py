@@ -70,7 +70,7 @@ def _panel(title: str, lines: Sequence[Curve]) -> Picture:
 
 
 def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | None:
-    """The pass rate and interval of each scored case; None if no case was scored."""
+    """Return the pass rate and interval of each scored case; None if no case was scored."""
     cases = [case for case in cases if case["rollouts"]]
     if not cases:
         return None

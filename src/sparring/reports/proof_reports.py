@@ -28,7 +28,7 @@ _MESSAGE_LENGTH = 4000
 def proof_report(
     summary: Row, pairs: Sequence[tuple[Row, Rollout, Rollout]], training: TrainingFacts | None
 ) -> Document:
-    """The report of a proof: verdict, differences, flipped cases, audit, training."""
+    """Return the report of a proof: verdict, differences, flipped cases, audit, training."""
     document = Document(f"{summary['environment'] or 'Proof'}: {summary['verdict']}")
     document.add(
         Verdict(summary["verdict"], summary["sentence"], _tone_of_proof(summary)),
@@ -67,14 +67,14 @@ def _still_fails(summary: Row) -> list[Block]:
 
 
 def training_report(training: TrainingFacts) -> Document:
-    """The report of a training run."""
+    """Return the report of a training run."""
     document = Document(f"{training.spec.get('environment') or training.run}: training")
     document.add(*training_blocks(training))
     return document
 
 
 def check_report(summary: Row) -> Document:
-    """The report of a check: verdict, notes, live groups, cases, models, estimate, audit."""
+    """Return the report of a check: verdict, notes, live groups, cases, models, estimate, audit."""
     document = Document(f"{summary['environment'] or 'Check'}: {summary['verdict']}")
     document.add(
         _verdict(summary["verdict"], summary["why"]),
@@ -97,7 +97,7 @@ def check_report(summary: Row) -> Document:
 
 
 def audit_report(summary: Row) -> Document:
-    """The report of an audit of measures."""
+    """Return the report of an audit of measures."""
     findings = summary["audit"]
     headline = counted(len(findings), "finding") if findings else "nothing found"
     tone = "good" if not findings else "bad"
@@ -108,7 +108,7 @@ def audit_report(summary: Row) -> Document:
 
 
 def eval_report(summary: Row) -> Document:
-    """The report of an evaluation."""
+    """Return the report of an evaluation."""
     document = Document(f"{summary['run']}: evaluation")
     document.add(*_figures(summary))
     return document
@@ -117,7 +117,7 @@ def eval_report(summary: Row) -> Document:
 def comparison_report(
     compared: Row, panels: Mapping[str, Sequence[Curve]], pairs: Mapping[str, Sequence[Any]]
 ) -> Document:
-    """The report that compares several runs with the first of them."""
+    """Return the report that compares several runs with the first of them."""
     names = list(compared["runs"])
     document = Document(f"{len(names)} runs compared")
     document.add(Heading("Settings that differ"))

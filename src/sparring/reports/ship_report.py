@@ -13,7 +13,7 @@ _TONES = {"equal": "good", "checked": "good", "worse": "bad", "refused": "bad"}
 
 
 def ship_report(summary: Row) -> Document:
-    """The report of a shipment."""
+    """Return the report of a shipment."""
     document = Document(f"{summary['name']}: {summary['verdict']}")
     tone = _TONES.get(summary["verdict"], "doubtful")
     document.add(Verdict(summary["verdict"], summary["sentence"], tone))

@@ -26,7 +26,7 @@ class TrainingFacts:
 
 
 def training_blocks(facts: TrainingFacts) -> list[Block | None]:
-    """The blocks that describe a training run."""
+    """Return the blocks that describe a training run."""
     summary, spec = facts.summary, facts.spec
     seconds = summary.get("seconds")
     about = [
@@ -101,6 +101,6 @@ def flat(table: Row, prefix: str = "") -> dict[str, Any]:
 
 
 def shortened(value: Any, longest: int = 200) -> str:
-    """The value as text, cut to `longest` characters."""
+    """Return the value as text, cut to `longest` characters."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"

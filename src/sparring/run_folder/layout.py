@@ -57,11 +57,12 @@ class RunFolder:
         return self.path / "worker.lock"
 
     def rollouts(self, rank: int = 0) -> Path:
-        """The rollout log of one rank."""
+        """Return the rollout log of one rank."""
         return self.rollouts_of(f"{RANK}{rank}")
 
     def rollouts_of(self, player: str) -> Path:
-        """The rollout log of one player, such as the base or the trained model of a proof."""
+        """Return the rollout log of one player, such as the base or the trained model of a
+        proof."""
         return self.path / "rollouts" / player
 
     def rollout_logs(self, log: str = "rollouts") -> list[Path]:
@@ -75,11 +76,11 @@ class RunFolder:
         return [self.path / log / name for name in (*by_number, *sorted(names - ranks))]
 
     def validation_rollouts(self, rank: int = 0) -> Path:
-        """The log of validation rollouts, which select checkpoints and carry no gradient."""
+        """Return the log of validation rollouts, which select checkpoints and carry no gradient."""
         return self.path / "validation" / f"rank-{rank}"
 
     def demonstrations(self, rank: int = 0) -> Path:
-        """The log of the demonstrations that a warm start learned from."""
+        """Return the log of the demonstrations that a warm start learned from."""
         return self.path / "demonstrations" / f"rank-{rank}"
 
     @property
@@ -118,7 +119,7 @@ class RunFolder:
         return self.path / "orders"
 
     def rank_heartbeat(self, rank: int) -> Path:
-        """The heartbeat of one rank: its progress and its current activity."""
+        """Return the heartbeat of one rank: its progress and its current activity."""
         return self.path / "heartbeats" / f"rank-{rank}.json"
 
     @property
@@ -142,7 +143,7 @@ class RunFolder:
         return self.path / "workers.json"
 
     def host(self, number: int) -> Path:
-        """The report of one further host about its processes."""
+        """Return the report of one further host about its processes."""
         return self.path / "hosts" / f"host-{number}.json"
 
     @property
@@ -171,11 +172,11 @@ class RunFolder:
         return self.path.parent / ".sparring" / "journal.jsonl"
 
     def log(self, attempt: int, process: str = "worker") -> Path:
-        """The log of one process of one attempt."""
+        """Return the log of one process of one attempt."""
         return self.path / "logs" / f"attempt-{attempt}" / f"{process}.log"
 
     def attempts(self) -> int:
-        """The number of attempts that have logs."""
+        """Return the number of attempts that have logs."""
         logs = self.path / "logs"
         return len(list(logs.glob("attempt-*"))) if logs.is_dir() else 0
 

@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"[ -~]+")
 
 
 def needle_of(text: str) -> bytes:
-    """The longest part of a text that every spelling of it has in a line: ASCII, lower case.
+    """Return the longest part of a text that every spelling of it has in a line: ASCII, lower case.
 
     Other letters have more than one spelling in lower case, and are left to the record. A few
     letters become ASCII in lower case, such as the Kelvin sign; ASCII does not find those.

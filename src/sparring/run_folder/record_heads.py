@@ -35,7 +35,7 @@ def read_head(line: bytes) -> dict[str, Any]:
 
 
 def _cut_case(text: str) -> dict[str, Any]:
-    """The id of a case whose input is cut off."""
+    """Return the id of a case whose input is cut off."""
     match = re.search(r'"case":\{"id":', text)
     if match is None:
         return {}

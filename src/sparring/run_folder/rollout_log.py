@@ -277,7 +277,7 @@ class _StepsOf(Sequence[int]):
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Raises on a full disk, before the index has an entry for the line."""
+    """Raise on a full disk, before the index has an entry for the line."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

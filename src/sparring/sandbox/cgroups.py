@@ -34,7 +34,7 @@ class Group:
 
     @contextmanager
     def spawning(self) -> Iterator[None]:
-        """Processes that this thread starts inside the context begin in the group (version 1).
+        """Start the processes of this thread, inside the context, in the group (version 1).
 
         In version 1 a thread can enter and leave the group almost for free. Moving another
         process synchronises all processors, which takes 5 ms or more. Version 2 offers only
@@ -129,7 +129,7 @@ def sweep() -> None:
 
 @functools.cache
 def _home() -> Path:
-    """The group of this process in version 1."""
+    """Return the group of this process in version 1."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
@@ -163,7 +163,7 @@ def _place() -> _Place | None:
 
 
 def _delegated_folder() -> Path | None:
-    """The nearest writable ancestor group that delegates the memory controller.
+    """Return the nearest writable ancestor group that delegates the memory controller.
 
     A group with processes cannot delegate a controller to its children, so our own group
     usually does not qualify.

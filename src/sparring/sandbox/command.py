@@ -126,7 +126,7 @@ def can_switch_user() -> bool:
 
 @functools.cache
 def _user_id_limit() -> int:
-    """The number of user ids in this user namespace; a container may have few."""
+    """Return the number of user ids in this user namespace; a container may have few."""
     try:
         lines = Path("/proc/self/uid_map").read_text().splitlines()
         return max(int(line.split()[0]) + int(line.split()[2]) for line in lines)

@@ -132,5 +132,5 @@ def _has_crowded_scratch(pid: int, size: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields after the process name, which may contain any character."""
+    """Return the fields after the process name, which may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -89,7 +89,7 @@ def _install_command() -> str:
 
 
 def _fix_for(reason: str) -> str:
-    """The remedy for each usual reason why a system refuses namespaces."""
+    """Return the remedy for each usual reason why a system refuses namespaces."""
     if _is_set("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
         return (
             "This system (Ubuntu 24.04 and later) restricts user namespaces by AppArmor: "

@@ -12,7 +12,7 @@ _MAX_DEPTH = 8
 
 
 def assigned(assignments: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
-    """Writes the assignments into `values` and returns it; a value that is not JSON is a string."""
+    """Write the assignments into `values` and return it; a value that is not JSON is a string."""
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         parts = name.strip().split(".")

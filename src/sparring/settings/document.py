@@ -24,7 +24,7 @@ class Document:
     lines: Mapping[str, int]
 
     def place_of(self, dotted: str) -> str:
-        """Returns `FILE:LINE` of a value, else of the first value in it, else of the nearest table
+        """Return `FILE:LINE` of a value, else of the first value in it, else of the nearest table
         around it."""
         inside = [line for name, line in self.lines.items() if name.startswith(f"{dotted}.")]
         if dotted not in self.lines and inside:
@@ -37,7 +37,7 @@ class Document:
         return self.name
 
     def places_below(self, prefix: str) -> dict[str, str]:
-        """Returns the place of each value in a table, by its name there; "" is the table's own."""
+        """Return the place of each value in a table, by its name there; "" is the table's own."""
         start = f"{prefix}."
         places = {
             name.removeprefix(start): f"{self.name}:{line}"
@@ -48,7 +48,7 @@ class Document:
 
 
 def parse(text: str, name: str) -> Document:
-    """Parses the text of a file; the ending of its name selects TOML or YAML."""
+    """Parse the text of a file; the ending of its name selects TOML or YAML."""
     if name.endswith((".yaml", ".yml")):
         return _parse_yaml(text, name)
     try:
@@ -62,7 +62,7 @@ def parse(text: str, name: str) -> Document:
 
 
 def _toml_lines(text: str) -> dict[str, int]:
-    """Maps each key of a valid TOML text to its line. Keys of an inline table have its line.
+    """Map each key of a valid TOML text to its line. Keys of an inline table have its line.
 
     A statement is the shortest run of lines that is TOML by itself, so that tomllib alone decides
     where strings and brackets end.

@@ -42,7 +42,7 @@ _TRAINING_ONLY = ("processes", "nodes", "rendezvous")
 
 
 def known_names(kind: Kind) -> list[str]:
-    """Returns the names of all settings of a kind of run."""
+    """Return the names of all settings of a kind of run."""
     extra = [name for name in BESIDES if kind == "train" or name not in _TRAINING_ONLY]
     return [*MODELS[kind].model_fields, *extra, *Supervision.model_fields, "config"]
 
@@ -52,7 +52,7 @@ PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
 
 
 def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
-    """Returns the default of every setting, and of every optional field of an environment."""
+    """Return the default of every setting, and of every optional field of an environment."""
     values = normalised(MODELS[kind]().model_dump(mode="json"))
     values |= {name: BESIDES[name][1] for name in BESIDES if name in known_names(kind)}
     values |= Supervision().model_dump(mode="json")
@@ -61,14 +61,14 @@ def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
 
 
 def describe_settings(kind: Kind = "train") -> dict[str, str]:
-    """Returns the description of each setting, by name."""
+    """Return the description of each setting, by name."""
     fields = {**MODELS[kind].model_fields, **Supervision.model_fields}
     descriptions = {name: field.description or "" for name, field in fields.items()}
     return descriptions | {name: BESIDES[name][2] for name in BESIDES if name in known_names(kind)}
 
 
 def types_of_settings(kind: Kind = "train") -> dict[str, str]:
-    """Returns a short text for the type of each setting, by name."""
+    """Return a short text for the type of each setting, by name."""
     types: dict[str, str] = {}
     for model in (MODELS[kind], Supervision):
         schema = model.model_json_schema()
@@ -96,7 +96,7 @@ def _type_text(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> None:
-    """Raises `SettingError` for the first unknown name, with the nearest known one."""
+    """Raise `SettingError` for the first unknown name, with the nearest known one."""
     for name in names:
         if name in known:
             continue
@@ -118,7 +118,7 @@ class CheckedSettings:
 def check_types(
     resolved: Resolved, kind: Kind, fields: Sequence[FieldDescription]
 ) -> CheckedSettings:
-    """Validates the settings once, for good; an error names the field and its place."""
+    """Validate the settings once, for good; an error names the field and its place."""
     values = resolved.values()
     settings = _validated(MODELS[kind], values, resolved)
     supervision = _validated(Supervision, values, resolved)
@@ -146,8 +146,8 @@ def _validated(model: type[Model], values: Mapping[str, Any], resolved: Resolved
 def _checked_config(
     config: Any, fields: Sequence[FieldDescription], resolved: Resolved
 ) -> dict[str, Any]:
-    """The config fields that some layer sets. Defaults are left to the environment: they may be of
-    types that JSON cannot express."""
+    """Return the config fields that some layer sets. Defaults are left to the environment: they
+    may be of types that JSON cannot express."""
     known = {each.name: each for each in fields}
     if not isinstance(config, dict):
         place = resolved.source_of("config")
@@ -174,7 +174,7 @@ def _checked_config(
 
 
 def _fits_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[JsonSchemaError]:
-    """Matches in linear time, with pydantic's engine: a hostile value could stall Python's `re`."""
+    """Match in linear time, with pydantic's engine: a hostile value could stall Python's `re`."""
     if not isinstance(value, str):
         return
     try:
@@ -203,13 +203,13 @@ def _problem(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Returns `did you mean …?` for the closest known name; empty if none is close."""
+    """Return `did you mean …?` for the closest known name; empty if none is close."""
     near = difflib.get_close_matches(name[:100], list(known), 1)
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
 def normalised(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Expands shorthand values to the tables they stand for, so that layers can add to them."""
+    """Expand shorthand values to the tables they stand for, so that layers can add to them."""
     expanded: dict[str, Any] = dict(values)
     if expanded.get("lora") is True:
         expanded["lora"] = {}
@@ -244,7 +244,7 @@ def _error_text(error: ValidationError, resolved: Resolved, model: type[BaseMode
 
 
 def _as_given(dotted: str, resolved: Resolved) -> str:
-    """The longest prefix that is a setting: pydantic appends the type that it tried."""
+    """Return the longest prefix that is a setting: pydantic appends the type that it tried."""
     parts = dotted.split(".")
     given = {".".join(name.split(".")[:n]) for name in resolved.settings for n in range(1, 9)}
     while len(parts) > 1 and ".".join(parts) not in given:
@@ -269,7 +269,7 @@ def _unknown_text(name: str, model: type[BaseModel]) -> str:
 
 
 def changed_from_defaults(resolved: Resolved) -> dict[str, str]:
-    """Returns the source of each value that is not a default, for a run's spec."""
+    """Return the source of each value that is not a default, for a run's spec."""
     return {
         name: setting.source
         for name, setting in resolved.settings.items()

@@ -27,11 +27,11 @@ class Layer:
     is_command: bool = False
 
     def flat(self) -> Iterable[tuple[str, Any]]:
-        """Yields the values with their dotted names."""
+        """Yield the values with their dotted names."""
         return flatten(self.values)
 
     def source_of(self, name: str) -> str:
-        """Returns the line of a value, else of the nearest table around it, else the source."""
+        """Return the line of a value, else of the nearest table around it, else the source."""
         if not self.places:
             return self.source
         parts = name.split(".")
@@ -58,11 +58,11 @@ class Resolved:
     settings: Mapping[str, Setting]
 
     def values(self) -> dict[str, Any]:
-        """Returns the values as nested tables."""
+        """Return the values as nested tables."""
         return nested({name: setting.value for name, setting in self.settings.items()})
 
     def source_of(self, name: str) -> str:
-        """Returns the source of a value; for a name without a value of its own, that of the first
+        """Return the source of a value; for a name without a value of its own, that of the first
         setting that contains it or is inside it."""
         if name in self.settings:
             return self.settings[name].source
@@ -73,7 +73,7 @@ class Resolved:
 
 
 def resolve(layers: Sequence[Layer], locks: Sequence[Lock], *, is_operator: bool) -> Resolved:
-    """Merges the layers; later ones override earlier ones, except locked fields.
+    """Merge the layers; later ones override earlier ones, except locked fields.
 
     A layer that a person wrote (the project file, the command) is refused if it contradicts a
     lock. Where a default or an environment contradicts one, the lock's value is used.
@@ -103,7 +103,7 @@ def resolve(layers: Sequence[Layer], locks: Sequence[Lock], *, is_operator: bool
 
 
 def _put(settings: dict[str, Setting], name: str, setting: Setting) -> None:
-    """Sets `name`. A plain value replaces a table of that name, and a value inside a table replaces
+    """Set `name`. A plain value replaces a table of that name, and a value inside a table replaces
     a plain value of the table's name. An empty table does not clear an existing one."""
     if setting.value == {} and any(each != name and covers(name, each) for each in settings):
         return
@@ -115,7 +115,7 @@ def _put(settings: dict[str, Setting], name: str, setting: Setting) -> None:
 def _refuse_locked(
     current: Mapping[str, Setting], locks: Iterable[Lock], name: str, value: Any, requested_by: str
 ) -> None:
-    """Raises if setting a value contradicts a lock.
+    """Raise if setting a value contradicts a lock.
 
     Repeating the current value is allowed. A plain value may stand in place of the table that would
     hold the locked field. Replacing it with a table contradicts the lock, even if the table does
@@ -143,7 +143,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _current_value(settings: Mapping[str, Setting], field: str) -> Any:
-    """Returns a field's value or table, else the plain value in place of a table around it."""
+    """Return a field's value or table, else the plain value in place of a table around it."""
     inside = {name: each.value for name, each in settings.items() if covers(field, name)}
     if field in inside:
         return inside[field]

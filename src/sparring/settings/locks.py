@@ -70,7 +70,7 @@ class Lock:
     way_out: str = ""
 
     def refusal(self, requested_by: str, field: str, locked: object, wanted: object) -> LockedField:
-        """Returns the error for an attempt to change a locked field."""
+        """Return the error for an attempt to change a locked field."""
         holder = f"{self.author} in {self.source}" if self.author else self.source
         reason = f" ({self.reason})" if self.reason else ""
         error_class = LockedConfig if field.partition(".")[0] == "config" else LockedField
@@ -83,7 +83,7 @@ class Lock:
 def default_locks(
     free: Sequence[str] = (), sensitive_config: Sequence[str] = ()
 ) -> tuple[Lock, ...]:
-    """Returns the locks that bind operators, without the fields in `free`. `sensitive_config` adds
+    """Return the locks that bind operators, without the fields in `free`. `sensitive_config` adds
     fields of an environment's config."""
     return tuple(
         Lock(

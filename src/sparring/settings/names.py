@@ -11,7 +11,7 @@ OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "slurm", "v
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields every value that is not a table, with its dotted name; an empty table is a value."""
+    """Yield every value that is not a table, with its dotted name; an empty table is a value."""
     for name, value in table.items():
         dotted = f"{prefix}{name}"
         is_whole = prefix.partition(".")[0] in OPEN_TABLES
@@ -22,7 +22,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the nested tables of values with dotted names."""
+    """Return the nested tables of values with dotted names."""
     tables: dict[str, Any] = {}
     for dotted, value in values.items():
         *path, last = dotted.split(".")

@@ -40,7 +40,7 @@ class Budget(Frozen):
     )
 
     def for_operators(self) -> Budget:
-        """Returns the budget with default limits on operators' runs where the project sets none."""
+        """Return the budget with default limits on operators' runs where the project sets none."""
         limits = {
             "runs_at_once": self.runs_at_once or _AT_ONCE,
             "starts_per_day": _PER_DAY if self.starts_per_day is None else self.starts_per_day,
@@ -89,7 +89,7 @@ class ProjectFile:
     locks: tuple[LockTable, ...] = ()
 
     def layers(self, environment: str, kind: str) -> list[Layer]:
-        """Returns the layers for a run of an environment, lowest first: general settings, its own,
+        """Return the layers for a run of an environment, lowest first: general settings, its own,
         then those of evaluations."""
         parts = [("settings", self.settings)]
         below = [self._nested_layer("sampling", self.sampling)] if kind == "train" else []
@@ -105,7 +105,7 @@ class ProjectFile:
         return layers
 
     def locks_for(self, environment: str) -> tuple[Lock, ...]:
-        """Returns the locks that apply to an environment."""
+        """Return the locks that apply to an environment."""
         return tuple(
             Lock(
                 field=each.field,
@@ -119,7 +119,7 @@ class ProjectFile:
         )
 
     def misnamed(self, known: Sequence[str]) -> str:
-        """Returns an error text for the first environment named here that is not `known`, or ""."""
+        """Return an error text for the first environment named here that is not `known`, or ""."""
         named = [(f"environment.{name}", name) for name in self.environments]
         named += [(f"lock.{n}.environment", each.environment) for n, each in enumerate(self.locks)]
         for place, name in named:
@@ -130,7 +130,7 @@ class ProjectFile:
         return ""
 
     def _nested_layer(self, setting: str, values: Mapping[str, Any], table: str = "") -> Layer:
-        """A layer that sets the fields of one setting, from a table of its own."""
+        """Return a layer that sets the fields of one setting, from a table of its own."""
         places = {
             f"{setting}.{name}": place
             for name, place in self.document.places_below(table or setting).items()
@@ -144,7 +144,7 @@ class ProjectFile:
 
 
 def read_project_file(document: Document) -> ProjectFile:
-    """Checks a document; an error names the field, its line and the nearest valid name."""
+    """Check a document; an error names the field, its line and the nearest valid name."""
     tables = document.tables
     for name in tables:
         if name not in _TABLES:
@@ -237,6 +237,6 @@ def _expanded_value(lock: LockTable) -> Any:
 
 
 def _inherited_by_eval(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The training settings that also apply to an evaluation: how rollouts are played, but not how
-    many there are per case."""
+    """Return the training settings that also apply to an evaluation: how rollouts are played,
+    but not how many there are per case."""
     return {name: value for name, value in values.items() if name in PLAYED}

@@ -12,7 +12,7 @@ _MAX_DEPTH, _MAX_VALUES, _MAX_INTEGER, _MAX_LENGTH = 12, 20_000, 2**63, 100_000
 
 
 def refuse_unsafe_values(table: Mapping[str, Any], place: str) -> None:
-    """Raises `SettingError` for a value that JSON cannot express, for too many or too deeply nested
+    """Raise `SettingError` for a value that JSON cannot express, for too many or too deeply nested
     values, and for keys with dots in the two outer levels, where dots separate names."""
     seen = 0
     pending: list[tuple[str, Any, int]] = [("", table, 0)]

@@ -15,7 +15,7 @@ Schema = dict[str, Any]
 
 
 def project_file_schema() -> Schema:
-    """Builds the schema from the models that check the file."""
+    """Build the schema from the models that check the file."""
     definitions: Schema = {}
     settings = _settings("train", definitions)
     evaluation = _settings("eval", definitions)
@@ -71,7 +71,7 @@ def _model(model: type[BaseModel], definitions: Schema) -> Schema:
 
 
 def _short_forms(schema: Schema) -> Schema:
-    """Adds what validators accept besides the full form: `warm_start = "demos.jsonl"`."""
+    """Add what validators accept besides the full form: `warm_start = "demos.jsonl"`."""
     properties = schema.get("properties", {})
     if "warm_start" in properties:
         properties["warm_start"]["anyOf"].insert(0, {"type": "string"})

@@ -152,7 +152,7 @@ def _companions(source: Source, folder: Path, writing: Writing) -> None:
 
 
 def _stops(codec: Any) -> list[int]:
-    """The tokens that end a turn, the family's own first."""
+    """Return the tokens that end a turn, the family's own first."""
     return [codec.end_of_turn, *sorted(codec.stop_ids - {codec.end_of_turn})]
 
 

@@ -201,7 +201,7 @@ def _not_measured(artefacts: Sequence[Row], held_out: Row | None) -> list[str]:
 
 
 def _servers_of(artefact: Row) -> list[str]:
-    """The servers that played an artefact."""
+    """Return the servers that played an artefact."""
     return [str(artefact["server"]), *(artefact.get("servers") or {})]
 
 

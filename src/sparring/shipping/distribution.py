@@ -143,7 +143,7 @@ def gap_to_server(ours: Any, server: LlamaServer, positions: Sequence[Position])
 
 
 def _bucketed(row: Any, found: dict[int, float]) -> float:
-    """The divergence over the tokens that a server returned, and all others as one."""
+    """Return the divergence over the tokens that a server returned, and all others as one."""
     total, ours_seen, theirs_seen = 0.0, 0.0, 0.0
     for token, theirs in found.items():
         ours = float(row[token])

@@ -154,7 +154,7 @@ def _add_shape(writer: Any, config: Mapping[str, Any], rope: Mapping[str, Any], 
 
 
 def _add_llama_tokenizer_flags(writer: Any, folder: Path, vocabulary_size: int) -> None:
-    """Flags of the tokenizer that llama.cpp's converter sets for this architecture only."""
+    """Flag of the tokenizer that llama.cpp's converter sets for this architecture only."""
     tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     if (adds_space := tokenizer.get("add_prefix_space")) is not None:
         writer.add_add_space_prefix(bool(adds_space))
@@ -240,7 +240,7 @@ def _tensor_places(folder: Path) -> Iterator[tuple[str, Path, tuple[int, ...]]]:
 
 
 def _read(file: Path, name: str) -> Any:
-    """A tensor as float32, also from bfloat16, which numpy lacks."""
+    """Return a tensor as float32, also from bfloat16, which numpy lacks."""
     import torch
     from safetensors import safe_open
 

@@ -59,8 +59,8 @@ def pre_tokenizer_of(content: Mapping[str, Any]) -> str:
 
 
 def _tokens(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
-    """The text and type of each id. Ids that the tokenizer does not use get a placeholder, because
-    embeddings are often padded."""
+    """Return the text and type of each id. Ids that the tokenizer does not use get a
+    placeholder, because embeddings are often padded."""
     import gguf
 
     by_id = {number: text for text, number in tokenizer.get_vocab().items()}
@@ -96,7 +96,7 @@ def _steps(pre_tokenizer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def _signature(step: Mapping[str, Any]) -> str:
-    """What a step does, as text; settings that change nothing are left out."""
+    """Return what a step does, as text; settings that change nothing are left out."""
     match step["type"]:
         case "ByteLevel" if not step.get("add_prefix_space"):
             return "bytes+regex" if step.get("use_regex", True) else "bytes"

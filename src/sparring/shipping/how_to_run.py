@@ -130,7 +130,7 @@ def vllm_arguments(
 
 
 def _vllm_rank(rank: int) -> int:
-    """The smallest rank that vLLM accepts and that is large enough."""
+    """Return the smallest rank that vLLM accepts and that is large enough."""
     return next((each for each in (32, 64, 128, 256, 320) if each >= rank), 512)
 
 

@@ -160,7 +160,7 @@ class LlamaServer:
         return {}
 
     def _end_id(self) -> int:
-        """The id of the token that ends a turn."""
+        """Return the id of the token that ends a turn."""
         if self._end is None:
             self._end = self.tokenize(str(self.get("/props")["eos_token"]))[0]
         return self._end

@@ -56,7 +56,8 @@ def open_source(checkpoint: Path, base: str, family: Family | None) -> Source:
 
 
 def _family_of(tokenizer: Any, base: str) -> Family:
-    """The family of the checkpoint's template, or of its base if that template is an old one."""
+    """Return the family of the checkpoint's template, or of its base if that template is an old
+    one."""
     from sparring.policies.recognition import recognise
 
     try:
@@ -142,7 +143,7 @@ def base_licence(source: Source) -> str:
 
 
 def _hub_licence(name: str) -> str:
-    """The licence in the model card that a cache of the hub holds; nothing is downloaded."""
+    """Return the licence in the model card that a cache of the hub holds; nothing is downloaded."""
     from huggingface_hub import try_to_load_from_cache
 
     from sparring.shipping.front_matter import read_front_matter

@@ -112,7 +112,8 @@ def _load_folder(folder: Path, source: Source) -> Any:
 
 
 def _checked(gap: Gap, to_base: Gap | None, precision: str, reference: Reference) -> dict[str, Any]:
-    """The gap and its warning. An artefact that is closer to the base has lost the training."""
+    """Return the gap and its warning. An artefact that is closer to the base has lost the
+    training."""
     is_moved = reference.learned > _UNMOVED
     if to_base is not None and is_moved and to_base.kl < gap.kl:
         raise FaultyArtefact(

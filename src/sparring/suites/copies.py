@@ -23,7 +23,7 @@ class CopyDetector:
         self._example = ""
 
     def add(self, record: Mapping[str, Any], case_input: Any, expected: Any, split: Split) -> None:
-        """Compares a case with those added before."""
+        """Compare a case with those added before."""
         other_fields = {
             name: value
             for name, value in record.items()
@@ -36,7 +36,7 @@ class CopyDetector:
             self._example = self._example or f"{self._splits[content].value} and {split.value}"
 
     def refuse_copies(self) -> None:
-        """Raises SuiteError if a case has a copy in another split."""
+        """Raise SuiteError if a case has a copy in another split."""
         if self._copies:
             raise SuiteError(
                 f"the suite has the same case in several splits (copies: {self._copies}, for "
@@ -47,7 +47,7 @@ class CopyDetector:
 
 
 def canonical(value: Any) -> bytes:
-    """Returns a value as a line of JSON with sorted keys."""
+    """Return a value as a line of JSON with sorted keys."""
     try:
         return json.dumps(value, sort_keys=True, default=repr).encode("ascii") + b"\n"
     except TypeError:  # json can neither sort keys of several types nor write a tuple as a key

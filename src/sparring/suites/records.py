@@ -88,7 +88,7 @@ class ListRecords:
 
 
 def spool(records: Iterable[Mapping[str, Any]]) -> JsonlRecords:
-    """Writes a stream of records to a temporary file, one at a time, and indexes it."""
+    """Write a stream of records to a temporary file, one at a time, and index it."""
     descriptor, name = tempfile.mkstemp(prefix="suite-", suffix=".jsonl")
     path = Path(name)
     try:
@@ -113,7 +113,7 @@ def _line(record: Any, number: int) -> bytes:
 
 
 def csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yields the rows of a CSV file with a header."""
+    """Yield the rows of a CSV file with a header."""
     if not path.is_file():
         raise SuiteError(f"{path} does not exist; give the path of a CSV file with a header")
     with path.open(newline="", encoding="utf-8-sig") as file:

@@ -34,7 +34,7 @@ class Splitter:
 
     @classmethod
     def of(cls, shares: Mapping[str, float] | None) -> Splitter:
-        """A splitter with these shares by split name, or with `DEFAULT_SHARES`."""
+        """Return a splitter with these shares by split name, or with `DEFAULT_SHARES`."""
         named = shares or DEFAULT_SHARES
         if unknown := [name for name in named if name not in list(Split)]:
             raise SuiteError(
@@ -52,7 +52,8 @@ class Splitter:
 
     @classmethod
     def adapted(cls, case_ids: Sequence[str], minimum: int) -> Splitter:
-        """A splitter with `DEFAULT_SHARES`, or with shares that suit a suite too small for them.
+        """Return a splitter with `DEFAULT_SHARES`, or with shares that suit a suite too small
+        for them.
 
         A small suite gives `minimum` cases to validation first, then to training, then to held-out.
         """
@@ -68,7 +69,7 @@ class Splitter:
         return cls(held_out, validation=positions[first + minimum] - held_out, is_adapted=True)
 
     def side(self, case_id: str) -> Split:
-        """The split of a case."""
+        """Return the split of a case."""
         position = _position(case_id)
         if position < self.held_out:
             return Split.HELD_OUT
@@ -77,7 +78,7 @@ class Splitter:
         return Split.TRAINING
 
     def share(self, split: Split) -> float:
-        """The share of a split."""
+        """Return the share of a split."""
         if split is Split.HELD_OUT:
             return self.held_out
         if split is Split.VALIDATION:
@@ -86,13 +87,14 @@ class Splitter:
 
 
 def _position(case_id: str) -> float:
-    """The place of a case between 0 and 1."""
+    """Return the place of a case between 0 and 1."""
     digest = hashlib.sha256(b"split:" + case_id.encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def question_digest(value: Any) -> str:
-    """A digest of an input's last user message, ignoring spacing, case and earlier messages."""
+    """Return a digest of an input's last user message, ignoring spacing, case and earlier
+    messages."""
     question = value
     if isinstance(value, list):
         users = [each for each in value if isinstance(each, dict) and each.get("role") == "user"]
@@ -103,7 +105,7 @@ def question_digest(value: Any) -> str:
 
 
 def normal(value: Any) -> Any:
-    """Normalizes content: spacing, case and Unicode form; a single message becomes its text."""
+    """Normalize content: spacing, case and Unicode form; a single message becomes its text."""
     if isinstance(value, str):
         return " ".join(unicodedata.normalize("NFKC", value).split()).casefold()
     if isinstance(value, list | tuple):
@@ -116,6 +118,6 @@ def normal(value: Any) -> Any:
 
 
 def input_digest(value: Any) -> str:
-    """The default id of a case. Equal inputs have equal ids, so duplicates share a split."""
+    """Return the default id of a case. Equal inputs have equal ids, so duplicates share a split."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

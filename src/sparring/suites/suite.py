@@ -89,8 +89,8 @@ class Suite:
         shares: Mapping[str, float] | None = None,
         minimum_cases: int = MINIMUM_CASES,
     ) -> Suite:
-        """A suite from mappings. A list stays in memory; any other iterable is first written to an
-        indexed temporary file, one record at a time."""
+        """Return a suite from mappings. A list stays in memory; any other iterable is first
+        written to an indexed temporary file, one record at a time."""
         source: Records = (
             ListRecords(list(records)) if isinstance(records, Sequence) else spool(records)
         )
@@ -100,22 +100,23 @@ class Suite:
 
     @classmethod
     def from_jsonl(cls, path: str | Path, **options: Unpack[SuiteOptions]) -> Suite:
-        """A suite from a JSONL file, read in place. Options as for `from_records`."""
+        """Return a suite from a JSONL file, read in place. Options as for `from_records`."""
         return cls._create(JsonlRecords(Path(path)), options)
 
     @classmethod
     def from_csv(cls, path: str | Path, **options: Unpack[SuiteOptions]) -> Suite:
-        """A suite from a CSV file with a header. Options as for `from_records`."""
+        """Return a suite from a CSV file with a header. Options as for `from_records`."""
         return cls._create(spool(csv_rows(Path(path))), options)
 
     @classmethod
     def from_json(cls, path: str | Path, **options: Unpack[SuiteOptions]) -> Suite:
-        """A suite from a JSON file with an array of objects. Options as for `from_records`."""
+        """Return a suite from a JSON file with an array of objects. Options as for
+        `from_records`."""
         return cls._create(ListRecords(json_records(Path(path))), options)
 
     @classmethod
     def from_inspect(cls, task: Any, **options: Unpack[SuiteOptions]) -> Suite:
-        """A suite from a task or dataset of Inspect, without its solvers and scorers.
+        """Return a suite from a task or dataset of Inspect, without its solvers and scorers.
 
         Targets become `expected`, metadata become fields. Options as for `from_records`.
         """
@@ -130,7 +131,7 @@ class Suite:
         ignore_assertions: Sequence[str] = (),
         **options: Unpack[SuiteOptions],
     ) -> Suite:
-        """A suite from a promptfoo configuration or tests file, without its providers.
+        """Return a suite from a promptfoo configuration or tests file, without its providers.
 
         The prompt with its variables filled in becomes the input; with several prompts, name the
         variable that holds the input. The measure `assertions()` judges the tests' assertions.
@@ -141,7 +142,7 @@ class Suite:
 
     @classmethod
     def from_dataset(cls, dataset: Any, **options: Unpack[SuiteOptions]) -> Suite:
-        """A suite from a Hugging Face `Dataset` (read in place), `IterableDataset`, or a
+        """Return a suite from a Hugging Face `Dataset` (read in place), `IterableDataset`, or a
         `DatasetDict`, whose keys name the splits."""
         if isinstance(dataset, Mapping):
             return cls._create(spool(records_by_split(dataset)), options)
@@ -181,11 +182,11 @@ class Suite:
         return f"Suite({len(self)} cases: {counts})"
 
     def size(self, split: Split) -> int:
-        """The number of cases in a split."""
+        """Return the number of cases in a split."""
         return self._splits.count(_SPLITS.index(split))
 
     def cases(self, split: Split, limit: int | None = None) -> Iterator[Case]:
-        """Yields up to `limit` cases of one split, in the order of the records."""
+        """Yield up to `limit` cases of one split, in the order of the records."""
         self.require(split)
         wanted = _SPLITS.index(split)
         count = 0
@@ -197,14 +198,14 @@ class Suite:
                 yield self._case(number)
 
     def all_but(self, split: Split) -> Iterator[Case]:
-        """Yields the cases of all other splits, in the order of the records."""
+        """Yield the cases of all other splits, in the order of the records."""
         excluded = _SPLITS.index(split)
         for number, index in enumerate(self._splits):
             if index != excluded:
                 yield self._case(number)
 
     def case_ids(self, split: Split) -> list[str]:
-        """The ids of the cases of one split, in the order of the records."""
+        """Return the ids of the cases of one split, in the order of the records."""
         return [case.id for case in self.cases(split)]
 
     def question_digests(self, split: Split) -> frozenset[str]:
@@ -217,7 +218,7 @@ class Suite:
         )
 
     def finder(self, split: Split) -> Callable[[str], Case]:
-        """A function that looks up cases of one split by id, and reads each on demand."""
+        """Return a function that looks up cases of one split by id, and reads each on demand."""
         wanted = _SPLITS.index(split)
         numbers = {
             self._case(number).id: number
@@ -227,11 +228,11 @@ class Suite:
         return lambda case_id: self._case(numbers[case_id])
 
     def cases_to_add(self, split: Split) -> int:
-        """The number of cases that a suite with adapted shares lacks for a split."""
+        """Return the number of cases that a suite with adapted shares lacks for a split."""
         return max(0, _NEEDED_SPLITS[split] * self.minimum - len(self))
 
     def require(self, split: Split) -> None:
-        """Raises SplitTooSmall if a split has fewer than `minimum` cases."""
+        """Raise SplitTooSmall if a split has fewer than `minimum` cases."""
         size = self.size(split)
         if size >= self.minimum:
             return
@@ -260,7 +261,7 @@ class Suite:
     # ------------------------------------------------------------------ indexing
 
     def _index(self) -> str:
-        """Reads all records once, assigns each to a split and finds repeated ids. Returns the
+        """Read all records once, assign each to a split and find repeated ids. Return the
         suite's digest."""
         if not len(self._records):
             raise SuiteError("the suite has no cases; check the file or the list it comes from")
@@ -294,7 +295,7 @@ class Suite:
         return digest.hexdigest()
 
     def _default_splitter(self) -> Splitter:
-        """The default shares, adapted to a suite that is too small for them."""
+        """Return the default shares, adapted to a suite that is too small for them."""
         count = len(self._records)
         if self._columns.split is not None or count >= 20 * self.minimum:
             return Splitter.of(None)
@@ -332,7 +333,7 @@ class Suite:
         return value
 
     def _expected(self, record: Mapping[str, Any], number: int) -> Any:
-        """Returns the expected answer. It is optional, unless its column was named: then a missing
+        """Return the expected answer. It is optional, unless its column was named: then a missing
         column is probably a typo."""
         if self._columns.expected is None:
             return record.get("expected")

@@ -8,7 +8,7 @@ from sparring.jobs.job import Job
 
 
 def run(job: Job) -> str:
-    """Runs an audit of measures."""
+    """Run an audit of measures."""
     spec = AuditSpec.model_validate(job.spec)
     cases = RunCases(job.folder, spec, is_unsandboxed=spec.play.unsandboxed)
     from sparring.jobs.audit.job import audit_environment

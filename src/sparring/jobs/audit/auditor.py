@@ -42,7 +42,7 @@ async def audit_null_players(
 
 
 def spread(suite: Suite, wanted: int) -> list[Case]:
-    """Returns up to `wanted` training cases, evenly spaced, because files are often sorted."""
+    """Return up to `wanted` training cases, evenly spaced, because files are often sorted."""
     size = suite.size(Split.TRAINING)
     if size <= wanted:
         return list(suite.cases(Split.TRAINING))
@@ -128,7 +128,7 @@ class Auditor:
                 writer.append(replace(rollout, judgements=judged, reward=blend(judged)), 0.0)
 
     async def _play_case(self, case: Case, cases: Sequence[Case]) -> list[Rollout]:
-        """The answer of each null player to the case, each with its own world."""
+        """Return the answer of each null player to the case, each with its own world."""
         rollouts: list[Rollout] = []
         try:
             for number, player in enumerate(PLAYERS):

@@ -12,10 +12,10 @@ from sparring.run_folder import RunFolder
 
 
 def document(folder: RunFolder) -> Document:
-    """Builds the report of an audit of measures."""
+    """Build the report of an audit of measures."""
     return audit_report(read_summary(folder))
 
 
 def comparable(_: RunFolder, __: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Returns nothing, because null players are not models to compare."""
+    """Return nothing, because null players are not models to compare."""
     return {}

@@ -8,7 +8,7 @@ from sparring.jobs.job import Job
 
 
 def run(job: Job) -> str:
-    """Runs a check. Another process reads the cases while this one imports torch."""
+    """Run a check. Another process reads the cases while this one imports torch."""
     spec = CheckSpec.model_validate(job.spec)
     cases = RunCases(job.folder, spec, is_unsandboxed=spec.settings.unsandboxed)
     from sparring.jobs.check.job import check_environment

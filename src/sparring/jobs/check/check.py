@@ -99,7 +99,7 @@ class Check:
         self._dry = DryRun(spec.dry_steps, on_doing=heartbeat.note)
 
     def run(self) -> dict[str, Any]:
-        """Runs the check and returns the summary that it writes."""
+        """Run the check and return the summary that it writes."""
         started = time.monotonic()
         parts, settings = self._parts, self._spec.settings
         measures = MeasureSet.of(
@@ -266,7 +266,7 @@ class Check:
         return work
 
     def _try_demonstrations(self, work: TrainWork) -> None:
-        """Tests the demonstrations: if none fits, training would fail right after its start."""
+        """Test the demonstrations: if none fits, training would fail right after its start."""
         warm = self._spec.settings.warm_start
         if warm is None:
             return
@@ -294,7 +294,7 @@ class Check:
     # ------------------------------------------------------------------ trying steps
 
     def _try_steps(self, built: Built, work: TrainWork, played: CheckPlay) -> None:
-        """Runs a few training steps and discards them. Skips them if all rewards are equal, because
+        """Run a few training steps and discard them. Skip them if all rewards are equal, because
         nothing can be learned then; demonstrations may still change that."""
         can_differ = len({each.reward for each in played.learner}) > 1 or self._shown
         if not self._spec.dry_steps or not can_differ:

@@ -42,7 +42,7 @@ class _BatchTimer:
     last: tuple[float, float] = field(default_factory=lambda: _now())
 
     def note(self) -> None:
-        """Counts one rollout."""
+        """Count one rollout."""
         self.seen += 1
         if self.seen % self.size == 0:
             now = _now()

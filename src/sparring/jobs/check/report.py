@@ -13,10 +13,10 @@ from sparring.run_folder import RunFolder
 
 
 def document(folder: RunFolder) -> Document:
-    """Builds the report of a check."""
+    """Build the report of a check."""
     return check_report(read_summary(folder))
 
 
 def comparable(folder: RunFolder, _: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Returns the rollouts of the model to be trained."""
+    """Return the rollouts of the model to be trained."""
     return {"training": read_rollouts([folder.rollouts_of("learner")])}

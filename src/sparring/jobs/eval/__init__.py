@@ -9,7 +9,7 @@ from sparring.jobs.job import Job
 
 
 def run(job: Job) -> str:
-    """Runs an evaluation. Another process reads the cases while this one imports torch."""
+    """Run an evaluation. Another process reads the cases while this one imports torch."""
     spec = EvalSpec.model_validate(job.spec)
     cases = None
     if spec.split is not Split.HELD_OUT:

@@ -48,12 +48,12 @@ class EvalWork:
     candidate: str = ""
 
     def total(self) -> int:
-        """Returns the number of rollouts."""
+        """Return the number of rollouts."""
         cases = self.suite.size(self.split)
         return min(cases, self.cases or cases) * self.play.num_generations
 
     def plan(self) -> Iterator[Play]:
-        """Yields every planned rollout in order; those of one case are adjacent."""
+        """Yield every planned rollout in order; those of one case are adjacent."""
         for case in self.suite.cases(self.split, self.cases):
             for index in range(self.play.num_generations):
                 yield Play(RolloutKey(self.play.seed, 0, case.id, index), case)
@@ -85,7 +85,7 @@ class Evaluation:
         )
 
     def done(self) -> int:
-        """Returns a counter that grows with progress."""
+        """Return a counter that grows with progress."""
         return self._progress.rollouts + self._logged.tokens_drawn()
 
     async def run(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Evaluation:
     # ------------------------------------------------------------------ counting
 
     def _refuse_other_inputs(self) -> None:
-        """Raises if an earlier attempt used another suite or chat template: one table must not mix
+        """Raise if an earlier attempt used another suite or chat template: one table must not mix
         the rollouts of two."""
         codec = getattr(self._work.policy, "codec", None)
         inputs = {"suite": self._work.suite.digest, "template": getattr(codec, "digest", None)}

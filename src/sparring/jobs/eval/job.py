@@ -68,7 +68,7 @@ def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> E
 
 
 def _refuse_unscored_run(summary: dict[str, Any]) -> None:
-    """Raises if no rollout was scored: a program must not take such a table for a result."""
+    """Raise if no rollout was scored: a program must not take such a table for a result."""
     if not summary["rollouts"] or summary["unscored"] < summary["rollouts"]:
         return
     measures = sorted(summary["measures"].values(), key=lambda each: -each["broken"])

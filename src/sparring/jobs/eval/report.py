@@ -13,10 +13,10 @@ from sparring.run_folder import RunFolder
 
 
 def document(folder: RunFolder) -> Document:
-    """Builds the report of an evaluation."""
+    """Build the report of an evaluation."""
     return eval_report(read_summary(folder))
 
 
 def comparable(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Returns all rollouts, by split."""
+    """Return all rollouts, by split."""
     return {str(spec["split"]): read_rollouts(folder.rollout_logs())}

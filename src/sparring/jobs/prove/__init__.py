@@ -7,7 +7,7 @@ from sparring.jobs.job import Job
 
 
 def run(job: Job) -> str:
-    """Runs a proof. This process reads the held-out cases itself: nothing is trained in it."""
+    """Run a proof. This process reads the held-out cases itself: nothing is trained in it."""
     from sparring.jobs.prove.job import prove_environment
 
     return prove_environment(job.folder, ProveSpec.model_validate(job.spec), job.heartbeat)

@@ -93,8 +93,8 @@ class Proving:
         )
 
     def _choose_checkpoint(self) -> Checkpoint:
-        """The checkpoint that the spec names; otherwise the best on validation, or the last. A
-        resumed proof uses the one that it started with."""
+        """Return the checkpoint that the spec names; otherwise the best on validation, or the
+        last. A resumed proof uses the one that it started with."""
         checkpoints = list_checkpoints(
             RunFolder(self._folder.path.parent / self._spec.run).checkpoints
         )
@@ -209,8 +209,9 @@ class Proving:
     # ------------------------------------------------------------------ what follows
 
     def _chances(self, digest: str) -> int:
-        """The number of candidates that were compared on these cases: the largest of `picked_from`,
-        the candidates in the ledger and, on validation cases, the validated checkpoints."""
+        """Return the number of candidates that were compared on these cases: the largest of
+        `picked_from`, the candidates in the ledger and, on validation cases, the validated
+        checkpoints."""
         candidates = max(self._spec.picked_from, self._count_look(digest))
         if self._spec.split != "validation":
             return candidates
@@ -221,7 +222,7 @@ class Proving:
         return max(candidates, len(validated - {0}))
 
     def _count_look(self, digest: str) -> int:
-        """Records this look and returns the number of candidates so far. Another sample of the
+        """Record this look and return the number of candidates so far. Another sample of the
         same weights counts as another candidate."""
         spec = self._spec
         draw = f"{spec.play.seed}/{spec.cases or 'all'}x{spec.rollouts}"
@@ -265,7 +266,7 @@ class Proving:
 
 
 def read_rollouts(folder: RunFolder, player: str) -> Iterator[Rollout]:
-    """Yields the rollouts of one player of a run, read from disk one at a time."""
+    """Yield the rollouts of one player of a run, read from disk one at a time."""
     from sparring.run_folder.records import from_record
     from sparring.run_folder.rollout_log import RolloutLog
 

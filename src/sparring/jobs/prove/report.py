@@ -16,7 +16,7 @@ _FLIPS = 12
 
 
 def document(folder: RunFolder) -> Document:
-    """Builds the report of a proof, with flipped cases and the training that it proves."""
+    """Build the report of a proof, with flipped cases and the training that it proves."""
     summary = read_summary(folder)
     training = RunFolder(folder.path.parent / summary["training"])
     pairs = [
@@ -32,5 +32,5 @@ def document(folder: RunFolder) -> Document:
 
 
 def comparable(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Returns the rollouts of the trained model, by split."""
+    """Return the rollouts of the trained model, by split."""
     return {str(spec["split"]): read_rollouts([folder.rollouts_of("trained")])}

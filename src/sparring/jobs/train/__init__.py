@@ -8,7 +8,7 @@ from sparring.jobs.job import Job
 
 
 def run(job: Job) -> str:
-    """Runs the training. Another process reads the cases while this one imports torch."""
+    """Run the training. Another process reads the cases while this one imports torch."""
     spec = TrainSpec.model_validate(job.spec)
     cases = RunCases(job.folder, spec, is_unsandboxed=spec.settings.unsandboxed)
     from sparring.jobs.train.job import train_environment

@@ -34,7 +34,7 @@ def fit_passes(
     launched: Launched,
     announce: Callable[[str], None] = lambda _: None,
 ) -> PassSize | None:
-    """Splits the rows of a step into passes that fit into memory. Returns None, and changes
+    """Split the rows of a step into passes that fit into memory. Return None, and change
     nothing, with sharded or quantized weights or a `steps_per_generation` of the user's."""
     trainer, settings = built.trainer, work.settings
     if trainer.is_sharded() or "steps_per_generation" in settings.engine or settings.quantization:
@@ -57,7 +57,7 @@ def fit_passes(
 
 
 def memory_restarts(folder: RunFolder) -> int:
-    """Returns how often the run was restarted because it ran out of memory."""
+    """Return how often the run was restarted because it ran out of memory."""
     return sum(
         event.get("event") == "restart" and event.get("cause") == "out_of_memory"
         for event in read_lines(folder.events)
@@ -87,8 +87,8 @@ def _choose(work: TrainWork, built: Built) -> PassSize:
 
 
 def _prompt_tokens(work: TrainWork, built: Built) -> int:
-    """The longest prompt of a few cases, as the agent renders it. The answers are scripted, so
-    nothing is sampled."""
+    """Return the longest prompt of a few cases, as the agent renders it. The answers are
+    scripted, so nothing is sampled."""
     if work.rollout_function is not None:
         return _DEFAULT_PROMPT_TOKENS
     lengths: list[int] = []

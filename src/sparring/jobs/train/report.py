@@ -16,12 +16,12 @@ from sparring.run_folder.metrics import read_history_rows
 
 
 def document(folder: RunFolder) -> Document:
-    """Builds the report of a training run, whether it has ended or not."""
+    """Build the report of a training run, whether it has ended or not."""
     return training_report(training_facts(folder))
 
 
 def training_facts(folder: RunFolder) -> TrainingFacts:
-    """Reads a training run's settings, results, metrics and best checkpoint."""
+    """Read a training run's settings, results, metrics and best checkpoint."""
     checkpoints = list_checkpoints(folder.checkpoints)
     chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
     return TrainingFacts(
@@ -34,7 +34,7 @@ def training_facts(folder: RunFolder) -> TrainingFacts:
 
 
 def comparable(folder: RunFolder, _: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Returns the rollouts of the trained model in its proof, and those of the last validation."""
+    """Return the rollouts of the trained model in its proof, and those of the last validation."""
     found: dict[str, list[Rollout]] = {}
     proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
     if proof.summary.is_file():

@@ -130,7 +130,7 @@ class Training:
             )
 
     def _find_checkpoint(self) -> Checkpoint | None:
-        """The newest valid checkpoint, which rank 0 finds and verifies for all ranks."""
+        """Return the newest valid checkpoint, which rank 0 finds and verifies for all ranks."""
         checkpoints = self.built.checkpoints
 
         def verified_step() -> int | None:
@@ -178,7 +178,7 @@ class Training:
         return int(getattr(self.built.policy, "tokens_drawn", 0))
 
     def _starts(self) -> int:
-        """The number of starts of this run, including this one."""
+        """Return the number of starts of this run, including this one."""
         return sum(event.get("event") == "started" for event in read_lines(self._folder.events))
 
     def _note_step(self, step: int, row: dict[str, Any]) -> None:
@@ -193,7 +193,7 @@ class Training:
         self._announce(str(parity), "parity", **asdict(parity))
 
     def _announce(self, message: str, event: str = "note", **data: Any) -> None:
-        """Reports an event and shows its message in the progress."""
+        """Report an event and show its message in the progress."""
         self._report(event, message=message, **data)
         if self._reporter is not None:
             self._reporter.say(message)

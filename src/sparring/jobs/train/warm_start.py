@@ -44,7 +44,7 @@ def warm_start(
     size: PassSize | None = None,
     accept_changes: bool = False,
 ) -> None:
-    """Loads the checkpoint step-0, or creates it by fine-tuning the model on demonstrations.
+    """Load the checkpoint step-0, or create it by fine-tuning the model on demonstrations.
 
     The resulting weights are also the reference of the KL term. On a stop request step-0 is not
     saved, and `trainer.stopped` is set.

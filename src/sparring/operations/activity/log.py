@@ -63,7 +63,7 @@ class Entry:
     call: str = field(default_factory=lambda: secrets.token_hex(6))
 
     def line(self, outcome: Outcome, **more: Any) -> dict[str, Any]:
-        """The log line for one outcome of this call."""
+        """Return the log line for one outcome of this call."""
         line = {"time": time.time(), "call": self.call, "who": self.who, "role": self.role}
         line |= {"verb": self.verb, "outcome": outcome.value}
         if self.starts:
@@ -72,14 +72,14 @@ class Entry:
 
 
 def activity_log(runs: Path) -> HashChain:
-    """Opens the log of a folder of runs; a log begun by version 0.1 keeps its file name."""
+    """Open the log of a folder of runs; a log begun by version 0.1 keeps its file name."""
     state = runs / ".sparring"
     old_file = state / "audit.jsonl"
     return HashChain(old_file if old_file.exists() else state / "activity.jsonl")
 
 
 def request_of_entry(entry: Mapping[str, Any]) -> Any:
-    """The request of a log line; version 0.1 wrote it as `asked`."""
+    """Return the request of a log line; version 0.1 wrote it as `asked`."""
     return entry.get("request") or entry.get("asked") or ""
 
 
@@ -87,7 +87,7 @@ def request_of_entry(entry: Mapping[str, Any]) -> Any:
 def logged(
     entry: Entry, runs: Path, *, max_starts: Callable[[], int | None], is_binding: bool
 ) -> Iterator[dict[str, Any]]:
-    """Logs one call that changes something. The yielded table is logged as its result.
+    """Log one call that changes something. The yielded table is logged as its result.
 
     `max_starts` limits the runs that all operators together start in a day. Counting and logging
     are one atomic step, so concurrent calls cannot exceed it.
@@ -113,7 +113,7 @@ def logged(
 
 
 def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool) -> None:
-    """Logs the refusal of a call whose request was not logged.
+    """Log the refusal of a call whose request was not logged.
 
     Beyond a number per hour and caller, refusals are only counted, and the count is logged with
     the next one that is written.
@@ -128,7 +128,7 @@ def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool
 
 
 def note_done(entry: Entry, runs: Path, result: Mapping[str, Any]) -> None:
-    """Logs an owner's call that created the folder which holds the log."""
+    """Log an owner's call that created the folder which holds the log."""
     line = entry.line(Outcome.DONE, request=_short(entry.request), result=_short(result))
     with _handle_write_errors(is_binding=False):
         activity_log(runs).append(line)
@@ -160,7 +160,7 @@ _REFUSALS = _Refusals()
 
 
 def starts_today(chain: HashChain, now: float | None = None) -> int:
-    """Counts the runs that operators started or resumed in the last 24 hours.
+    """Count the runs that operators started or resumed in the last 24 hours.
 
     Refusals and calls that started nothing new do not count. A request without an outcome does:
     it may have started a run.
@@ -184,7 +184,7 @@ def starts_today(chain: HashChain, now: float | None = None) -> int:
 
 
 def facts_of(result: BaseModel) -> dict[str, Any]:
-    """The part of a result that is logged: the run or plan it concerns, and its state."""
+    """Return the part of a result that is logged: the run or plan it concerns, and its state."""
     values = {name: getattr(result, name, None) for name in _LOGGED_RESULT_FIELDS}
     facts: dict[str, Any] = {name: str(value) for name, value in values.items() if value}
     return facts if getattr(result, "is_new", True) else {**facts, "is_new": False}
@@ -213,14 +213,14 @@ def _reason(error: Exception) -> str:
 
 
 def _short(table: Mapping[str, Any]) -> Any:
-    """The table, shortened if it is long, so that no caller can fill the disk."""
+    """Return the table, shortened if it is long, so that no caller can fill the disk."""
     text = json.dumps(table, default=repr)
     return table if len(text) <= _MAX_CHARACTERS else {"shortened": text[:_MAX_CHARACTERS]}
 
 
 @contextmanager
 def _handle_write_errors(is_binding: bool) -> Iterator[None]:
-    """Raises if the log binds the caller, else warns: an owner can stop a run on a full disk."""
+    """Raise if the log binds the caller, else warns: an owner can stop a run on a full disk."""
     try:
         yield
     except (OSError, ActivityLogBusy) as error:

@@ -45,7 +45,7 @@ class Cost(Frozen):
 
 
 def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
-    """The cost of a run; its time is estimated from the runs in `before`."""
+    """Return the cost of a run; its time is estimated from the runs in `before`."""
     most = spec.max_rollouts
     if isinstance(spec, EvalSpec):
         return Cost(rollouts=most, rollouts_at_most=most, basis="cases x rollouts")

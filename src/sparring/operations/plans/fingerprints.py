@@ -58,7 +58,7 @@ def _stats(paths: Iterable[Path]) -> str:
 
 
 def _files_below(place: Path) -> Iterator[Path]:
-    """The file itself, or the first files of a folder."""
+    """Return the file itself, or the first files of a folder."""
     if place.is_file():
         yield place
         return

@@ -194,7 +194,7 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
 
 
 def describe_plan(name: str, caller: Caller) -> Plan:
-    """Describes a stored plan as it resolves now; refuses one that is out of date."""
+    """Describe a stored plan as it resolves now; refuses one that is out of date."""
     stored = _own_plan(name, caller)
     return _described(stored, _resolve_again(stored, caller), caller)
 
@@ -234,7 +234,7 @@ def _described(
 
 
 def _resolve_again(stored: StoredPlan, caller: Caller) -> _Prospect:
-    """Resolves a plan with its author's rights; refuses it if the result differs."""
+    """Resolve a plan with its author's rights; refuses it if the result differs."""
     role = min(caller.role, Role[stored.role.upper()])
     planner = replace(caller, role=role, name=stored.author)
     prospect = _prospect(PlanRun.model_validate(stored.request), planner)
@@ -292,8 +292,8 @@ def _last_check(before: Sequence[Done]) -> LastCheck | None:
 
 
 def _expand_like(request: PlanRun, caller: Caller) -> PlanRun:
-    """The request of the run named in `like`, overridden by this one. Settings that neither sets
-    have the project's current values."""
+    """Return the request of the run named in `like`, overridden by this one. Settings that
+    neither sets have the project's current values."""
     if not request.like:
         return request
     spec = read_run_spec(find_run(caller.runs, request.like))
@@ -350,7 +350,7 @@ def _with_field(request: PlanRun, field: str, value: Any, caller: Caller) -> Pla
 
 
 def _free_fields(run_settings: RunSettings) -> list[str]:
-    """Settings without a lock; tables appear by their own name only."""
+    """Return the settings without a lock; tables appear by their own name only."""
     locked = {
         name for name, each in run_settings.resolved.settings.items() if each.lock is not None
     }

@@ -21,7 +21,7 @@ _KEYS = {"wandb": "WANDB_API_KEY"}
 
 
 def missing_for(run_settings: RunSettings) -> tuple[Finding, ...]:
-    """What the run lacks, each with its fix; optional improvements are left out."""
+    """Return what the run lacks, each with its fix; optional improvements are left out."""
     return tuple(_missing(run_settings))
 
 

@@ -56,7 +56,7 @@ class Plans:
         resolved: dict[str, Any],
         revises: str,
     ) -> StoredPlan:
-        """Stores a new plan under a new id, and deletes the author's oldest ones."""
+        """Store a new plan under a new id, and delete the author's oldest ones."""
         content = plain(resolved)
         name = f"plan-{digest_of(content)[:16]}-{secrets.token_hex(3)}"
         plan = StoredPlan(
@@ -69,7 +69,7 @@ class Plans:
         return plan
 
     def read(self, name: str) -> StoredPlan:
-        """Reads a plan; refuses one that is missing, unreadable or was edited."""
+        """Read a plan; refuse one that is missing, unreadable or was edited."""
         paths = list(self._folder.glob(f"*/{name}.json")) if _IDS.fullmatch(name) else []
         if not paths:
             raise PlanRefused(f"there is no plan {name[:80]!r}; plan the run first, or again")
@@ -84,7 +84,7 @@ class Plans:
         return plan
 
     def claim(self, name: str, run: str) -> None:
-        """Marks a plan as started, atomically; a claim is never given back."""
+        """Mark a plan as started, atomically; a claim is never given back."""
         mark = json.dumps({"format": 1, "run": run, "time": time.time()}).encode()
         try:
             descriptor = os.open(self._mark(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -100,13 +100,13 @@ class Plans:
             os.close(descriptor)
 
     def started_as(self, name: str) -> str:
-        """The run that a plan was started as; empty if it was not."""
+        """Return the run that a plan was started as; empty if it was not."""
         with contextlib.suppress(OSError, ValueError):
             return str(read_json(self._mark(name)).get("run") or "")
         return ""
 
     def newest(self, author: str = "", count: int = 50) -> list[StoredPlan]:
-        """Returns the newest plans, of one author if one is named. Unreadable ones are left out."""
+        """Return the newest plans, of one author if one is named. Unreadable ones are left out."""
         paths = self._folder.glob(f"{author or '*'}/plan-*.json")
         found = []
         for path in sorted(paths, key=_modified, reverse=True)[:count]:
@@ -115,7 +115,7 @@ class Plans:
         return found
 
     def refuse(self, name: str, author: str, reason: str) -> None:
-        """Marks a plan as refused; it cannot be started any more."""
+        """Mark a plan as refused; it cannot be started any more."""
         mark = {"format": 1, "author": author, "reason": reason, "time": time.time()}
         write_json(self._folder / f"{name}.refused", mark)
 
@@ -145,13 +145,13 @@ def digest_of(resolved: Mapping[str, Any]) -> str:
 
 
 def plain(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table as JSON gives it back."""
+    """Return the table as JSON gives it back."""
     copy: dict[str, Any] = json.loads(json.dumps(table, default=repr))
     return copy
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Lists the first names whose values differ; empty if none does."""
+    """List the first names whose values differ; empty if none does."""
     names = list(_differing(before, now))
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more
