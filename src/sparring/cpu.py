@@ -7,6 +7,7 @@ freed blocks of up to 32 MiB, so tensors of changing sizes make the heap grow.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -24,6 +25,13 @@ def share_machine() -> None:
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _return_freed_memory()
+
+
+def release_freed_memory() -> None:
+    """Return what has been freed inside the heap to the system, which takes milliseconds. glibc
+    does that by itself only at the heap's end."""
+    with contextlib.suppress(AttributeError, OSError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _return_freed_memory() -> None:

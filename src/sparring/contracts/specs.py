@@ -92,7 +92,7 @@ class PlaySettings(Frozen):
     )
     in_flight: int = Field(default=64, ge=1)
     turn_cache: float = Field(
-        default=2.0,
+        default=1.0,
         ge=0,
         description="GiB for the key/value caches that rollouts keep between their turns, with "
         "in-process sampling",

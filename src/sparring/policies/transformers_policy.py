@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from sparring.contracts.policies import Sample, SampleRequest
+from sparring.cpu import release_freed_memory
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
 from sparring.policies.generation import generate
@@ -70,6 +71,8 @@ class TransformersPolicy:
 
     def join(self) -> None:
         """Add a rollout to the lockstep batches."""
+        if not self._batches.active:
+            release_freed_memory()  # what an update has left
         self._batches.join()
 
     def leave(self) -> None:
@@ -77,6 +80,7 @@ class TransformersPolicy:
         self._batches.leave()
         if not self._batches.active:
             self._turns.clear()
+            release_freed_memory()  # an update needs it next
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Wait for the next lockstep batch, and return this request's sample."""
