@@ -21,10 +21,11 @@ from sparring.threads import DaemonThreads
 
 PlayFunction = Callable[[Case, Session], Awaitable[Any] | Any]
 _MOST_THREADS = 65_536
-_NO_CALL = (
-    "the agent ended without a model call; pass session.base_url and session.api_key to its "
-    "client, and look for another client that calls a provider directly"
+_CLIENT = (
+    "pass session.base_url and session.api_key to its client, and look for another client that "
+    "calls a provider directly"
 )
+_NO_CALL = f"the agent ended without a model call; {_CLIENT}"
 
 
 class Program(Protocol):
@@ -148,6 +149,7 @@ class GatewayRun:
         finally:
             server.sessions.close(opened)
             self._agent.note_overridden(self._capture.overridden)
+            self._agent.has_tools |= self._capture.offers_tools
         if not self._capture.calls:
             episode.end(Ending.NO_MODEL_CALL, _NO_CALL)
         return self._take_answer(result)
@@ -169,8 +171,7 @@ class GatewayRun:
         if episode.is_over:
             raise EpisodeOver from error
         if not capture.calls:
-            cause = f"{type(error).__name__}: {error}"
-            episode.end(Ending.NO_MODEL_CALL, f"{_NO_CALL}. It failed with {cause}")
+            episode.end(Ending.NO_MODEL_CALL, _cause_of(error))
         elif unknown := capture.unknown_tools():
             names = ", ".join(sorted(set(unknown)))
             episode.end(Ending.UNKNOWN_TOOL, f"the agent has no tool {names}")
@@ -184,3 +185,13 @@ def _as_text(result: Any) -> str:
         return json.dumps(dump(mode="json") if callable(dump) else result, ensure_ascii=False)
     except (TypeError, ValueError):
         return str(result)
+
+
+def _cause_of(error: Exception) -> str:
+    """Return why an agent failed before its first model call, and what to do about it."""
+    cause = f"the agent failed before its first model call: {type(error).__name__}: {error}"
+    if isinstance(error, ModuleNotFoundError) or "ModuleNotFoundError" in str(error):
+        return f"{cause}; install it where the agent runs, or name that environment: python = VENV"
+    if "Connect" in type(error).__name__ or "Connect" in str(error):
+        return f"{cause}; {_CLIENT}"
+    return cause

@@ -80,6 +80,7 @@ class Capture:
         self._is_closed = False
         self._unknown: list[str] = []
         self.overridden: dict[str, set[float]] = {}
+        self.offers_tools = False
 
     @property
     def calls(self) -> int:
@@ -144,6 +145,7 @@ class Capture:
             if known == parts:
                 return frame
         self._frames.append((parts, call.frame))
+        self.offers_tools = self.offers_tools or bool(call.tools)
         return call.frame
 
     def _start(

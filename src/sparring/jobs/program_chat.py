@@ -43,7 +43,7 @@ class ProgramConversation:
         return len(examples_before(self._case))
 
     async def say(self, text: str) -> list[Message]:
-        """Plays a message and returns what came after it: tool calls, their results, the answer."""
+        """Play a message and return what came after it: tool calls, their results, the answer."""
         assert self._case is not None
         before = examples_before(self._case)
         given = [*before, {"role": "user", "content": text}] if before else text
@@ -53,10 +53,9 @@ class ProgramConversation:
         await end_world(rollout.world)
         if rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL):
             raise InfrastructureError(rollout.detail)
-        questions = [
-            place for place, message in enumerate(rollout.messages) if message.role == "user"
-        ]
-        shown = list(rollout.messages[questions[0] + 1 :]) if questions else list(rollout.messages)
+        users = [place for place, each in enumerate(rollout.messages) if each.role == "user"]
+        typed = [place for place in users if rollout.messages[place].content == text] or users
+        shown = list(rollout.messages[typed[-1] + 1 :]) if typed else list(rollout.messages)
         answer = Message("assistant", rollout.answer)
         is_shown = bool(shown) and shown[-1].content == rollout.answer
         return shown if is_shown else [*shown, answer]

@@ -34,7 +34,7 @@ class BatchPlan:
         cases = self.cases_per_step * self.world_size
         text = (
             f"{self.steps} steps of {cases} cases × {self.rollouts_per_case} rollouts = "
-            f"{cases * self.rollouts_per_case} rollouts"
+            f"{cases * self.rollouts_per_case} rollouts a step"
         )
         return text + (f" on {self.world_size} processes" if self.world_size > 1 else "")
 

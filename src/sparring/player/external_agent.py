@@ -29,12 +29,14 @@ class AgentRun(Protocol):
 class ExternalAgent(ABC):
     """An agent that brings its own loop. The player gives it an episode per rollout.
 
-    `model` is the name of the model to play with where a run names none.
+    `model` is the name of the model to play with where a run names none. `has_tools` is whether any
+    rollout so far offered tools to the model.
     """
 
     name: str
     model: str | None = None
     tools: Sequence[Any] = ()
+    has_tools: bool = False
 
     @abstractmethod
     def opened(self) -> AbstractAsyncContextManager[None]:

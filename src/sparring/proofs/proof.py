@@ -220,15 +220,18 @@ def _sentence(
 
 
 def _by_measure(changes: Sequence[MeasureChange]) -> str:
-    """Each rewarded measure before and after, or that it did not change."""
-    parts = [
-        f"{each.name} did not change ({each.difference.after:.0%})"
-        if _is_unmoved(each)
-        else f"{each.name} {each.difference.before:.0%} → {each.difference.after:.0%}"
-        for each in changes
-        if not each.is_guard
-    ]
+    """Return each rewarded measure before and after, and whether its change is shown."""
+    parts = [_change(each) for each in changes if not each.is_guard]
     return f"; {', '.join(parts)}" if parts else ""
+
+
+def _change(change: MeasureChange) -> str:
+    before, after = f"{change.difference.before:.0%}", f"{change.difference.after:.0%}"
+    if not _is_unmoved(change):
+        return f"{change.name} {before} → {after}"
+    if before == after:
+        return f"{change.name} did not change ({after})"
+    return f"{change.name} has no change that is shown ({before} → {after})"
 
 
 def _is_unmoved(change: MeasureChange) -> bool:

@@ -31,12 +31,15 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
         for row in index.named(training):
             if (runs / f"proof-{row.id}" / "spec.json").is_file():
                 return RunFolder(runs / f"proof-{row.id}")
+        proofs = [row.id for row in index.named(training) if row.id.startswith("proof-")]
+        if len(proofs) == 1:  # one that was started by itself has an id of its own
+            return RunFolder(runs / proofs[0])
     newest = _newest_of(index, name, kind)
     if newest:
         return RunFolder(runs / newest)
     ids = [row.id for row in index.named(slug(name)) or index.named(name)]
-    proofs = {f"proof-{run}" for run in ids}
-    ids = [run for run in ids if run not in proofs]  # prefer the training to its proof
+    of_these = {f"proof-{run}" for run in ids}
+    ids = [run for run in ids if run not in of_these]  # prefer the training to its proof
     if len(ids) == 1:
         return RunFolder(runs / ids[0])
     if ids:

@@ -39,6 +39,7 @@ from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import tried_demonstrations
 from sparring.measures import MeasureSet
+from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.trainability import training_obstacles
 from sparring.policies.round_trip import difference_from, round_trip_problems
 from sparring.proofs.audit import Finding, audit
@@ -119,7 +120,7 @@ class Check:
         results = _Results(
             obstacles=obstacles,
             rewarded=frozenset(name for name, weight in measures.weights.items() if weight > 0),
-            has_tools=bool(parts.agent.tools) or auditor.has_world_tools,
+            has_tools=_has_tools(parts.agent) or auditor.has_world_tools,
             learner=trial.played.learner if trial else [],
             findings=[
                 each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL
@@ -382,10 +383,28 @@ class Check:
             "group_size": spec.settings.num_generations,
             "rollouts_per_case": spec.rollouts,
             "unsandboxed": spec.settings.unsandboxed,
+            "set_by_command": _set_by_command(spec),
             **results,
         }
         write_json(self._folder.summary, summary)
         return summary
+
+
+def _has_tools(agent: PlayedAgent) -> bool:
+    """Return whether the model was offered tools. Those of an agent outside of the SDK are known
+    once it has played."""
+    if isinstance(agent, ExternalAgent):
+        return agent.has_tools
+    return bool(agent.tools)
+
+
+def _set_by_command(spec: CheckSpec) -> dict[str, Any]:
+    """Return the settings that the command gave, which a training as checked needs, too."""
+    values = spec.settings.model_dump(mode="json")
+    if spec.policy.model:
+        values["model"] = spec.policy.model
+    named = [name for name, source in spec.sources.items() if source == "the command"]
+    return {name: values[name] for name in named if name in values}
 
 
 def _figures(rollouts: Sequence[Rollout]) -> dict[str, Any]:

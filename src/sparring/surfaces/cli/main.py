@@ -185,6 +185,12 @@ def list_rollouts(
     max_reward: Annotated[
         float | None, typer.Option(help="Only rollouts with this reward or less.")
     ] = None,
+    step: Annotated[int | None, typer.Option(help="Only rollouts of this step.")] = None,
+    case: Annotated[str, typer.Option(help="Only rollouts of the case with this id.")] = "",
+    measure: Annotated[str, typer.Option(help="Only rollouts that this measure judged.")] = "",
+    verdict: Annotated[str, typer.Option(help="Only these: passed, failed or unscored.")] = "",
+    tool: Annotated[str, typer.Option(help="Only rollouts that call this tool.")] = "",
+    text: Annotated[str, typer.Option(help="Only rollouts whose messages contain this.")] = "",
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -192,7 +198,9 @@ def list_rollouts(
     from sparring.surfaces.cli import reading
 
     query = {"run": run, "start": start, "count": count, "ending": ending}
-    query |= {"min_reward": min_reward, "max_reward": max_reward}
+    query |= {"min_reward": min_reward, "max_reward": max_reward, "case": case, "tool": tool}
+    query |= {"measure": measure, "verdict": verdict, "text": text}
+    query |= {"first_step": step, "last_step": step}
     reading.list_page(query, runs, as_json=as_json)
 
 

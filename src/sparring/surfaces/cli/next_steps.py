@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,10 +53,10 @@ def after_env_test(name: str) -> Steps:
 
 def after_check(summary: Summary) -> Steps:
     """After a check: training only if the verdict is learnable."""
-    name = summary.get("environment") or "ENV"
-    steps = (
-        {"train and prove": f"sparring train {name}"} if summary["verdict"] == "learnable" else {}
-    )
+    name, given = summary.get("environment") or "ENV", summary.get("set_by_command", {})
+    options = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in given.items()]
+    command = " ".join(["sparring train", name, *options])
+    steps = {"train and prove": command} if summary["verdict"] == "learnable" else {}
     return {**steps, **after_look(summary["run"])}
 
 
