@@ -164,12 +164,20 @@ def _truncated(facts: Facts) -> Iterator[Note]:
     if len(cut) / count > _OFTEN:
         yield Note(
             "truncated",
-            f"{len(cut)} of {count} rollouts are cut off by max_completion_length="
-            f"{facts.completion_length} before they answer",
+            f"{_cause_of_cuts(facts)}{len(cut)} of {count} rollouts are cut off by "
+            f"max_completion_length={facts.completion_length} before they answer",
             _truncation_advice(facts),
             _rollout_path(facts, cut[0]),
             is_grave=len(cut) / count >= _HALF and facts.masks_truncated and not facts.shown,
         )
+
+
+def _cause_of_cuts(facts: Facts) -> str:
+    """Return the cause that comes before a cut: a model that calls no tool writes on and on."""
+    if not facts.has_tools or _call_rate(facts) >= _RARELY_CALLED:
+        return ""
+    called = sum(bool(each.tool_calls) for each in facts.rollouts)
+    return f"{called or 'none'} of {len(facts.rollouts)} rollouts call a tool, and "
 
 
 def _failing_tools(facts: Facts) -> Iterator[Note]:
@@ -188,14 +196,13 @@ def _failing_tools(facts: Facts) -> Iterator[Note]:
 
 
 def _truncation_advice(facts: Facts) -> str:
-    """Advises a larger budget, and worked calls first if the model hardly ever calls a tool: more
+    """Advise a larger budget, but worked calls first if the model hardly ever calls a tool: more
     tokens alone would not help it."""
     if facts.shown:
         return "nothing to do: the demonstrations of the warm start fit into the budget"
     more = f"raise max_completion_length to {4 * facts.completion_length}"
     if facts.has_tools and _call_rate(facts) < _RARELY_CALLED:
-        cause = "tools are hardly ever called, and the model writes until it is cut off"
-        return f"{cause}. {_advice(facts)}; or {more}"
+        return f"{_advice(facts)}; only if that does not help, {more}"
     return f"{more}, or ask for short answers in the instructions"
 
 
@@ -282,13 +289,13 @@ def _judge_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
 
 
 def _list_unlearnable(measures: Sequence[MeasureVerdict]) -> str:
-    """Names the measures that training cannot improve."""
+    """Name the measures that training cannot improve."""
     fixed = [str(each) for each in measures if each.movement is not Movement.CAN_BE_LEARNED]
     return f"; but {', and '.join(fixed)}" if fixed else ""
 
 
 def _never_passes(facts: Facts, never_passing: Sequence[MeasureVerdict]) -> str:
-    """States which measures never pass, the cause, and the advice."""
+    """State which measures never pass, the cause, and the advice."""
     names = ", and ".join(map(str, never_passing))
     if _call_rate(facts) < _RARELY_CALLED and facts.has_tools:
         because = ", because tools are hardly ever called"

@@ -130,7 +130,7 @@ def test_without_a_terminal_ctrl_c_stops_what_was_started(
     assert raised.value.name == "Stopped"
     assert f"sparring run resume {NEW}" in str(raised.value)
     assert "stop_requested" in running.events.read_text()
-    assert "stopping after this step, with a checkpoint" in capsys.readouterr().err
+    assert "stopping after this step" in capsys.readouterr().err
 
 
 class Typist(io.StringIO):

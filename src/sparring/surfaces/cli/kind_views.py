@@ -63,7 +63,10 @@ def _playing(beat: Beat) -> Shown:
 
 def _training_resume_hint(beat: Beat, run: str) -> str:
     if not beat.get("step"):
-        return ""
+        return (
+            f"no step has ended, so there is no checkpoint yet: `sparring run resume {run}` begins "
+            "again, and so does a warm start"
+        )
     return f"`sparring run resume {run}` resumes from the newest checkpoint"
 
 
@@ -88,7 +91,7 @@ def _playing_view(show: Callable[[dict[str, Any], Console], None]) -> KindView:
 
 
 TRAIN = KindView(
-    stopping="stopping after this step, with a checkpoint…",
+    stopping="stopping after this step; once one has ended, with a checkpoint…",
     shown=_training,
     show=show_training,
     resume_hint=_training_resume_hint,

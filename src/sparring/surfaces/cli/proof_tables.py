@@ -197,16 +197,27 @@ def _measures(measures: list[dict[str, Any]], group_size: int) -> Table:
             Text(printable(each["name"])),
             f"{each['passed']} of {each['scored']}",
             f"{each['live']:.0%}",
-            Text(each["movement"], style=_MOVEMENTS.get(each["movement"], "red")),
+            Text(_movement(each), style=_MOVEMENTS.get(each["movement"], "red")),
         )
     return table
+
+
+def _movement(measure: dict[str, Any]) -> str:
+    is_rare = measure["movement"] == "never passes" and measure["passed"]
+    return "hardly ever passes" if is_rare else str(measure["movement"])
 
 
 def _cases(cases: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("case", "passed", "pass rate lies in", ""):
         justify: Any = "left" if title in ("case", "") else "right"
-        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis")
+        table.add_column(
+            title,
+            justify=justify,
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if title == "case" else len(title) or _BAR,
+        )
     for case in cases[:24]:
         table.add_row(
             Text(printable(case.get("question") or case["case"])[:48]),

@@ -35,7 +35,7 @@ def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None
     first, last = (page.rollouts[0], page.rollouts[-1]) if page.rollouts else (None, None)
     range_text = f"{first.position + 1} to {last.position + 1}" if first and last else "none"
     if first and last and len(page.rollouts) <= last.position - first.position:
-        range_text = f"{len(page.rollouts)} that match, at places {range_text}"
+        range_text = f"{len(page.rollouts)} rollouts between places {range_text}"
     more = f"; more with --start {page.next}" if page.next is not None else ""
     console.print(Text(f"{range_text} of {page.total}{more}", style="dim"))
 
