@@ -53,8 +53,8 @@ def test_the_time_left_is_shown_once_it_is_known(kind: str, beat: dict[str, Any]
 
 def test_a_training_is_resumed_once_it_has_a_step() -> None:
     hint = view_of("train").resume_hint
-    assert hint({}, "bell-1") .startswith("no step has ended")
-    assert hint({"step": 0}, "bell-1") == ""
+    for beat in ({}, {"step": 0}):
+        assert hint(beat, "bell-1").startswith("no step has ended")
     assert hint(TRAINING, "bell-1").startswith("`sparring run resume bell-1` ")
 
 
