@@ -192,3 +192,16 @@ def test_a_restart_is_told_with_its_cause(
     with pytest.raises(NotFinished):
         follow(NEW, owner, as_json=False, only_looks=True)
     assert "restarting: killed: rank 1" in capsys.readouterr().err
+
+
+def test_without_a_terminal_it_says_now_and_then_where_it_is(
+    owner: Caller,
+    running: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(following, "_LINE_SECONDS", 0.0)
+    Keyboard(monkeypatch, lambda: None, ended(running, RunState.STOPPING, RunState.STOPPED))
+    with pytest.raises(RunFailed):
+        follow(NEW, owner, as_json=False)
+    assert "updating the weights: 3 of 9 · 5 tokens sampled" in capsys.readouterr().err

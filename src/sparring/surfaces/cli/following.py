@@ -30,6 +30,7 @@ from sparring.surfaces.cli.kind_views import Beat, view_of
 from sparring.surfaces.cli.proof_tables import show_proof
 from sparring.surfaces.cli.tables import printable
 
+_LINE_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _NO_MESSAGE = "the run ended without a message; `sparring run logs` shows its output"
 
@@ -134,8 +135,10 @@ def _ask_choice(console: Console) -> str:
 def _wait(
     query: RunQuery, caller: Caller, console: Console, lines: Callable[[Beat], list[str]]
 ) -> Status:
-    """Poll the run until it ends; show a progress bar, and print each new line of progress."""
+    """Poll the run until it ends; show a progress bar, and print each new line of progress. Without
+    a terminal, print where it is once a minute."""
     view, last_state, last_activity = view_of(run_status(query, caller).kind), None, ""
+    printed_at = time.monotonic()
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -160,8 +163,15 @@ def _wait(
             if (beat := status.progress) and status.state is not RunState.QUEUED:
                 progress = view.shown(beat)
                 bar.update(task, total=progress.total, completed=progress.done, news=progress.news)
-                for line in lines(beat):
+                new_lines = lines(beat)
+                is_due = time.monotonic() - printed_at >= _LINE_SECONDS
+                if is_due and not (new_lines or console.is_terminal):
+                    new_lines = [
+                        f"{activity}: {progress.done} of {progress.total} · {progress.news}"
+                    ]
+                for line in new_lines:
                     console.print(line, soft_wrap=True, highlight=False, markup=False)
+                printed_at = time.monotonic() if new_lines else printed_at
             if status.state.has_ended:
                 return status
             time.sleep(_POLL_SECONDS)
