@@ -232,3 +232,28 @@ def test_notes_name_the_sampling_parameters_that_the_run_replaces(codecs):
     agent = gateway_agent(play)
     play_all(agent, ScriptedPolicy(lambda _: "five", codecs["qwen3"]))
     assert agent.notes(0.8) == ["the agent sets temperature to 0; rollouts are sampled with 0.8"]
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ModuleNotFoundError("No module named 'langchain'"), "python = VENV"),
+        (ConnectionError("refused"), "session.base_url"),
+        (KeyError("city"), None),
+    ],
+)
+def test_the_remedy_suits_what_failed_before_the_first_call(codecs, error, remedy):
+    async def play(case, session):
+        raise error
+
+    rollout = play_one(play, ScriptedPolicy(calls_tool(ADD), codecs["qwen3"]))
+    assert rollout.detail.startswith("the agent failed before its first model call: ")
+    assert (remedy or "KeyError") in rollout.detail
+    assert ("session.base_url" in rollout.detail) == (remedy == "session.base_url")
+
+
+def test_whether_tools_were_offered_is_known_once_it_has_played(codecs):
+    agent = gateway_agent(plain_play())
+    assert not agent.has_tools
+    play_all(agent, ScriptedPolicy(calls_tool(ADD), codecs["qwen3"]))
+    assert agent.has_tools

@@ -45,7 +45,7 @@ def test_every_process_holds_whole_groups_and_passes_divide_them(
 
 def test_the_defaults_are_two_cases_twice_four_rollouts_each():
     plan = resolve_batches(TrainSettings(), training_cases=100)
-    assert str(plan) == "25 steps of 4 cases × 4 rollouts = 16 rollouts"
+    assert str(plan) == "25 steps of 4 cases × 4 rollouts = 16 rollouts a step"
     assert not plan.notes
 
 

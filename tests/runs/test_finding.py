@@ -5,6 +5,7 @@ import pytest
 from sparring.contracts.errors import RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
+from sparring.run_folder.ids import short_id
 from sparring.runs.finding import find_run
 from sparring.runs.lifecycle import RunState
 
@@ -60,3 +61,12 @@ def test_no_name_leads_out_of_the_runs_folder(runs, name):
     RunFolder(runs.parent / "secret").create({"format": 1})
     with pytest.raises(RunNotFound):
         find_run(runs, name)
+
+
+def test_the_short_name_of_a_proof_finds_it_whoever_started_it(runs):
+    make(runs, "my-lab-20260101-000000-aa01", "my_lab", "train")
+    make(runs, "proof-my-lab-20260101-000000-aa01", "my_lab", "prove")  # follows the training
+    make(runs, "proof-my-lab-20260102-000000-bb02", "my_lab", "prove")  # was started by itself
+    for token in ("20260101-000000-aa01", "20260102-000000-bb02"):
+        proof = f"proof-my-lab-{token}"
+        assert find_run(runs, short_id(proof)).id == proof
