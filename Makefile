@@ -83,7 +83,6 @@ check-slow: venv sandbox slurm chromium
 	$(TWICE) benchmarks/tool_step.py --quick
 	$(TWICE) benchmarks/sandbox.py --quick
 	$(TWICE) benchmarks/gateway.py --quick
-	$(TWICE) benchmarks/starting.py --quick
 	$(TWICE) benchmarks/shared_prefix.py --quick
 
 bench: venv
@@ -119,6 +118,7 @@ nightly: venv postgres chromium web-check sdk-versions frameworks
 	$(BIN)/python benchmarks/discovery.py --quick
 	$(BIN)/python benchmarks/run_index.py --quick
 	$(BIN)/python benchmarks/mcp_tools.py --quick
+	$(BIN)/python benchmarks/starting.py --quick
 	$(BIN)/python benchmarks/kill_matrix.py --quick
 	$(BIN)/python benchmarks/proof_calibration.py --quick
 	$(BIN)/python benchmarks/learning.py --quick
