@@ -128,7 +128,7 @@ def test_an_agent_pointed_at_the_server_by_the_printed_lines_does_the_task(
 
 STAGES = (
     "preparing", "playing the checkpoint", "writing", "half of a file", "verifying", "comparing",
-    "playing", "handing over", "half of the cards", "sealing", "sealed",
+    "playing", "publishing", "half of the cards", "sealing", "sealed",
 )  # fmt: skip
 
 
