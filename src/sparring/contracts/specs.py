@@ -118,6 +118,9 @@ class PlaySettings(Frozen):
         )
 
 
+COMMAND = "the command"  # the source of settings that the command or request gave
+
+
 class Supervision(Frozen):
     """How a run is supervised: its launcher, when it counts as hung, how often it restarts."""
 

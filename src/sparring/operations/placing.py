@@ -31,11 +31,12 @@ exec sparring run join {run} --wait --runs {runs}
 
 
 class Supervised(Frozen):
-    """A run that is to be supervised in this process."""
+    """A run that is to be supervised in this process, unless it has ended."""
 
     run: str
     folder: str
     epoch: int
+    has_ended: bool = False
 
 
 class RenderManifest(RunQuery):
@@ -61,12 +62,14 @@ class Manifest(Frozen):
 def supervise_run(request: RunQuery, caller: Caller) -> Supervised:
     """Prepare to supervise a run in this process, for a scheduler that started it."""
     folder = find_run(caller.runs, request.run)
-    if read_history(folder).history.state.has_ended:
-        raise IllegalMove(f"run {folder.id} has ended; `sparring run resume {folder.id}` goes on")
-    if find_supervisor(folder) is SupervisorPresence.YES:
+    has_ended = read_history(folder).history.state.has_ended
+    if not has_ended and find_supervisor(folder) is SupervisorPresence.YES:
         raise IllegalMove(f"run {folder.id} already has a supervisor on this host")
     return Supervised(
-        run=folder.id, folder=str(folder.path.resolve()), epoch=newest_epoch(folder) + 1
+        run=folder.id,
+        folder=str(folder.path.resolve()),
+        epoch=newest_epoch(folder) + 1,
+        has_ended=has_ended,
     )
 
 

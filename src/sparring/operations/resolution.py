@@ -16,7 +16,7 @@ from sparring.contracts.errors import (
     NotPermitted,
     SettingError,
 )
-from sparring.contracts.specs import PlaySettings, PolicySpec, Supervision
+from sparring.contracts.specs import COMMAND, PlaySettings, PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
@@ -38,7 +38,6 @@ from sparring.settings.project_file import Budget
 from sparring.settings.safe_values import refuse_unsafe_values
 from sparring.source_files import code_digest, digests_of
 
-COMMAND = "the command"
 _PATH_FORMATS = ("path", "file-path", "directory-path")
 
 

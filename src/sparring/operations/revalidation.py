@@ -7,11 +7,11 @@ from typing import Any
 from sparring.contracts.errors import LockedField
 from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.ship_specs import ShipSpec
-from sparring.contracts.specs import EvalSpec, PlaySettings, RunSpec
+from sparring.contracts.specs import COMMAND, EvalSpec, PlaySettings, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller
-from sparring.operations.resolution import COMMAND, RunSettings, resolve_run
+from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.settings.fields import Kind
 from sparring.settings.layers import same
 from sparring.settings.names import flatten, nested

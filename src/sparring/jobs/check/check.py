@@ -24,7 +24,7 @@ from sparring.contracts.errors import (
 )
 from sparring.contracts.proof_specs import CheckSpec, ProveSpec
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.specs import FORMAT
+from sparring.contracts.specs import COMMAND, FORMAT
 from sparring.engine.building import Built, TrainWork, build
 from sparring.engine.configuration import check as check_settings
 from sparring.engine.configuration import plan_of
@@ -403,7 +403,7 @@ def _set_by_command(spec: CheckSpec) -> dict[str, Any]:
     values = spec.settings.model_dump(mode="json")
     if spec.policy.model:
         values["model"] = spec.policy.model
-    named = [name for name, source in spec.sources.items() if source == "the command"]
+    named = [name for name, source in spec.sources.items() if source == COMMAND]
     return {name: values[name] for name in named if name in values}
 
 

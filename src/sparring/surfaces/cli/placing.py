@@ -13,8 +13,12 @@ from sparring.surfaces.cli.starting import owner
 
 
 def supervise_here(run: str, runs: str | None) -> None:
-    """Supervise a run in this process, and exit with its exit code."""
+    """Supervise a run in this process, and exit with its exit code. Exit with 0 if the run has
+    ended already, so that a scheduler does not start this command again."""
     found = supervise_run(RunQuery(run=run), owner(runs))
+    if found.has_ended:
+        print(f"run {found.run} has ended; `sparring run resume {found.run}` continues it")
+        return
     raise typer.Exit(supervise(found.folder, found.epoch))
 
 

@@ -6,8 +6,8 @@ import re
 from functools import cache
 
 from sparring.contracts.errors import SparringError
+from sparring.contracts.specs import COMMAND
 from sparring.operations.registry import all_operations
-from sparring.operations.resolution import COMMAND
 
 _REMEDIES = {
     "LockedField": "Leave this field out and plan without it; only the owner can unlock it.",
