@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,30 @@ def test_a_restart_is_told_with_its_cause(
     with pytest.raises(NotFinished):
         follow(NEW, owner, as_json=False, only_looks=True)
     assert "restarting: killed: rank 1" in capsys.readouterr().err
+
+
+def test_a_resumed_run_does_not_repeat_the_lines_of_its_earlier_attempt(
+    owner: Caller,
+    running: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for state in (RunState.STOPPING, RunState.STOPPED, RunState.QUEUED, RunState.STARTING):
+        append_state(running, state, author="supervisor", epoch=1)
+    beat = {"pid": 1, "step": 3, "steps": 9, "tokens_drawn": 5, "said": ["earlier"], "time": 1.0}
+    write_json(running.heartbeat, beat)
+
+    def goes_on() -> None:
+        now = {"pid": 2, "said": ["resumed from step 3"], "time": time.time() + 1}
+        write_json(running.heartbeat, beat | now)
+
+    end = ended(running, RunState.RUNNING, RunState.STOPPING, RunState.STOPPED)
+    Keyboard(monkeypatch, lambda: None, goes_on, end)
+    with pytest.raises(RunFailed):
+        follow(NEW, owner, as_json=False)
+    printed = capsys.readouterr().err
+    assert "resumed from step 3" in printed
+    assert "earlier" not in printed
 
 
 def test_without_a_terminal_it_says_now_and_then_where_it_is(

@@ -7,6 +7,7 @@ from rich.console import Console
 from sparring.surfaces.cli.next_steps import (
     after_check,
     after_env_test,
+    after_eval,
     after_init,
     after_look,
     after_proof,
@@ -30,6 +31,19 @@ def test_runs_are_named_by_the_end_of_their_id() -> None:
         "the report": "sparring run report 77fe",
         "each rollout": "sparring rollout list 77fe",
     }
+
+
+def test_an_evaluation_of_an_environment_leads_to_its_check() -> None:
+    run = {"run": "bell-20261116-184053-77fe"}
+    assert after_eval(run | {"environment": "bell"})["can it be learned?"] == "sparring check bell"
+    assert "can it be learned?" not in after_eval(run | {"environment": ""})
+    assert "can it be learned?" not in after_eval(run)
+
+
+def test_a_training_without_a_proof_says_how_to_prove_it() -> None:
+    summary = summary_of(TRAIN)
+    assert after_training(summary)["is it better?"] == "sparring prove e4fc"
+    assert "is it better?" not in after_training(summary | {"has_proof": True})
 
 
 def test_a_new_environment_is_tested_checked_and_trained_in_this_order() -> None:

@@ -54,6 +54,15 @@ def test_long_messages_are_cut_unless_all_is_wanted(
     assert "--full" not in terminal.type("rollout", "show", TRAIN, rollout, "--full").out
 
 
+def test_the_raw_text_of_a_rollout_has_its_instructions_and_tools(terminal: Terminal) -> None:
+    rollout = terminal.type("rollout", "list", TRAIN, "--json").json["rollouts"][0]["id"]
+    rows = terminal.type("rollout", "show", TRAIN, rollout, "--raw", "--json").json["rows"]
+    shown = terminal.type("rollout", "show", TRAIN, rollout, "--raw").out
+    text = "".join(part for span in rows[0]["spans"] for part in span["texts"])
+    assert " ".join(text.split())[:200] in " ".join(shown.split())
+    assert {span["kind"] for span in rows[0]["spans"]} >= {"prompt", "sampled"}
+
+
 def test_what_is_not_there_is_an_error_that_says_so(terminal: Terminal) -> None:
     assert terminal.type("rollout", "show", "nobody", "x").code == 102
     wrong = terminal.type("rollout", "show", TRAIN, "nobody")

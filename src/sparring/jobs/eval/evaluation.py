@@ -128,6 +128,7 @@ class Evaluation:
     def _sum_up(self, seconds: float, hung: list[str]) -> dict[str, Any]:
         summary = self._tally.summary(
             run=self._folder.id,
+            environment=self._folder.read_spec().get("environment", ""),
             policy=self._work.policy.name,
             split=self._work.split.value,
             cases=self._progress.total // self._work.play.num_generations,

@@ -77,7 +77,7 @@ def follow(
         _raise_failure(status)
     summary = run_results(ResultsQuery(run=run), caller).summary
     if not as_json:
-        view_of(status.kind).show(summary, Console())
+        view_of(status.kind).show({**summary, "has_proof": bool(proof)}, Console())
     proof_summary = _wait_for_proof(proof, caller, console) if proof else None
     if as_json:
         print(json.dumps({**summary, "proof": proof_summary} if proof else summary))
@@ -138,7 +138,7 @@ def _wait(
     """Poll the run until it ends; show a progress bar, and print each new line of progress. Without
     a terminal, print where it is once a minute."""
     view, last_state, last_activity = view_of(run_status(query, caller).kind), None, ""
-    printed_at = time.monotonic()
+    printed_at, began = time.monotonic(), time.time()
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -160,7 +160,7 @@ def _wait(
                 console.print(activity, soft_wrap=True, highlight=False, markup=False)
             last_activity = activity
             bar.update(task, description=activity)
-            if (beat := status.progress) and status.state is not RunState.QUEUED:
+            if (beat := status.progress) and not _is_of_earlier_attempt(status, began):
                 progress = view.shown(beat)
                 bar.update(task, total=progress.total, completed=progress.done, news=progress.news)
                 new_lines = lines(beat)
@@ -175,6 +175,13 @@ def _wait(
             if status.state.has_ended:
                 return status
             time.sleep(_POLL_SECONDS)
+
+
+def _is_of_earlier_attempt(status: Status, began: float) -> bool:
+    """Whether the progress was written by an attempt that ended before the run was resumed."""
+    beat = status.progress or {}
+    is_waiting = status.state in (RunState.QUEUED, RunState.STARTING)
+    return is_waiting and float(beat.get("time", 0.0)) < began
 
 
 ACTIVITIES = {

@@ -209,12 +209,19 @@ def show_rollout(
     run: RunName,
     rollout: Annotated[str, typer.Argument(help="The rollout's id, from `rollout list`.")],
     full: Annotated[bool, typer.Option("--full", help="Do not shorten long messages.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="The text that the model read and wrote, with all its tokens."),
+    ] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one rollout: its messages, its tool calls, and why it passed or failed."""
     from sparring.surfaces.cli import reading
 
+    if raw:
+        reading.show_raw(run, rollout, runs, as_json=as_json)
+        return
     reading.show(run, rollout, runs, full=full, as_json=as_json)
 
 

@@ -29,12 +29,19 @@ def show_next_steps(steps: Steps, console: Console) -> None:
 
 
 def after_look(run: str) -> Steps:
-    """After an evaluation, check or audit."""
+    """After any run that plays cases."""
     name = short_id(run)
     return {
         "the report": f"sparring run report {name}",
         "each rollout": f"sparring rollout list {name}",
     }
+
+
+def after_eval(summary: Summary) -> Steps:
+    """After an evaluation. One from Python has no environment to check."""
+    environment = summary.get("environment")
+    steps = {"can it be learned?": f"sparring check {environment}"} if environment else {}
+    return {**after_look(summary["run"]), **steps}
 
 
 def after_init(name: str) -> Steps:
@@ -66,6 +73,8 @@ def after_training(summary: Summary) -> Steps:
     agent = "" if environment else ", agent=…"
     more = max(2 * int(summary["planned_steps"]), 1)
     steps = {"talk to it": f"sparring chat {run}"} if environment else {}
+    if environment and not summary.get("has_proof"):
+        steps["is it better?"] = f"sparring prove {run}"
     return {
         **steps,
         "use it in Python": f'sparring.TrainResult.load("{run}"{agent}).generate("…")',

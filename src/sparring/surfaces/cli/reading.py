@@ -16,10 +16,12 @@ from sparring.operations.rollouts import (
     list_rollouts,
     show_rollout,
 )
+from sparring.operations.token_views import show_tokens
 from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import print_json, printable
 
 _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"}
+_SPAN_STYLES = {"prompt": "", "sampled": "bold green", "observed": "cyan"}
 _MAX_CHARACTERS = 2000
 
 
@@ -61,6 +63,23 @@ def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool)
     console.print(Text(f"reward {_reward(record['reward'])}{suffix}"))
     if reason := record.get("dropped"):
         console.print(Text(printable(f"not trained on: {reason}"), style="dim"))
+
+
+def show_raw(run: str, rollout: str, runs: str | None, *, as_json: bool) -> None:
+    """Print the text of a rollout's token rows: instructions, tools, template and all."""
+    shown = show_tokens(ShowRollout(run=run, rollout=rollout), owner(runs))
+    if as_json:
+        print_json(shown)
+        return
+    console = Console()
+    for row in shown.rows:
+        console.rule(Text(printable(row.agent or "the model"), style="bold"), style="dim")
+        for span in row.spans:
+            text = Text(printable("".join(span.texts)), style=_SPAN_STYLES[span.kind])
+            console.print(text, end="", soft_wrap=True)
+        console.print()
+    console.rule(style="dim")
+    console.print(Text("green: sampled; cyan: results of tools and messages of users", style="dim"))
 
 
 def fetch(name: str, *, as_json: bool) -> None:

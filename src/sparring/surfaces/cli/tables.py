@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.progress import duration_text
-from sparring.surfaces.cli.next_steps import after_look, after_training, show_next_steps
+from sparring.surfaces.cli.next_steps import after_eval, after_training, show_next_steps
 
 _BAR = 16
 
@@ -34,7 +34,7 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
             console.print(Text(f"{name} could not judge any rollout", style="bold red"))
     console.print(_facts(summary))
     _show_all_reasons(summary, console)
-    show_next_steps(after_look(summary["run"]), console)
+    show_next_steps(after_eval(summary), console)
 
 
 def _show_unsandboxed(summary: dict[str, Any], console: Console) -> None:
