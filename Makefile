@@ -10,7 +10,7 @@ ALONE := OMP_NUM_THREADS=1
 AGAIN := --last-failed --last-failed-no-failures none
 TWICE := twice() { "$$@" || { echo "once more: $$*"; "$$@"; }; }; twice $(BIN)/python
 
-.PHONY: venv sandbox slurm postgres chromium web web-check check lint types contracts docs test check-slow bench nightly sdk-versions vllm-venv clean frameworks nightly-vllm
+.PHONY: venv sandbox slurm postgres chromium web web-check check lint types contracts docs test check-slow bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm
 
 venv: .venv/.ready
 
@@ -112,7 +112,7 @@ bench: venv
 	for seed in 0 1 2; do $(BIN)/python benchmarks/learning.py --seed $$seed || exit 1; done
 
 # What takes too long for the gate: hours.
-nightly: venv postgres chromium web-check sdk-versions frameworks
+nightly: venv postgres chromium web-check sdk-versions frameworks sharded
 	$(BIN)/pip install --quiet kubernetes-validate==1.37.0
 	$(ALONE) $(BIN)/pytest -m nightly
 	$(BIN)/python benchmarks/discovery.py --quick
@@ -150,6 +150,14 @@ frameworks: venv
 	done
 	cd $(FRAMEWORKS)/node && npm install --silent openai ai @ai-sdk/openai zod
 	$(ALONE) $(BIN)/pytest -m frameworks tests/gateway
+
+# Sharded weights (FSDP2, DeepSpeed) and 4-bit bases on this CPU, with the packages they need aside.
+SHARDED := .sharded
+sharded: venv
+	test -d $(SHARDED) || $(BIN)/pip install --quiet --no-deps --target $(SHARDED) \
+		deepspeed==0.19.8 bitsandbytes==0.50.2 hjson ninja py-cpuinfo msgpack einops
+	PYTHONPATH=$(SHARDED) $(ALONE) $(BIN)/pytest -m nightly \
+		tests/engine/test_sharded_weights.py tests/engine/test_four_bits.py
 
 # Real vLLM servers on this CPU: the contract of the stand-in, and training with them.
 nightly-vllm: vllm-venv

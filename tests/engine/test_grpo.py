@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
 from sparring.engine.building import Built, TrainWork, build
 from sparring.engine.checkpoints import verify
-from sparring.engine.grpo import PolicyTrainer, _Steps
+from sparring.engine.grpo import PolicyTrainer
 from sparring.engine.hooks import Hooks
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
@@ -269,36 +268,6 @@ def test_without_validation_cases_nothing_is_validated(make: Callable[..., Run])
 
 
 # ------------------------------------------------------------------ the end of a step
-
-
-@pytest.mark.parametrize(
-    ("step", "is_stopping", "saves", "stops"),
-    [
-        (4, False, False, False),
-        (5, False, True, False),
-        (4, True, True, True),
-        (8, False, True, False),
-        (8, True, True, False),
-    ],
-)
-def test_a_step_is_saved_when_due_at_a_stop_and_at_the_end(
-    run: Run, step: int, is_stopping: bool, saves: bool, stops: bool
-) -> None:
-    run.engine.plan = SimpleNamespace(boundary=1, checkpoint_steps=5)  # type: ignore[assignment]
-    run.is_stopping = is_stopping
-    control = SimpleNamespace(should_save=False, should_training_stop=False)
-    state = SimpleNamespace(global_step=step, max_steps=8)
-    _Steps(run.engine).on_step_end(None, state, control)
-    assert (control.should_save, control.should_training_stop) == (saves, stops)
-    assert run.engine.stopped is stops
-
-
-def test_nothing_is_decided_inside_of_a_generation(run: Run) -> None:
-    run.engine.plan = SimpleNamespace(boundary=2, checkpoint_steps=1)  # type: ignore[assignment]
-    run.is_stopping = True
-    control = SimpleNamespace(should_save=False, should_training_stop=False)
-    _Steps(run.engine).on_step_end(None, SimpleNamespace(global_step=3, max_steps=8), control)
-    assert (control.should_save, control.should_training_stop) == (False, False)
 
 
 def test_a_checkpoint_is_validated_sealed_and_reported(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Sharded weights with sampling servers: two ranks on CPUs, FSDP2 beside DDP."""
+"""Sharded weights with sampling servers: two ranks on CPUs, FSDP2 and DeepSpeed beside DDP."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
@@ -18,6 +21,9 @@ from tests.sampling_servers import ROOT, InProcess
 from tests.training import weights_digest
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
+needs_deepspeed = pytest.mark.skipif(
+    find_spec("deepspeed") is None, reason="DeepSpeed is not installed; `make sharded` installs it"
+)
 SETTINGS: dict[str, Any] = {
     "learning_rate": 5e-3,
     "max_steps": 3,
@@ -61,9 +67,18 @@ def train(mode: str, model: Path, runs: Path, server: InProcess, **settings: Any
     return json.loads(outputs[0][0].splitlines()[-1])
 
 
-def grad_norms(runs: Path) -> list[float]:
+def metric(runs: Path, name: str) -> list[float]:
     lines = RunFolder(runs / "run").metrics.read_text().splitlines()
-    return [json.loads(line)["grad_norm"] for line in lines]
+    return [json.loads(line)[name] for line in lines]
+
+
+def grad_norms(runs: Path) -> list[float]:
+    return metric(runs, "grad_norm")
+
+
+def last_weights(runs: Path) -> dict[str, torch.Tensor]:
+    last = list_checkpoints(RunFolder(runs / "run").checkpoints)[-1]
+    return load_file(next(last.path.glob("*.safetensors")))
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +117,35 @@ def test_whole_sharded_weights_have_the_gradients_of_replicated_ones(tiny_folder
     plain, sharded = (grad_norms(tmp_path / mode) for mode in ("ddp", "fsdp2"))
     print({"ddp": plain, "fsdp2": sharded})
     assert sharded == pytest.approx(plain, rel=1e-5)
+
+
+@needs_deepspeed
+@pytest.mark.parametrize("mode", ["zero2", "zero3"])
+def test_deepspeed_has_the_losses_and_gradients_of_replicated_weights(
+    mode, server, tiny_folder, tmp_path
+):
+    plain = train("ddp", tiny_folder, tmp_path / "ddp", server, lora=True)
+    sharded = train(mode, tiny_folder, tmp_path / mode, server, lora=True)
+    assert plain["steps"] == sharded["steps"]
+    assert (sharded["by"], sharded["is_sharded"]) == ("DEEPSPEED", mode == "zero3")
+    for name in ("loss", "grad_norm"):
+        found = [metric(tmp_path / each, name) for each in ("ddp", mode)]
+        print({name: found})
+        assert found[1] == pytest.approx(found[0], rel=1e-5, abs=1e-5)
+    expected, saved = (last_weights(tmp_path / each) for each in ("ddp", mode))
+    assert saved.keys() == expected.keys()
+    for name, weights in expected.items():
+        assert torch.allclose(saved[name], weights, atol=2e-4), name
+
+
+@needs_deepspeed
+def test_a_deepspeed_training_that_was_stopped_resumes_to_the_same_weights(
+    server, tiny_folder, tmp_path
+):
+    for name in ("whole", "parts"):
+        train("zero3", tiny_folder, tmp_path / name, server, lora=True)
+    folder = RunFolder(tmp_path / "parts" / "run")
+    for checkpoint in list_checkpoints(folder.checkpoints)[1:]:
+        checkpoint.path.rename(tmp_path / checkpoint.path.name)
+    train("zero3", tiny_folder, tmp_path / "parts", server, lora=True)
+    assert weights_digest(folder) == weights_digest(RunFolder(tmp_path / "whole" / "run"))

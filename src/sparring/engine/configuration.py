@@ -168,13 +168,12 @@ def quantization_config(settings: TrainSettings) -> Any:
 
     fields = settings.quantization if isinstance(settings.quantization, dict) else {}
     _refuse_fields(fields, _parameters(BitsAndBytesConfig), "quantization")
-    if device_of(settings) == "cpu":
-        raise SettingError("a 4-bit base needs a GPU; leave `quantization` out on a CPU")
     try:
         import bitsandbytes  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingPackage("a 4-bit base needs bitsandbytes: pip install bitsandbytes") from error
-    return BitsAndBytesConfig(**{**_FOUR_BITS, "bnb_4bit_compute_dtype": torch.bfloat16, **fields})
+    computed = torch.float32 if device_of(settings) == "cpu" else torch.bfloat16
+    return BitsAndBytesConfig(**{**_FOUR_BITS, "bnb_4bit_compute_dtype": computed, **fields})
 
 
 def _refuse_several_gpus(settings: TrainSettings) -> None:

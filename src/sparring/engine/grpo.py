@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback
 
 from sparring.contracts.errors import InfrastructureError, SettingError, WorldSizeError
 from sparring.contracts.specs import FORMAT
@@ -25,6 +25,7 @@ from sparring.engine.hooks import Hooks
 from sparring.engine.parity_gate import FindFault, ParityGate
 from sparring.engine.pass_trainer import PassTrainer
 from sparring.engine.publisher import Publisher
+from sparring.engine.step_callbacks import StepCallbacks
 from sparring.engine.step_reports import StepReports, merged_over_ranks
 from sparring.learning.echo_weights import Totals
 from sparring.learning.guards import GuardMonitor
@@ -33,6 +34,7 @@ from sparring.learning.rollout_pipeline import Pace, PlayedStep, RolloutPipeline
 from sparring.learning.rows import LearningRollout, masked_row
 from sparring.learning.step_counts import StepCounts
 from sparring.learning.step_rollouts import Gaps, gaps_of
+from sparring.policies.quantized_base import record_quantization
 from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder.checkpoint_list import DIFFICULTY, IN_PLAY, IN_PLAY_WEIGHTS, Checkpoint
 from sparring.run_folder.files import read_json, write_json
@@ -71,8 +73,9 @@ class PolicyTrainer(PassTrainer):
         self.epochs_before = 0
         self.stopped = False
         super().__init__(reward_funcs=[_blended], rollout_func=_play, **trl)
+        _widen_adapter(self.model)
         self.remove_callback(PrinterCallback)
-        self.add_callback(_Steps(self))
+        self.add_callback(StepCallbacks(self))
         self._refuse_sharded_weights()
 
     @property
@@ -370,6 +373,7 @@ class PolicyTrainer(PassTrainer):
             if self.accelerator.is_main_process:
                 written = self._staging / f"checkpoint-{step}"
                 write_json(written / DIFFICULTY, self.collector.difficulty.to_dict())
+                record_quantization(self.accelerator.unwrap_model(self.model), written)
                 self._save_in_play(written, in_play)
                 place = self._checkpoints.seal(
                     written, step, is_sharded=self.is_sharded(), score=score, versions=_versions()
@@ -414,35 +418,12 @@ class PolicyTrainer(PassTrainer):
             )
 
 
-class _Steps(TrainerCallback):
-    """The trainer's callbacks. Between generations, they decide whether to save and whether to
-    stop, with the same result on all ranks."""
-
-    def __init__(self, trainer: PolicyTrainer) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, _: Any, state: Any, __: Any, **___: Any) -> None:
-        if state.global_step == 0:
-            self._trainer.validate()
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        self._trainer.refuse_broken_gradients()
-
-    def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
-        self._trainer.report(dict(logs or {}))
-
-    def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> Any:
-        plan = self._trainer.plan
-        if state.global_step % plan.boundary:
-            return control
-        is_stopping = self._trainer.is_stop_requested()
-        is_last = state.global_step >= state.max_steps
-        if is_stopping or is_last or state.global_step % plan.checkpoint_steps == 0:
-            control.should_save = True
-        if is_stopping and not is_last:
-            self._trainer.stopped = True
-            control.should_training_stop = True
-        return control
+def _widen_adapter(model: Any) -> None:
+    """Keep an adapter in float32. TRL narrows that of a 4-bit base to bfloat16, in which an update
+    of 1e-5 is lost, and a resumed run, which loads it wide, would differ."""
+    for weights in model.parameters():
+        if weights.requires_grad and weights.dtype is torch.bfloat16:
+            weights.data = weights.data.float()
 
 
 def _play(prompts: list[str], trainer: PolicyTrainer) -> dict[str, list[Any]]:

@@ -22,6 +22,7 @@ from sparring.engine.grpo import PolicyTrainer
 from sparring.engine.pass_memory import PassSize
 from sparring.learning.batches import BatchPlan
 from sparring.learning.rows import LearningRow
+from sparring.policies.quantized_base import record_quantization
 
 OnStep = Callable[[int, int, float], None]
 
@@ -94,6 +95,7 @@ def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -
     trainer.save_model(str(written))
     trainer.accelerator.wait_for_everyone()
     if trainer.accelerator.is_main_process:
+        record_quantization(trainer.accelerator.unwrap_model(trainer.model), written)
         checkpoints.seal(written, 0, **about)
     trainer.accelerator.wait_for_everyone()
 

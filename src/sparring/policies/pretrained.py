@@ -10,6 +10,7 @@ from typing import Any
 
 from sparring.contracts.errors import UnknownModel
 from sparring.policies.model_names import locate
+from sparring.policies.quantized_base import load_adapted, quantization_of
 
 
 def load_tokenizer(name: str) -> Any:
@@ -36,12 +37,14 @@ def load_positions(name: str) -> int | None:
 
 
 def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:
-    """Load a causal language model, including an adapter in its folder. With `to_train`, a model
-    with an adapter is a PEFT model."""
+    """Load a causal language model, including an adapter in its folder, on the weights that it was
+    trained on. With `to_train`, a model with an adapter is a PEFT model."""
     from transformers import AutoModelForCausalLM
 
     path = locate(name)
     with _translated_errors(name):
+        if (quantization := quantization_of(Path(path))) is not None:
+            return load_adapted(Path(path), quantization, **options)
         if to_train and (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM as AutoModelForCausalLM
         return AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False, **options)

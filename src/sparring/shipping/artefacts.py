@@ -11,6 +11,7 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput, UnknownArchitecture
 from sparring.contracts.ship_specs import Form
+from sparring.policies.quantized_base import quantization_of
 from sparring.run_folder.files import write_json, write_text
 from sparring.shipping import llama_cpp
 from sparring.shipping.folder import WORK, ShipFolder
@@ -56,12 +57,20 @@ class Writing:
 
 def chosen_forms(forms: Sequence[Form], source: Source) -> tuple[Form, ...]:
     """Return the forms to write: by default merged, GGUF, and the adapter if there is one. Ollama
-    includes GGUF. Raises InvalidInput for an adapter that the checkpoint does not have."""
+    includes GGUF. Raises InvalidInput for an adapter that the checkpoint does not have, and for one
+    of a 4-bit base: on the base that others load, it is another model."""
     if Form.ADAPTER in forms and not source.is_adapter:
         raise InvalidInput(
             "the checkpoint has no adapter: it was trained without LoRA; use --form merged,gguf"
         )
-    wanted = set(forms) or {Form.MERGED, Form.GGUF, *([Form.ADAPTER] if source.is_adapter else [])}
+    is_rounded = quantization_of(source.checkpoint) is not None
+    if Form.ADAPTER in forms and is_rounded:
+        raise InvalidInput(
+            "the adapter was trained on a 4-bit base, and on the base itself it is another model; "
+            "use --form merged,gguf"
+        )
+    has_adapter = source.is_adapter and not is_rounded
+    wanted = set(forms) or {Form.MERGED, Form.GGUF, *([Form.ADAPTER] if has_adapter else [])}
     if Form.OLLAMA in wanted:
         wanted.add(Form.GGUF)
     return tuple(form for form in Form if form in wanted)

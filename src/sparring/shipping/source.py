@@ -12,6 +12,7 @@ from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
 from sparring.policies.model_names import locate
 from sparring.policies.pretrained import load_tokenizer, load_weights, positions_of
+from sparring.policies.quantized_base import load_rounded, quantization_of
 
 ADAPTER_CONFIG = "adapter_config.json"
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -72,12 +73,17 @@ def is_public(name: str) -> bool:
 
 
 def load_trained(source: Source) -> Any:
-    """Load the trained model as it was played: the adapter on its base, in float32."""
+    """Load the trained model as it was played: the adapter on its base, in float32. The base of a
+    4-bit training is rounded as it was there."""
     import torch
 
     if not source.is_adapter:
         return load_weights(str(source.checkpoint), dtype=torch.float32).eval()
-    return adapted(load_base(source), source.checkpoint)
+    quantization = quantization_of(source.checkpoint)
+    if quantization is None:
+        return adapted(load_base(source), source.checkpoint)
+    rounded = load_rounded(source.base_place, quantization, dtype=torch.float32)
+    return adapted(rounded, source.checkpoint)
 
 
 def load_base(source: Source) -> Any:

@@ -1,0 +1,62 @@
+"""Adapters that were trained on a 4-bit base, loaded on the numbers that they were trained on.
+
+bitsandbytes rounds the base when it loads it, and an adapter learns on the rounded weights. A
+checkpoint of such a run states how the base was rounded. Whoever loads the checkpoint, to prove it,
+to chat or to ship, gets the adapter on the same weights, at full width.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import MissingPackage
+from sparring.policies.model_names import locate
+from sparring.run_folder.files import read_json, write_json
+
+_FILE = "base_quantization.json"
+
+
+def record_quantization(model: Any, checkpoint: Path) -> None:
+    """State in a checkpoint how its base is quantized. Does nothing for other models."""
+    config = getattr(model.config, "quantization_config", None)
+    if config is not None:
+        fields = {name: _plain(value) for name, value in config.to_dict().items()}
+        write_json(checkpoint / _FILE, {"format": 1, "quantization": fields})
+
+
+def quantization_of(checkpoint: Path) -> dict[str, Any] | None:
+    """Return how the base of a checkpoint was quantized; None if it was not."""
+    file = checkpoint / _FILE
+    return dict(read_json(file)["quantization"]) if file.is_file() else None
+
+
+def load_rounded(base: str, quantization: dict[str, Any], **options: Any) -> Any:
+    """Load a base, quantize it, and turn it back: the weights that a 4-bit training saw."""
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    try:
+        import bitsandbytes  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            "this checkpoint was trained on a 4-bit base, and rounding the base in the same way "
+            "needs bitsandbytes: pip install bitsandbytes"
+        ) from error
+    fields = {name: value for name, value in quantization.items() if not name.startswith("_")}
+    config = BitsAndBytesConfig.from_dict(fields)
+    model = AutoModelForCausalLM.from_pretrained(
+        locate(base), trust_remote_code=False, quantization_config=config, **options
+    )
+    return model.dequantize()
+
+
+def load_adapted(checkpoint: Path, quantization: dict[str, Any], **options: Any) -> Any:
+    """Load an adapter on its rounded base."""
+    from peft import PeftModel
+
+    base = str(read_json(checkpoint / "adapter_config.json")["base_model_name_or_path"])
+    return PeftModel.from_pretrained(load_rounded(base, quantization, **options), checkpoint)
+
+
+def _plain(value: Any) -> Any:
+    return getattr(value, "value", value)
