@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from sparring.contracts.errors import InvalidInput, NotPermitted, RunNotFound, SparringError
-from sparring.operations.operation import Role
+from sparring.operations.activity.log import activity_log
+from sparring.operations.operation import Caller, Role
 from sparring.operations.registry import all_operations
-from sparring.surfaces.web.calls import pool_of, query_arguments, status_of, web_operations
+from sparring.surfaces.web.calls import (
+    call,
+    pool_of,
+    query_arguments,
+    refuse_unknown,
+    status_of,
+    web_operations,
+)
 
 
 def test_repeated_names_are_lists_only_where_a_list_is_expected() -> None:
@@ -42,3 +53,16 @@ def test_slow_calls_have_pools_of_their_own() -> None:
         "comparing",
         "environment",
     }
+
+
+def test_too_large_a_call_and_an_unknown_one_are_on_record(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    caller = Caller(Role.OPERATOR, runs, "agent", folder=tmp_path)
+    deep: dict[str, Any] = {}
+    for _ in range(200):
+        deep = {"deep": deep}
+    assert call(all_operations()["run.list"], deep, caller)[0] == 400
+    assert refuse_unknown("run.own", caller)[0] == 404
+    refused = [entry["verb"] for entry in activity_log(runs).backwards()]
+    assert refused == ["http run.own", "run.list"]

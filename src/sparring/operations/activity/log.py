@@ -118,7 +118,7 @@ def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool
     Beyond a number per hour and caller, refusals are only counted, and the count is logged with
     the next one that is written.
     """
-    skipped = _REFUSALS.count(entry.who)
+    skipped = _REFUSALS.count(runs, entry.who)
     if skipped is None:
         return
     more = {"also_refused": skipped} if skipped else {}
@@ -135,25 +135,25 @@ def note_done(entry: Entry, runs: Path, result: Mapping[str, Any]) -> None:
 
 
 class _Refusals:
-    """Counts the refusals of each caller within an hour, in this process."""
+    """Counts the refusals of each caller in each folder of runs within an hour, in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._logged: dict[str, deque[float]] = {}
-        self._skipped: Counter[str] = Counter()
+        self._logged: dict[tuple[Path, str], deque[float]] = {}
+        self._skipped: Counter[tuple[Path, str]] = Counter()
 
-    def count(self, who: str) -> int | None:
+    def count(self, runs: Path, who: str) -> int | None:
         """How many were skipped since the last logged one; None if this one is skipped, too."""
-        now = time.monotonic()
+        now, caller = time.monotonic(), (runs, who)
         with self._lock:
-            logged_at = self._logged.setdefault(who, deque())
+            logged_at = self._logged.setdefault(caller, deque())
             while logged_at and logged_at[0] < now - _HOUR_SECONDS:
                 logged_at.popleft()
             if len(logged_at) >= _MAX_REFUSALS_LOGGED:
-                self._skipped[who] += 1
+                self._skipped[caller] += 1
                 return None
             logged_at.append(now)
-            return self._skipped.pop(who, 0)
+            return self._skipped.pop(caller, 0)
 
 
 _REFUSALS = _Refusals()

@@ -85,7 +85,7 @@ def call(
     """Perform an operation, and return the status code and the body of the answer."""
     try:
         if excess := limit_exceeded(arguments):
-            raise InvalidInput(excess)
+            raise _refusal(operation.name, caller, {"arguments": excess}, excess)
         return 200, to_json(operation.ask(arguments, caller))
     except SparringError as error:
         return status_of(error), error_json(error)
@@ -115,11 +115,17 @@ def error_json(error: SparringError) -> bytes:
 
 def refuse_unknown(name: str, caller: Caller) -> tuple[int, bytes]:
     """Refuse a call of an operation that has no route, and log it like any refusal."""
-    error = InvalidInput(f"there is no operation {name[:80]!r}; /api/openapi.json lists them")
+    message = f"there is no operation {name[:80]!r}; /api/openapi.json lists them"
+    return 404, error_json(_refusal(f"http {name[:80]}", caller, {}, message))
+
+
+def _refusal(verb: str, caller: Caller, request: Mapping[str, Any], reason: str) -> InvalidInput:
+    """Log a refusal of anyone but the owner, and return its error."""
+    error = InvalidInput(reason)
     if caller.role < Role.OWNER:
-        entry = Entry(caller.name, caller.role.name.lower(), f"http {name[:80]}", {})
+        entry = Entry(caller.name, caller.role.name.lower(), verb, dict(request))
         note_refusal(entry, caller.runs, error, is_binding=True)
-    return 404, error_json(error)
+    return error
 
 
 def _error(kind: str, message: str) -> bytes:
