@@ -1,5 +1,7 @@
 from array import array
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,14 +12,15 @@ from sparring.contracts.rollouts import (
     Message,
     RequestedCall,
     ResultBody,
+    Rollout,
     Span,
     TokenKind,
     TokenRow,
     ToolCall,
 )
 from sparring.contracts.verdicts import Judgement, failed
-from sparring.run_folder import rollout_log
-from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
+from sparring.run_folder import rollout_log, shard_files
+from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter, cut_from_step
 from tests.rollouts import rollout
 
 
@@ -46,6 +49,10 @@ def full_rollout(number: int = 0):
     )
 
 
+def ten() -> list[Rollout]:
+    return [full_rollout(number) for number in range(10)]
+
+
 def test_rollouts_are_read_back_by_range_across_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
     with RolloutWriter(tmp_path) as writer:
@@ -53,13 +60,96 @@ def test_rollouts_are_read_back_by_range_across_shards(tmp_path, monkeypatch):
             writer.append(full_rollout(number), 1.5)
     log = RolloutLog(tmp_path)
     assert len(log) == 10
-    assert len(list(tmp_path.glob("*.jsonl"))) == 3
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl*")) == [
+        "00000.jsonl.zst",
+        "00001.jsonl.zst",
+        "00002.jsonl",
+    ]
     assert [record["case"]["id"] for record in log.records(3, 9)] == [
         f"case{number}" for number in range(3, 9)
     ]
     entry = next(iter(log.entries(7, 8)))
     assert (entry.ending, entry.reward, entry.seconds) == (Ending.TURN_LIMIT, 0.25, 1.5)
     assert log.find("case5.0.0")["case"]["id"] == "case5"
+
+
+def cases(log: RolloutLog) -> list[str]:
+    return [record["case"]["id"] for record in log.records()]
+
+
+def test_a_log_whose_last_shard_is_compressed_goes_on_behind_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
+    with RolloutWriter(tmp_path) as writer:
+        for number in range(5):
+            writer.append(full_rollout(number), 0.0)
+    for path in tmp_path.glob("00001.*"):
+        path.unlink()  # killed before the first line of the next shard
+    with RolloutWriter(tmp_path) as writer:
+        writer.append(full_rollout(4), 0.0)
+    assert cases(RolloutLog(tmp_path)) == [f"case{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("kept", range(10))
+def test_a_log_that_is_cut_and_goes_on_has_the_bytes_of_one_that_was_never_cut(
+    tmp_path, monkeypatch, kept
+):
+    monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
+    played = [replace(each, key=replace(each.key, step=n)) for n, each in enumerate(ten())]
+    for name, parts in (("whole", [played]), ("cut", [played, played[kept:]])):
+        for number, part in enumerate(parts):
+            if number:
+                cut_from_step(tmp_path / name, kept)
+                assert len(RolloutLog(tmp_path / name)) == kept
+            with RolloutWriter(tmp_path / name) as writer:
+                for each in part:
+                    writer.append(each, 0.0)
+    whole, cut = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("whole", "cut")
+    )
+    assert whole == cut
+
+
+@pytest.mark.parametrize("calls", range(1, 8))
+def test_a_writer_that_dies_while_it_compresses_loses_nothing(tmp_path, monkeypatch, calls):
+    monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
+    left = iter([True] * calls)
+
+    def dying(call: Any) -> Any:
+        def called(*given: Any, **options: Any) -> Any:
+            if not next(left, False):
+                raise KeyboardInterrupt
+            return call(*given, **options)
+
+        return called
+
+    with monkeypatch.context() as patched:
+        for owner, name in (
+            (shard_files.os, "fsync"),
+            (shard_files.Path, "rename"),
+            (shard_files.Path, "unlink"),
+            (shard_files, "sync_folder"),
+            (shard_files, "_table"),
+        ):
+            patched.setattr(owner, name, dying(getattr(owner, name)))
+        written = 0
+        with suppress(KeyboardInterrupt):
+            writer = RolloutWriter(tmp_path)
+            for each in ten():
+                writer.append(each, 0.0)
+                written += 1
+    log = RolloutLog(tmp_path)
+    assert len(log) >= written
+    with RolloutWriter(tmp_path) as writer:
+        for each in ten()[len(log) :]:
+            writer.append(each, 0.0)
+    assert cases(log) == [f"case{number}" for number in range(10)]
+    assert {path.name for path in tmp_path.glob("*.jsonl*")} - {"00000.jsonl.partial"} <= {
+        "00000.jsonl.zst",
+        "00001.jsonl.zst",
+        "00002.jsonl",
+        "00001.jsonl.partial",
+    }
 
 
 def test_reading_a_page_reads_no_other_line(tmp_path):

@@ -3,7 +3,7 @@
 A shard is a JSONL file with an index of fixed-size entries beside it, so that the n-th of
 ten million rollouts is two seeks away and a page of a listing reads only that page. The
 index entry is written after the line. A line without an entry does not count, and is cut
-off when the log is opened for writing again.
+off when the log is opened for writing again. A full shard is compressed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,20 @@ from sparring.run_folder.rollout_shards import (
     ENTRY_BYTES,
     SHARD_ROLLOUTS,
     Entry,
-    data_path,
     find_digest,
     index_path,
     line_places,
     pack_entry,
     unpack_entries,
     unpack_entry,
+)
+from sparring.run_folder.shard_files import (
+    ShardLines,
+    compress,
+    expand,
+    is_compressed,
+    plain_path,
+    remove,
 )
 
 
@@ -62,8 +69,10 @@ class RolloutWriter:
         self._count = 0
         self._shard = -1
         self._data = self._index = -1
-        shards = sorted(folder.glob("*.idx"))
-        self._open_shard(int(shards[-1].stem) if shards else 0)
+        last = max((int(path.stem) for path in folder.glob("*.idx")), default=0)
+        self._open_shard(last + is_compressed(folder, last))
+        if self._shard:
+            self._compress(self._shard - 1)  # a writer may have been killed before it did
 
     def __enter__(self) -> RolloutWriter:
         return self
@@ -80,6 +89,7 @@ class RolloutWriter:
         """Append one rollout, which took `seconds` to play."""
         if self._count == SHARD_ROLLOUTS:
             self._open_shard(self._shard + 1)
+            self._compress(self._shard - 1)
         line = dump_line(to_record(rollout))
         _write_all(self._data, line)
         entry = pack_entry(rollout, seconds, offset=self._end, length=len(line))
@@ -99,7 +109,7 @@ class RolloutWriter:
         self.close()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._index = os.open(index_path(self._folder, number), flags, 0o644)
-        self._data = os.open(data_path(self._folder, number), flags, 0o644)
+        self._data = os.open(plain_path(self._folder, number), flags, 0o644)
         self._shard = number
         self._count = os.fstat(self._index).st_size // ENTRY_BYTES
         written = os.fstat(self._data).st_size
@@ -114,6 +124,10 @@ class RolloutWriter:
         os.ftruncate(self._index, self._count * ENTRY_BYTES)
         os.ftruncate(self._data, self._end)
 
+    def _compress(self, shard: int) -> None:
+        if plain_path(self._folder, shard).is_file():
+            compress(self._folder, shard)
+
 
 def cut_from_step(folder: Path, step: int) -> None:
     """Delete the rollouts of this step and later ones.
@@ -124,14 +138,18 @@ def cut_from_step(folder: Path, step: int) -> None:
     for path in sorted(folder.glob("*.idx"), reverse=True):
         block = path.read_bytes()
         remaining = [entry for entry in unpack_entries(block) if entry.step < step]
-        data = path.with_suffix(".jsonl")
-        if remaining or path.stem == "00000":
+        shard = int(path.stem)
+        if len(remaining) == SHARD_ROLLOUTS:
+            return
+        if remaining or not shard:
             last = remaining[-1] if remaining else None
+            if is_compressed(folder, shard):
+                expand(folder, shard)
             os.truncate(path, len(remaining) * ENTRY_BYTES)
-            os.truncate(data, last.offset + last.length if last else 0)
+            os.truncate(plain_path(folder, shard), last.offset + last.length if last else 0)
             return
         path.unlink()
-        data.unlink(missing_ok=True)
+        remove(folder, shard)
 
 
 class RolloutLog:
@@ -172,17 +190,19 @@ class RolloutLog:
         self, start: int = 0, stop: int | None = None, *, heads: bool = False
     ) -> Iterator[Item]:
         """Yield index entries with their records; with `heads`, only the beginning of long ones."""
-        for number, entry in enumerate(self.entries(start, stop), start):
-            yield Item(entry, self.read(number, entry, heads=heads))
+        stop = len(self) if stop is None else min(stop, len(self))
+        while start < stop:
+            shard, first = divmod(start, SHARD_ROLLOUTS)
+            block = self._block(shard, first, min(stop - start, SHARD_ROLLOUTS - first))
+            with ShardLines(self._folder, shard) as lines:
+                for entry in unpack_entries(block):
+                    yield Item(entry, _record(lines, entry, heads=heads))
+            start += SHARD_ROLLOUTS - first
 
     def read(self, position: int, entry: Entry, *, heads: bool = False) -> dict[str, Any]:
         """Return the record of an entry; with `heads`, only the beginning of a long one."""
-        with data_path(self._folder, position // SHARD_ROLLOUTS).open("rb") as file:
-            file.seek(entry.offset)
-            if heads and entry.length > HEAD_BYTES:
-                return read_head(file.read(HEAD_BYTES))
-            record: dict[str, Any] = json.loads(file.read(entry.length))
-            return record
+        with ShardLines(self._folder, position // SHARD_ROLLOUTS) as lines:
+            return _record(lines, entry, heads=heads)
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[Window]:
         """Yield stretches of raw lines of about `size` bytes, for a search without parsing."""
@@ -191,13 +211,12 @@ class RolloutLog:
             shard, first = divmod(start, SHARD_ROLLOUTS)
             block = self._block(shard, first, min(stop - start, SHARD_ROLLOUTS - first))
             places = line_places(block)
-            with data_path(self._folder, shard).open("rb") as file:
+            with ShardLines(self._folder, shard) as lines:
                 while places:
                     base = places[0][0]
                     count = max(1, sum(1 for _, end in places if end - base <= size))
                     chosen, places = places[:count], places[count:]
-                    file.seek(base)
-                    data = file.read(chosen[-1][1] - base)
+                    data = lines.read(base, chosen[-1][1] - base)
                     yield Window(start, data, [(low - base, high - base) for low, high in chosen])
                     start += count
 
@@ -260,6 +279,14 @@ class RolloutLog:
 
     def _entries_in(self, shard: int) -> int:
         return index_path(self._folder, shard).stat().st_size // ENTRY_BYTES
+
+
+def _record(lines: ShardLines, entry: Entry, *, heads: bool) -> dict[str, Any]:
+    """Return the record of an entry; with `heads`, only the beginning of a long one."""
+    if heads and entry.length > HEAD_BYTES:
+        return read_head(lines.read(entry.offset, HEAD_BYTES))
+    record: dict[str, Any] = json.loads(lines.read(entry.offset, entry.length))
+    return record
 
 
 class _StepsOf(Sequence[int]):

@@ -1,4 +1,4 @@
-"""The shards of a rollout log on disk: a JSONL file, and an index of fixed-size entries."""
+"""The index of a shard: one entry of fixed size for each rollout."""
 
 from __future__ import annotations
 
@@ -107,8 +107,3 @@ def find_digest(block: bytes, rollout_id: str) -> int | None:
 def index_path(folder: Path, shard: int) -> Path:
     """Return the path of a shard's index."""
     return folder / f"{shard:05d}.idx"
-
-
-def data_path(folder: Path, shard: int) -> Path:
-    """Return the path of a shard's lines."""
-    return folder / f"{shard:05d}.jsonl"

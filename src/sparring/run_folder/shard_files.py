@@ -1,0 +1,183 @@
+"""The lines of a shard on disk: plain while they are written, compressed once the shard is full.
+
+A compressed shard is a series of zstd frames that begin and end with lines, with the seek table of
+zstd's seekable format behind them. A line is one frame away, and `zstd -d` gives the plain file
+back. The offsets in the index are those of the plain file and stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from io import BufferedReader
+from itertools import accumulate
+from pathlib import Path
+from types import TracebackType
+
+from backports import zstd
+
+from sparring.run_folder.files import sync_folder
+
+_FRAME_BYTES = 1 << 18  # of plain lines: 0.15 ms to read, 20 times smaller with shared prompts
+_LEVEL = 3
+_SKIPPABLE = struct.Struct("<II")  # magic number, size of the table
+_FRAME = struct.Struct("<II")  # compressed and plain size
+_FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic number
+_TABLE_MAGIC, _FOOTER_MAGIC = 0x184D2A5E, 0x8F92EAB1
+
+
+def plain_path(folder: Path, shard: int) -> Path:
+    """Return the path of a shard's lines."""
+    return folder / f"{shard:05d}.jsonl"
+
+
+def compressed_path(folder: Path, shard: int) -> Path:
+    """Return the path of a shard's lines, compressed."""
+    return folder / f"{shard:05d}.jsonl.zst"
+
+
+class ShardLines:
+    """Reads lines of one shard, by offsets of the plain file."""
+
+    def __init__(self, folder: Path, shard: int) -> None:
+        self._frames: _Frames | None = None
+        try:
+            self._file = compressed_path(folder, shard).open("rb")
+        except FileNotFoundError:
+            self._file = self._plain(folder, shard)
+        else:
+            self._frames = _Frames(self._file)
+
+    def __enter__(self) -> ShardLines:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return the plain bytes from `offset` on."""
+        if self._frames is not None:
+            return self._frames.read(offset, length)
+        self._file.seek(offset)
+        return self._file.read(length)
+
+    def _plain(self, folder: Path, shard: int) -> BufferedReader:
+        try:
+            return plain_path(folder, shard).open("rb")
+        except FileNotFoundError:  # it was compressed between the two looks
+            file = compressed_path(folder, shard).open("rb")
+            self._frames = _Frames(file)
+            return file
+
+
+class _Frames:
+    """The frames of a compressed shard. Keeps the last one, because lines are read in order."""
+
+    def __init__(self, file: BufferedReader) -> None:
+        self._file = file
+        self._sizes = _read_table(file)
+        self._starts = [0, *accumulate(plain for _, plain in self._sizes)]
+        self._places = [0, *accumulate(packed for packed, _ in self._sizes)]
+        self._kept: tuple[int, bytes] = (-1, b"")
+
+    def read(self, offset: int, length: int) -> bytes:
+        number = bisect_right(self._starts, offset) - 1
+        parts = []
+        while length > 0 and number < len(self._sizes):
+            part = self._read_in(number, offset - self._starts[number], length)
+            parts.append(part)
+            offset, length = offset + len(part), length - len(part)
+            number += 1
+        return b"".join(parts)
+
+    def _read_in(self, number: int, first: int, length: int) -> bytes:
+        packed, plain = self._sizes[number]
+        if self._kept[0] != number:
+            self._file.seek(self._places[number])
+            data = self._file.read(packed)
+            if plain > 2 * _FRAME_BYTES and first + length < plain:  # the head of a huge line
+                return zstd.ZstdDecompressor().decompress(data, first + length)[first:]
+            self._kept = (number, zstd.decompress(data))
+        return self._kept[1][first : first + length]
+
+
+def compress(folder: Path, shard: int) -> None:
+    """Compress the lines of a full shard. The plain file is removed once the other is on disk."""
+    plain, target = plain_path(folder, shard), compressed_path(folder, shard)
+    partial = target.with_suffix(".partial")
+    sizes: list[tuple[int, int]] = []
+    with plain.open("rb") as lines, partial.open("wb") as file:
+        for block in _blocks(lines):
+            frame = zstd.compress(block, _LEVEL)
+            file.write(frame)
+            sizes.append((len(frame), len(block)))
+        file.write(_table(sizes))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(target)
+    sync_folder(folder)
+    plain.unlink()
+
+
+def expand(folder: Path, shard: int) -> None:
+    """Turn a compressed shard into a plain one, to be written on."""
+    target = plain_path(folder, shard)
+    partial = target.with_suffix(".partial")
+    with compressed_path(folder, shard).open("rb") as file, partial.open("wb") as lines:
+        for packed, _ in _read_table(file):
+            lines.write(zstd.decompress(file.read(packed)))
+        lines.flush()
+        os.fsync(lines.fileno())
+    partial.rename(target)
+    sync_folder(folder)
+    compressed_path(folder, shard).unlink()
+
+
+def is_compressed(folder: Path, shard: int) -> bool:
+    """Return whether a shard is compressed."""
+    return compressed_path(folder, shard).is_file()
+
+
+def remove(folder: Path, shard: int) -> None:
+    """Remove a shard's lines."""
+    plain_path(folder, shard).unlink(missing_ok=True)
+    compressed_path(folder, shard).unlink(missing_ok=True)
+
+
+def _blocks(lines: BufferedReader) -> Iterator[bytes]:
+    """Yield whole lines, in blocks of about the size of a frame."""
+    block: list[bytes] = []
+    size = 0
+    for line in lines:
+        block.append(line)
+        size += len(line)
+        if size >= _FRAME_BYTES:
+            yield b"".join(block)
+            block, size = [], 0
+    if block:
+        yield b"".join(block)
+
+
+def _table(sizes: list[tuple[int, int]]) -> bytes:
+    entries = b"".join(_FRAME.pack(*each) for each in sizes)
+    footer = _FOOTER.pack(len(sizes), 0, _FOOTER_MAGIC)
+    return _SKIPPABLE.pack(_TABLE_MAGIC, len(entries) + len(footer)) + entries + footer
+
+
+def _read_table(file: BufferedReader) -> list[tuple[int, int]]:
+    """Return the sizes of all frames, and leave the file at its beginning."""
+    file.seek(-_FOOTER.size, os.SEEK_END)
+    count, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
+    if magic != _FOOTER_MAGIC:
+        raise ValueError(f"{file.name} has no seek table: it was not written by Sparring")
+    file.seek(-_FOOTER.size - count * _FRAME.size, os.SEEK_END)
+    sizes = list(_FRAME.iter_unpack(file.read(count * _FRAME.size)))
+    file.seek(0)
+    return sizes
