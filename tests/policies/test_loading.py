@@ -73,3 +73,11 @@ def test_another_missing_module_is_not_taken_for_a_missing_package(
     monkeypatch.setitem(sys.modules, "sparring.policies.transformers_policy", None)
     with pytest.raises(ModuleNotFoundError, match="transformers_policy"):
         load_policy(PolicySpec(model="tiny"))
+
+
+def test_rollouts_keep_as_much_between_turns_as_the_setting_says(tiny_folder: Path) -> None:
+    kept = load_policy(PolicySpec(model=str(tiny_folder)), turn_cache=0.5)
+    by_default = load_policy(PolicySpec(model=str(tiny_folder)))
+    assert isinstance(kept, TransformersPolicy)
+    assert isinstance(by_default, TransformersPolicy)
+    assert [each._turns._budget for each in (kept, by_default)] == [2**29, 2**30]

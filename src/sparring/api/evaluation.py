@@ -126,7 +126,8 @@ def evaluate(
     spec = _spec_of(task, named, split, cases, settings=settings, measures=measure_set)
     task.suite.require(spec.split)
     if policy is None:
-        policy = load_policy(spec.policy, task.agent.model, task.family)
+        kept = spec.play.turn_cache
+        policy = load_policy(spec.policy, task.agent.model, task.family, turn_cache=kept)
     folder = open_run(Path(runs), run, spec, task.agent.name)
     folder.stop_request.unlink(missing_ok=True)
     work = EvalWork(

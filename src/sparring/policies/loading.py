@@ -34,12 +34,17 @@ def family_of(spec: PolicySpec, tokenizer: Any, declared: Family | None) -> Fami
 
 
 def load_policy(
-    spec: PolicySpec, agent_model: object = None, declared: Family | None = None
+    spec: PolicySpec,
+    agent_model: object = None,
+    declared: Family | None = None,
+    *,
+    turn_cache: float = 1.0,
 ) -> Policy:
     """Load in-process weights, or connect to a vLLM server or chat endpoints.
 
     Without a model in the spec, the agent's own is used if it is a name. A family named in the
-    spec overrides the one that the environment declares.
+    spec overrides the one that the environment declares. `turn_cache` is the memory in GiB that
+    rollouts keep between their turns.
     """
     if spec.kind == "endpoint":
         from sparring.policies.endpoint_policy import EndpointPolicy
@@ -60,7 +65,9 @@ def load_policy(
             return VllmPolicy(spec.endpoints[0], tokenizer, family)
         from sparring.policies.transformers_policy import TransformersPolicy
 
-        return TransformersPolicy.load(model, family=family, dtype=spec.dtype, device=spec.device)
+        return TransformersPolicy.load(
+            model, family=family, dtype=spec.dtype, device=spec.device, turn_cache=turn_cache
+        )
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "accelerate"):
             raise

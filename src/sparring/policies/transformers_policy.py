@@ -34,7 +34,7 @@ class TransformersPolicy:
         family: Family | None = None,
         batch_size: int = 128,
         autocast: torch.dtype | None = None,
-        turn_cache: float = 2.0,
+        turn_cache: float = 1.0,
     ) -> None:
         """`turn_cache` is the memory in GiB for the key/value caches that rollouts keep between
         their turns."""
@@ -59,6 +59,7 @@ class TransformersPolicy:
         family: Family | None = None,
         dtype: str | None = None,
         device: str | None = None,
+        turn_cache: float = 1.0,
     ) -> TransformersPolicy:
         """Load weights by name (see `resolve_model_name`) or from a folder."""
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -67,7 +68,7 @@ class TransformersPolicy:
         )
         tokenizer = load_tokenizer(name)
         model = load_weights(name, dtype=torch_dtype)
-        return cls(model.to(device), tokenizer, name=name, family=family)
+        return cls(model.to(device), tokenizer, name=name, family=family, turn_cache=turn_cache)
 
     def join(self) -> None:
         """Add a rollout to the lockstep batches."""

@@ -57,7 +57,9 @@ def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> E
         agent=parts.agent,
         suite=parts.suite,
         measures=measures,
-        policy=load_policy(spec.policy, parts.agent.model, environment.family),
+        policy=load_policy(
+            spec.policy, parts.agent.model, environment.family, turn_cache=spec.play.turn_cache
+        ),
         play=spec.play,
         split=spec.split,
         cases=spec.cases,

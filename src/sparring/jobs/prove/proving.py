@@ -182,7 +182,8 @@ class Proving:
                 del policy, logged
 
     def _load(self, spec: PolicySpec, parts: Parts) -> Policy:
-        return load_policy(spec, parts.agent.model, self._environment.family)
+        family, kept = self._environment.family, self._spec.play.turn_cache
+        return load_policy(spec, parts.agent.model, family, turn_cache=kept)
 
     def _logged(self, side: str, policy: Policy, suite: _Suite) -> LoggedPlay:
         return LoggedPlay(
