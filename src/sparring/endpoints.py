@@ -27,7 +27,16 @@ _DROPPABLE = frozenset(
         "parallel_tool_calls",
     }
 )
+# How many requests of one event loop a server has at once, by address and limit.
+_Turns = dict[tuple[str, int], asyncio.Semaphore]
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
 _UNSUPPORTED = re.compile(r"unsupported|not support|only the default|unknown|unrecognized", re.I)
+
+
+def turn_at(base_url: str, at_once: int) -> asyncio.Semaphore:
+    """Return what requests to a server wait for: all with this limit share it."""
+    turns = _TURNS.setdefault(asyncio.get_running_loop(), {})
+    return turns.setdefault((base_url, at_once), asyncio.Semaphore(at_once))
 
 
 class EndpointClient:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 
-from sparring.contracts.errors import MeasureError
+from sparring.contracts.errors import InvalidInput, MeasureError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EndpointSpec
 from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
-from sparring.endpoints import EndpointClient
+from sparring.endpoints import EndpointClient, turn_at
 from sparring.measures.declaration import Measure
 from sparring.secrets import read_key
 
@@ -26,6 +27,7 @@ Answer: {answer}
 
 Reply with one JSON object, nothing else: {{"reason": "<one sentence>", "passed": true or false}}"""
 _RULE = "-" * 40
+_LONGEST_WAIT = 3600.0  # seconds, for a turn at the server
 _JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 
@@ -36,13 +38,18 @@ def llm_judge(
     base_url: str | None = None,
     key_variable: str = "OPENAI_API_KEY",
     seconds: float = 60.0,
+    at_once: int = 16,
     name: str = "llm_judge",
 ) -> Measure:
     """Return a measure that passes if another model answers `question` with yes.
 
     If the judge cannot be reached or its reply cannot be parsed, the rollout stays unscored.
-    The key is read from the environment when the first rollout is judged.
+    The key is read from the environment when the first rollout is judged. A server is asked for
+    `at_once` verdicts at a time by all its judges together; waiting for a turn does not count as
+    `seconds`.
     """
+    if at_once < 1:
+        raise InvalidInput(f"llm_judge: at_once is {at_once}; it must be 1 or more")
     address = base_url or "https://api.openai.com/v1"
     endpoint = EndpointSpec(base_url=address, model=model, key_variable=key_variable)
     client = EndpointClient(endpoint, retries=4, seconds=seconds)
@@ -50,14 +57,19 @@ def llm_judge(
     async def judge(rollout: Rollout) -> Verdict:
         if base_url is None and read_key(key_variable) is None:
             raise MeasureError(f"the judge has no API key: set {key_variable}, or pass base_url")
-        completion = await client.chat(
-            model=model,
-            messages=[{"role": "user", "content": _prompt_for(question, rollout)}],
-            temperature=0.0,
-        )
+        async with turn_at(address, at_once):
+            try:
+                async with asyncio.timeout(seconds):
+                    completion = await client.chat(
+                        model=model,
+                        messages=[{"role": "user", "content": _prompt_for(question, rollout)}],
+                        temperature=0.0,
+                    )
+            except TimeoutError as error:
+                raise MeasureError(f"the judge did not answer within {seconds:g} s") from error
         return _verdict_from(completion.choices[0].message.content or "")
 
-    return Measure(name, judge, seconds=seconds)
+    return Measure(name, judge, seconds=seconds + _LONGEST_WAIT)
 
 
 def _prompt_for(question: str, rollout: Rollout) -> str:
