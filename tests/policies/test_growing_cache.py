@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from transformers import DynamicCache, Qwen3Config
 from transformers.cache_utils import DynamicLayer
 
-from sparring.policies.growing_cache import GrowingLayer, growing_cache
+from sparring.policies.growing_cache import GrowingLayer, bytes_per_token, growing_cache
+from sparring.policies.pretrained import load_weights
 
 adding = st.tuples(st.just("add"), st.integers(1, 90))
 selecting = st.tuples(st.just("select"), st.lists(st.integers(0, 1), min_size=1, max_size=3))
@@ -49,3 +50,11 @@ def test_layers_with_a_window_stay_as_they_are():
     made = growing_cache(config)
     assert type(made.layers[0]) is GrowingLayer
     assert type(made.layers[1]) is type(DynamicCache(config=config).layers[1])
+
+
+def test_a_token_takes_the_bytes_that_its_cache_holds(tiny_folder):
+    model = load_weights(str(tiny_folder)).eval()
+    with torch.inference_mode():
+        cache = model(input_ids=torch.ones(1, 10, dtype=torch.long), use_cache=True).past_key_values
+    held = sum(each.nbytes for layer in cache.layers for each in (layer.keys, layer.values))
+    assert bytes_per_token(model) == held / 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,10 @@ from sparring.contracts.policies import (
     is_played_in_lockstep,
 )
 from sparring.contracts.rollouts import RolloutKey
+from sparring.policies import transformers_policy
 from sparring.policies.families import family_named
+from sparring.policies.generation import generate
+from sparring.policies.growing_cache import bytes_per_token
 from sparring.policies.transformers_policy import TransformersPolicy
 from tests.families import FORGETFUL
 
@@ -84,6 +88,29 @@ def test_each_request_gets_its_own_sample_whatever_the_batch_size(
     for n, sample in enumerate(samples):
         assert sample.ids == longest[: n + 1]
         assert len(sample.ids) == n + 1 or sample.finish is Finish.STOP
+
+
+def test_the_caches_of_a_batch_stay_within_a_limit_on_a_cpu(
+    loaded: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [request(n, most=8, temperature=1.0) for n in range(7)]
+    together = played(loaded, requests)
+    sizes: list[int] = []
+
+    def counted(model: Any, batch: Any, *rest: Any) -> Any:
+        sizes.append(len(batch))
+        return generate(model, batch, *rest)
+
+    longest = max(len(each.prompt) for each in requests) + 8
+    limit = 3 * longest * bytes_per_token(loaded.model)
+    monkeypatch.setattr(transformers_policy, "_CPU_LIMIT", limit)
+    monkeypatch.setattr(transformers_policy, "generate", counted)
+    assert [each.ids for each in played(loaded, requests)] == [each.ids for each in together]
+    assert sizes == [3, 3, 1]
+    monkeypatch.setattr(transformers_policy, "_CPU_LIMIT", 1)
+    sizes.clear()
+    assert len(played(loaded, requests)) == 7
+    assert sizes == [1] * 7
 
 
 def test_drawn_tokens_are_counted(loaded: TransformersPolicy) -> None:

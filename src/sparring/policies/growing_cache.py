@@ -72,3 +72,11 @@ def growing_cache(config: Any) -> DynamicCache:
         GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
     ]
     return cache
+
+
+def bytes_per_token(model: Any) -> int:
+    """Return the bytes that the keys and values of one token take, in all layers."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * width * model.dtype.itemsize)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -14,10 +15,13 @@ from sparring.cpu import release_freed_memory
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
 from sparring.policies.generation import generate
+from sparring.policies.growing_cache import bytes_per_token
 from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.pretrained import load_tokenizer, load_weights
 from sparring.policies.recognition import recognise
 from sparring.policies.turn_cache import TurnCache
+
+_CPU_LIMIT = 5 << 28  # bytes: 1.25 GiB
 
 
 class TransformersPolicy:
@@ -96,9 +100,10 @@ class TransformersPolicy:
         if self._turns_version != self.version:  # other weights give other keys and values
             self._turns.clear()
             self._turns_version = self.version
+        size = self._rows_at_once(requests)
         with self._precision():
-            for start in range(0, len(requests), self._batch_size):
-                batch = requests[start : start + self._batch_size]
+            for start in range(0, len(requests), size):
+                batch = requests[start : start + size]
                 samples += generate(
                     self.model, batch, self.codec.stop_ids, self._count_tokens, self._turns
                 )
@@ -106,6 +111,15 @@ class TransformersPolicy:
         if self.version is None:
             return samples
         return [replace(sample, version=self.version) for sample in samples]
+
+    def _rows_at_once(self, requests: Sequence[SampleRequest]) -> int:
+        """Return how many requests are sampled together. On a CPU, which may be a laptop's, their
+        key/value caches take at most `_CPU_LIMIT`; the batches are of about equal size."""
+        most = self._batch_size
+        if self.model.device.type == "cpu":
+            longest = max(len(each.prompt) + each.sampling.max_tokens for each in requests)
+            most = min(most, max(1, _CPU_LIMIT // (longest * bytes_per_token(self.model))))
+        return math.ceil(len(requests) / math.ceil(len(requests) / most))
 
     def _precision(self) -> AbstractContextManager[Any]:
         """Match the trainer's precision, which may use float32 weights in bfloat16."""
