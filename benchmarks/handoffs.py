@@ -30,7 +30,7 @@ BEFORE, AFTER, MINUTES = (0.2, 0.5), 0.85, 30.0
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--steps", type=int, default=10)
+    options.add_argument("--steps", type=int, default=12)
     options.add_argument("--quick", action="store_true", help="a few steps, fewer cases")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as runs:
@@ -48,7 +48,7 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
         model="smollm2",
         max_steps=4 if given.quick else given.steps,
         num_generations=8,
-        cases_per_batch=4,
+        cases_per_batch=3,
         gradient_accumulation_steps=1,
         learning_rate=5e-4,
         mask_truncated_completions=False,  # right answers never reach the budget
@@ -93,7 +93,7 @@ def held_out(trainer: Trainer, given: argparse.Namespace, runs: str) -> dict[str
         desk.measures,
         policy=trainer.policy,
         split="held-out",
-        num_generations=1 if given.quick else 3,
+        num_generations=1 if given.quick else 2,
         seed=given.seed + 1,
         runs=runs,
         show_progress=False,
