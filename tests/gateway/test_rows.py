@@ -25,7 +25,7 @@ class Session:
 
     def reply(self, parent=None, *, prompt=None, agent=MAIN, sampled=2, observed=3, **fields):
         """A reply to a new prompt, or after a parent."""
-        before = self.tokens(4) if parent is None else parent.line[: parent.end]
+        before = self.tokens(4) if parent is None else parent.tokens[: parent.end]
         extra = array("i") if parent is None else self.tokens(observed)
         ids = self.tokens(sampled)
         number = len(self.replies)
@@ -37,7 +37,7 @@ class Session:
             branch="",
             prompt=prompt or Node(Message("user", str(number))),
             parent=parent,
-            line=before + extra + ids,
+            tokens=before + extra + ids,
             start=start,
             end=start + sampled,
             sample=sample,
@@ -104,7 +104,7 @@ def test_a_row_is_a_prefix_closed_conversation(steps):
         for span in row.spans:
             if span.kind is TokenKind.SAMPLED:
                 reply = starts[row.ids[place]]
-                assert row.ids[:place] == reply.line[: reply.start]
+                assert row.ids[:place] == reply.tokens[: reply.start]
             place += span.length
 
 

@@ -34,7 +34,7 @@ from sparring.gateway.calls import (
     ModelReply,
     Refused,
 )
-from sparring.gateway.contexts import Context, continue_line, start_line
+from sparring.gateway.contexts import Context, continue_context, start_context
 from sparring.gateway.exchanges import Exchange
 from sparring.gateway.message_tree import MessageTree, Node, Place, SampledReply
 from sparring.gateway.rows import rows_of
@@ -200,12 +200,12 @@ class Capture:
             return None
         episode.tokens_left()
         if base is None or base.is_hidden:
-            context = start_line(_rendered(call), call.tools, policy.codec, self._tree)
+            context = start_context(_rendered(call), call.tools, policy.codec, self._tree)
             if base is not None:
                 context.follows, base.last_use = base, self._calls
                 self._unused.discard(base)
         else:
-            context = continue_line(base, after, policy.codec, self._tree, episode.tool_of)
+            context = continue_context(base, after, policy.codec, self._tree, episode.tool_of)
             episode.spent += context.observed
         if call.tool_choice is not None:
             opening = policy.codec.encode_call_opening(
@@ -238,7 +238,7 @@ class Capture:
     ) -> _Sampled:
         policy = self._token_policy
         assert policy is not None
-        request = SampleRequest(turn.key, context.line, sampling)
+        request = SampleRequest(turn.key, context.tokens, sampling)
         is_paused = policy.samples_in_lockstep
         with self._episode.deadlines.paused() if is_paused else contextlib.nullcontext():
             sample = await policy.sample(request)
@@ -247,8 +247,8 @@ class Capture:
                 f"the policy returned {len(sample.ids)} tokens with {len(sample.logprobs)} "
                 "log-probabilities; each sampled token needs one"
             )
-        start = len(context.line)
-        context.line.extend(sample.ids)
+        start = len(context.tokens)
+        context.tokens.extend(sample.ids)
         reply = policy.codec.parse(context.opening + sample.ids, call.tools)
         return _Sampled(reply, sample.finish, start, len(sample.ids), sample, start)
 
@@ -332,7 +332,7 @@ class Capture:
             branch=turn.key.branch,
             prompt=node,
             parent=context.base if context is not None else _base_of(node)[0],
-            line=context.line if context is not None else array("i"),
+            tokens=context.tokens if context is not None else array("i"),
             start=sampled.start,
             end=sampled.start + len(sampled.sample.ids),
             sample=sampled.sample,

@@ -16,11 +16,11 @@ from sparring.gateway.message_tree import MessageTree, SampledReply
 class Context:
     """The token prompt of one turn.
 
-    `line` holds all tokens before the turn; the last `observed` of them follow the sampled turn
+    `tokens` holds all tokens before the turn; the last `observed` of them follow the sampled turn
     `base`. `opening` are tokens of the turn itself that are forced instead of sampled.
     """
 
-    line: array[int]
+    tokens: array[int]
     base: SampledReply | None = None
     observed: int = 0
     bodies: tuple[ResultBody, ...] = ()
@@ -30,15 +30,15 @@ class Context:
     def force(self, ids: array[int]) -> None:
         """Append tokens of the turn that are not sampled."""
         self.opening = ids
-        self.line.extend(ids)
+        self.tokens.extend(ids)
 
     def undo(self) -> None:
-        """Restore the line of `base`, because sampling this turn failed."""
-        if self.base is not None and self.line is self.base.line:
-            del self.line[self.base.end :]
+        """Restore the tokens of `base`, because sampling this turn failed."""
+        if self.base is not None and self.tokens is self.base.tokens:
+            del self.tokens[self.base.end :]
 
 
-def start_line(
+def start_context(
     messages: Sequence[Message],
     tools: Sequence[Mapping[str, Any]],
     codec: Codec,
@@ -55,14 +55,14 @@ def start_line(
         (place for place, message in enumerate(messages) if tree.sampled(message) is not None),
         len(messages),
     )
-    line = array("i", codec.encode_prompt(messages[:first], tools).ids)
-    writer = _Writer(line, codec, tree, lambda _: "")
+    tokens = array("i", codec.encode_prompt(messages[:first], tools).ids)
+    writer = _Writer(tokens, codec, tree, lambda _: "")
     if first < len(messages):
         writer.write(messages[first:], is_turn_open=True)
-    return Context(line)
+    return Context(tokens)
 
 
-def continue_line(
+def continue_context(
     base: SampledReply,
     messages: Sequence[Message],
     codec: Codec,
@@ -70,26 +70,26 @@ def continue_line(
     tool_of: Callable[[str], str],
 ) -> Context:
     """Return the prompt of a call that continues a sampled turn. The first call that does so
-    extends the turn's line, others copy it."""
-    line = base.line if len(base.line) == base.end else base.line[: base.end]
-    writer = _Writer(line, codec, tree, tool_of)
+    extends the turn's tokens, others copy them."""
+    tokens = base.tokens if len(base.tokens) == base.end else base.tokens[: base.end]
+    writer = _Writer(tokens, codec, tree, tool_of)
     if base.is_cut_off:
-        line.append(codec.end_of_turn)
+        tokens.append(codec.end_of_turn)
     try:
         writer.write(messages)
     except BaseException:
-        del line[base.end :]
+        del tokens[base.end :]
         raise
-    return Context(line, base, len(line) - base.end, tuple(writer.bodies))
+    return Context(tokens, base, len(tokens) - base.end, tuple(writer.bodies))
 
 
 class _Writer:
     """Appends the messages after a turn of the model, up to the next generation prompt."""
 
     def __init__(
-        self, line: array[int], codec: Codec, tree: MessageTree, tool_of: Callable[[str], str]
+        self, tokens: array[int], codec: Codec, tree: MessageTree, tool_of: Callable[[str], str]
     ) -> None:
-        self._line = line
+        self._tokens = tokens
         self._codec = codec
         self._tree = tree
         self._tool_of = tool_of
@@ -111,8 +111,8 @@ class _Writer:
 
     def _observe(self, messages: Sequence[Message]) -> None:
         encoded = self._codec.encode_continuation(messages)
-        start = len(self._line)
-        self._line.extend(encoded.ids)
+        start = len(self._tokens)
+        self._tokens.extend(encoded.ids)
         for body in encoded.bodies:
             message = messages[body.message]
             if message.role == "tool":
@@ -122,8 +122,8 @@ class _Writer:
     def _repeat(self, message: Message) -> None:
         sampled = self._tree.sampled(message)
         if sampled is None:
-            self._line.extend(self._codec.encode_reply(message))
+            self._tokens.extend(self._codec.encode_reply(message))
             return
-        self._line.extend(sampled.turn_ids)
+        self._tokens.extend(sampled.turn_ids)
         if sampled.is_cut_off:
-            self._line.append(self._codec.end_of_turn)
+            self._tokens.append(self._codec.end_of_turn)

@@ -27,12 +27,13 @@ MessageKey = tuple[Any, ...]
 class SampledReply:
     """One sampled turn and where its tokens are.
 
-    `line` holds the tokens of its whole conversation; the turn is `line[start:end]`. A branch
-    copies the line up to where it begins, so these positions hold in every line that continues
-    this turn. `parent` is the turn before it, `prompt` the node of the call that it answers.
+    `tokens` holds the tokens of its whole conversation; the turn is `tokens[start:end]`. A branch
+    copies the tokens up to where it begins, so these positions hold in every conversation that
+    continues this turn. `parent` is the turn before it, `prompt` the node of the call that it
+    answers.
     `number` counts the session's calls in order; `last_use` is the number of the last call that
     contained the reply in another place. `is_hidden` marks a reply with thinking that later turns
-    do not see: the next turn starts a new line, and its `follows` names this reply.
+    do not see: the next turn starts a new row, and its `follows` names this reply.
     """
 
     number: int
@@ -40,7 +41,7 @@ class SampledReply:
     branch: str
     prompt: Node
     parent: SampledReply | None
-    line: array[int]
+    tokens: array[int]
     start: int
     end: int
     sample: Sample
@@ -58,7 +59,7 @@ class SampledReply:
     @property
     def turn_ids(self) -> array[int]:
         """The tokens of the turn, with those that were forced at its beginning."""
-        return self.opening + self.line[self.start : self.end]
+        return self.opening + self.tokens[self.start : self.end]
 
 
 @dataclass(slots=True, eq=False)

@@ -123,7 +123,7 @@ def _row(
     parent = places.get(before) if before is not None else None
     return TokenRow(
         first.agent,
-        last.line[: last.end],
+        last.tokens[: last.end],
         logprobs,
         tuple(spans),
         tuple(bodies),

@@ -61,7 +61,7 @@ def test_neither_a_stranger_nor_a_cookie_gets_tools(server: Server, tmp_path: Pa
     assert ask(client, "guess", "tools/list").status_code == 401
     assert client.post("/mcp", json={}, headers=ACCEPT).status_code == 401
     owner = Caller(Role.OWNER, tmp_path / "runs", folder=tmp_path)
-    client.cookies.set(server.cookie, server.sessions.enter(server.sessions.new_link(owner)))
+    client.cookies.set(server.cookie, server.sessions.sign_in(server.sessions.new_link(owner)))
     assert client.post("/mcp", json={}, headers=ACCEPT).status_code == 401
 
 

@@ -32,11 +32,11 @@ def test_a_used_link_announces_a_new_one(tmp_path: Path) -> None:
     announced: list[str] = []
     links = LinkSessions(owner_in(tmp_path), announced.append)
     secret = links.new_link(owner_in(tmp_path))
-    assert links.enter(secret)
-    assert links.enter(secret) == ""
-    assert links.enter(announced[0])
+    assert links.sign_in(secret)
+    assert links.sign_in(secret) == ""
+    assert links.sign_in(announced[0])
     for _ in range(50):
-        links.enter("guess")
+        links.sign_in("guess")
     assert len(announced) <= 21
 
 

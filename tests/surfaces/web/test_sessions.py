@@ -13,12 +13,12 @@ OWNER = Caller(Role.OWNER, Path("runs"))
 def test_a_link_works_once() -> None:
     sessions = Sessions()
     secret = sessions.new_link(OWNER)
-    cookie = sessions.enter(secret)
+    cookie = sessions.sign_in(secret)
     assert sessions.caller_of_cookie(cookie) == OWNER
-    assert sessions.enter(secret) == ""
+    assert sessions.sign_in(secret) == ""
     assert sessions.caller_of_cookie("") is None
     assert sessions.caller_of_cookie(secret) is None
-    sessions.leave(cookie)
+    sessions.sign_out(cookie)
     assert sessions.caller_of_cookie(cookie) is None
 
 
@@ -26,14 +26,14 @@ def test_a_session_ends_with_its_token_and_with_time() -> None:
     known = {"token": OWNER}
     now = [0.0]
     sessions = Sessions(known.get, lambda: now[0])
-    first, second = sessions.enter("token"), sessions.enter("token")
+    first, second = sessions.sign_in("token"), sessions.sign_in("token")
     assert sessions.caller_of_cookie(first) == OWNER
     now[0] = 31 * 24 * 3600.0
     assert sessions.caller_of_cookie(first) is None
     now[0] = 0.0
     known.clear()
     assert sessions.caller_of_cookie(second) is None
-    assert sessions.enter("token") == ""
+    assert sessions.sign_in("token") == ""
 
 
 def test_failures_are_forgotten_after_a_minute() -> None:

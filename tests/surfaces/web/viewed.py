@@ -143,7 +143,7 @@ def owner_in(folder: Path) -> Caller:
 def server_of(caller: Caller, find_caller: FindCaller | None = None) -> tuple[Server, str]:
     """A server, and a cookie with which `caller` is signed in."""
     sessions = Sessions(find_caller)
-    cookie = sessions.enter(sessions.new_link(caller))
+    cookie = sessions.sign_in(sessions.new_link(caller))
     return Server(sessions, (HOST,)), cookie
 
 

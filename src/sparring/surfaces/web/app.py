@@ -103,7 +103,7 @@ async def _enter(server: Server, request: Request) -> Response:
         secret = await _form_token(request)
     elif not secret:
         return pages.sign_in(server.sessions.has_tokens, status=200)
-    cookie = server.sessions.enter(secret)
+    cookie = server.sessions.sign_in(secret)
     if not cookie:
         server.sessions.failures.note(address)
         _LOG.warning("refused a sign-in from %s", address)
@@ -116,7 +116,7 @@ async def _enter(server: Server, request: Request) -> Response:
 
 
 async def _leave(server: Server, request: Request) -> Response:
-    server.sessions.leave(request.cookies.get(server.cookie, ""))
+    server.sessions.sign_out(request.cookies.get(server.cookie, ""))
     response = RedirectResponse("/enter", status_code=303)
     response.delete_cookie(server.cookie, path="/")
     return response

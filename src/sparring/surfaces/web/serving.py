@@ -73,9 +73,9 @@ class LinkSessions(Sessions):
         self._caller = caller
         self._announce = announce
 
-    def enter(self, secret: str) -> str:
+    def sign_in(self, secret: str) -> str:
         """Exchange a link for a cookie; announce a new link if it is used or unknown."""
-        cookie = super().enter(secret)
+        cookie = super().sign_in(secret)
         if not cookie and not self.failures.is_blocked(""):
             self.failures.note("")  # limits new links to 20 a minute
             self._announce(self.new_link(self._caller))

@@ -103,7 +103,7 @@ class Sessions:
         self._links[_digest(secret)] = caller
         return secret
 
-    def enter(self, secret: str) -> str:
+    def sign_in(self, secret: str) -> str:
         """Return the cookie of a new session for a link or a token; empty if it is neither."""
         caller = self._links.pop(_digest(secret), None)
         token = ""
@@ -134,7 +134,7 @@ class Sessions:
             return None
         return session.caller
 
-    def leave(self, cookie: str) -> None:
+    def sign_out(self, cookie: str) -> None:
         """End a session."""
         self._sessions.pop(_digest(cookie), None)
 
