@@ -125,6 +125,7 @@ nightly: venv postgres chromium web-check sdk-versions frameworks sharded
 	$(BIN)/python benchmarks/live_groups.py --quick
 	$(BIN)/python benchmarks/echo.py --quick
 	$(BIN)/python benchmarks/first_hour.py
+	$(BIN)/pip install --quiet --no-deps cyllama
 	$(BIN)/python benchmarks/ship.py
 	$(BIN)/python benchmarks/pass_memory.py
 	$(BIN)/python benchmarks/threads.py

@@ -37,6 +37,8 @@ def sparring(project: Path, *arguments: object) -> dict[str, Any]:
     if not done.stdout.strip():
         raise SystemExit(f"sparring {arguments[0]} failed: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
+    if "error" in found:
+        raise SystemExit(f"sparring {arguments[0]} failed: {found['error']['message']}")
     return found
 
 

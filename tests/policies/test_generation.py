@@ -6,6 +6,8 @@ import torch
 from sparring.contracts.policies import Finish, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies.generation import generate
+from sparring.policies.prefixes import sharing_groups
+from sparring.policies.turn_cache import TurnCache
 
 
 def request(prompt, index=0, *, temperature=1.0, max_tokens=24, case="c"):
@@ -37,6 +39,24 @@ def test_log_probabilities_equal_those_of_a_plain_forward_pass(tiny_policy, temp
     for each, sample in zip(asked, generate(model, asked, stops), strict=True):
         wanted = reference(model, list(each.prompt), list(sample.ids), temperature)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
+
+
+def test_prompts_of_several_agents_in_one_batch_are_sampled_as_alone(tiny_policy):
+    begins = [list(range(40, 80)), list(range(90, 150)), list(range(200, 230))]
+    asked = [
+        request([*begins[n % 3], *range(100 + n, 102 + 2 * n)], index, case=f"c{n}")
+        for n in range(9)
+        for index in range(2)
+    ]
+    assert len(sharing_groups([list(each.prompt) for each in asked[::2]])) == 3
+    together = generate(tiny_policy.model, asked, frozenset(), turns=(turns := TurnCache(1 << 30)))
+    for each, sample in zip(asked, together, strict=True):
+        wanted = reference(tiny_policy.model, list(each.prompt), list(sample.ids), 1.0)
+        assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
+        continued = SampleRequest(
+            each.key, each.prompt + sample.ids + array("i", [7]), each.sampling
+        )
+        assert turns.take(continued) is not None
 
 
 def test_prompts_of_one_token_and_without_anything_in_common_work(tiny_policy):

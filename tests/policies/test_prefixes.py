@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparring.policies.prefixes import WORTH_SHARING, common_prefix, has_sliding_window
+from sparring.policies.prefixes import (
+    WORTH_SHARING,
+    common_prefix,
+    has_sliding_window,
+    sharing_groups,
+)
 
 tokens = st.lists(st.integers(0, 2), max_size=30)
 
@@ -56,3 +61,22 @@ def test_the_layers_decide_about_a_window_where_they_are_named(
     config: dict[str, Any], slides: bool
 ) -> None:
     assert has_sliding_window(SimpleNamespace(**config)) is slides
+
+
+@given(st.lists(tokens.filter(bool), min_size=1, max_size=12))
+def test_every_prompt_is_in_one_group(prompts: list[list[int]]) -> None:
+    groups = sharing_groups(prompts)
+    assert sorted(place for group in groups for place in group) == list(range(len(prompts)))
+    assert all(group == sorted(group) for group in groups)
+
+
+def test_prompts_of_several_agents_are_grouped_by_agent() -> None:
+    price, stock = [1, *range(10, 60)], [1, *range(70, 150)]
+    prompts = [[*(price, stock)[n % 2], 200 + n, 5] for n in range(8)]
+    assert sharing_groups(prompts) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_prompts_that_have_little_in_common_stay_together() -> None:
+    assert sharing_groups([[n, *range(50)] for n in range(8)]) == [list(range(8))]
+    assert sharing_groups([[1, 2, 3]]) == [[0]]
+    assert sharing_groups([[1, 2, 3], [4, 5, 6]]) == [[0, 1]]

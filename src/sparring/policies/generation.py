@@ -18,7 +18,7 @@ import torch
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.policies.grouped_attention import grouped_attention
 from sparring.policies.growing_cache import growing_cache
-from sparring.policies.prefixes import common_prefix, has_sliding_window
+from sparring.policies.prefixes import common_prefix, has_sliding_window, sharing_groups
 from sparring.policies.turn_cache import StoredTurn, TurnCache, can_store
 
 
@@ -105,7 +105,7 @@ class _Decoder:
         self._begin(model, rows, turns)
         prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
         prompt_index = {prompt: index for index, prompt in enumerate(prompts)}
-        self._prefill([_tokens_of(prompt) for prompt in prompts])
+        self._prefill_in_groups([_tokens_of(prompt) for prompt in prompts])
         self._select_rows([prompt_index[row.request.prompt.tobytes()] for row in rows])
 
     def _begin(self, model: Any, rows: list[_Row], turns: TurnCache | None) -> None:
@@ -195,6 +195,33 @@ class _Decoder:
         self._mask = torch.cat([self._mask, ones], dim=1)
         self._forward(self._next_tokens[:, None].to(self._device), positions)
 
+    def _prefill_in_groups(self, prompts: list[list[int]]) -> None:
+        """Run the model on prompts that begin alike together, and join the groups to one batch."""
+        groups = sharing_groups(prompts) if can_store(self._cache) else [[*range(len(prompts))]]
+        if len(groups) == 1:
+            self._prefill(prompts)
+            return
+        caches, masks, logits = [], [], []
+        for group in groups:
+            self._cache = growing_cache(self._model.config)
+            self._prefill([prompts[position] for position in group])
+            caches.append(self._cache)
+            masks.append(self._mask)
+            logits.append(self._logits)
+        order = torch.tensor([place for group in groups for place in group], device=self._device)
+        rows = order.argsort()  # from the order of the groups to that of the prompts
+        width = max(mask.shape[1] for mask in masks)
+        self._mask = torch.cat([_left_padded(mask, width, 1) for mask in masks])[rows]
+        self._logits = torch.cat(logits)[rows]
+        self._cache = growing_cache(self._model.config)
+        for number in range(len(self._cache.layers)):
+            layers = [cache.layers[number] for cache in caches]
+            keys = torch.cat([_left_padded(layer.keys, width, 2) for layer in layers])[rows]
+            values = torch.cat([_left_padded(layer.values, width, 2) for layer in layers])[rows]
+            self._cache.update(keys, values, number)
+            for cache in caches:
+                cache.layers[number] = None  # freed now: there is one layer twice at any time
+
     def _prefill(self, prompts: list[list[int]]) -> None:
         """Run the model on the common prefix of the distinct prompts once, then on all the rest."""
         is_unshared = len(prompts) == 1 or has_sliding_window(self._model.config)
@@ -272,6 +299,15 @@ class _ContinuingDecoder(_Decoder):
             )
             self._cache.update(keys, values, layer)
         self._append([row.request.prompt[length:].tolist() for row, _, length in continued], before)
+
+
+def _left_padded(batch: torch.Tensor, width: int, dim: int) -> torch.Tensor:
+    """Return a batch with zeros before its first token, up to `width` tokens along `dim`."""
+    missing = width - batch.shape[dim]
+    if not missing:
+        return batch
+    shape = [*batch.shape[:dim], missing, *batch.shape[dim + 1 :]]
+    return torch.cat([batch.new_zeros(shape), batch], dim=dim)
 
 
 def _right_aligned(parts: list[tuple[torch.Tensor, int]], longest: int) -> torch.Tensor:
