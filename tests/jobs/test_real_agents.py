@@ -17,8 +17,6 @@ from tests.training import weights_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = {"handoffs": 2, "nested": 2, "clock": 2, "compacted": 3, "user": 1}
-SLOW = [pytest.param("handoffs", marks=pytest.mark.slow)]
-NIGHTLY = [pytest.param(kind, marks=pytest.mark.nightly) for kind in KINDS if kind != "handoffs"]
 
 
 def start(kind: str, model: Path, runs: Path, run: str) -> subprocess.Popen[bytes]:
@@ -26,19 +24,31 @@ def start(kind: str, model: Path, runs: Path, run: str) -> subprocess.Popen[byte
     return subprocess.Popen([str(part) for part in command], cwd=ROOT)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [*SLOW, *NIGHTLY])
-def test_it_learns_from_every_row_and_resumes_exactly_after_kill_9(
-    kind: str, tiny_folder: Path, tmp_path: Path
-) -> None:
-    model = warmed(kind, tiny_folder, tmp_path)
-    assert start(kind, model, tmp_path, "whole").wait() == 0
-    whole = RunFolder(tmp_path / "whole")
+def trained(kind: str, model: Path, runs: Path) -> RunFolder:
+    """A run that was not disturbed, and learned from all rows of most rollouts."""
+    assert start(kind, model, runs, "whole").wait() == 0
+    whole = RunFolder(runs / "whole")
     played = [from_record(each) for each in RolloutLog(whole.rollouts()).records()]
     complete = [each for each in played if len(each.rows) >= ROWS[kind]]
     assert len(complete) > len(played) / 2, [each.ending for each in played]
     assert {row.versions[0][0] for each in complete for row in each.rows} == {0, 1, 2, 3}
+    return whole
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_agents_that_hand_off_learn_from_every_row(tiny_folder: Path, tmp_path: Path) -> None:
+    trained("handoffs", warmed("handoffs", tiny_folder, tmp_path), tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_from_every_row_and_resumes_exactly_after_kill_9(
+    kind: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    model = warmed(kind, tiny_folder, tmp_path)
+    whole = trained(kind, model, tmp_path)
     killed = RunFolder(tmp_path / "killed")
     process = start(kind, model, tmp_path, "killed")
     while process.poll() is None and not (killed.checkpoints / "step-2").exists():
