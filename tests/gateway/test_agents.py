@@ -6,6 +6,7 @@ import pytest
 from openai import APIStatusError, AsyncOpenAI, OpenAI
 
 from sparring.contracts.rollouts import CallFailure, Ending, TokenKind
+from sparring.gateway import agents
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.conftest import FAMILIES
 from tests.gateway.playing import (
@@ -162,6 +163,26 @@ def test_the_token_budget_ends_the_rollout(codecs):
     rollout = play_one(plain_play(), policy, completion_tokens=20)
     assert rollout.ending is Ending.TOKEN_BUDGET
     assert rollout.rows[0].sampled == 20
+
+
+def test_a_client_that_retries_after_the_end_does_not_hold_the_rollout_up(codecs, monkeypatch):
+    monkeypatch.setattr(agents, "_SECONDS_TO_END", 0.05)
+    refused = []
+
+    async def stubborn(case, session):
+        async with AsyncOpenAI(base_url=session.base_url, api_key=session.api_key) as client:
+            while True:
+                try:
+                    await loop(client, session.model, session.messages)
+                except APIStatusError as error:
+                    refused.append(error.status_code)
+                    await asyncio.sleep(0.01)
+
+    policy = ScriptedPolicy(lambda request: "word " * 500, codecs["qwen3"])
+    rollout = play_one(stubborn, policy, completion_tokens=20, rollout_seconds=60.0)
+    assert rollout.ending is Ending.TOKEN_BUDGET
+    assert rollout.rows[0].sampled
+    assert set(refused) == {410}
 
 
 def test_a_session_answers_410_after_its_end(codecs):

@@ -21,6 +21,7 @@ from sparring.threads import DaemonThreads
 
 PlayFunction = Callable[[Case, Session], Awaitable[Any] | Any]
 _MOST_THREADS = 65_536
+_SECONDS_TO_END = 5.0
 _CLIENT = (
     "pass session.base_url and session.api_key to its client, and look for another client that "
     "calls a provider directly"
@@ -142,7 +143,7 @@ class GatewayRun:
         path = f"{server.address}/session/{opened.key}"
         session = Session(f"{path}/v1", path, opened.key, self._capture.model, episode.case, world)
         try:
-            result = await self._agent.program.run(session)
+            result = await self._run_program(session)
         except Exception as error:
             self._end_broken(error)
             return None
@@ -153,6 +154,27 @@ class GatewayRun:
         if not self._capture.calls:
             episode.end(Ending.NO_MODEL_CALL, _NO_CALL)
         return self._take_answer(result)
+
+    async def _run_program(self, session: Session) -> Any:
+        """Run the program to its end. One that still calls the model after its rollout has ended,
+        as clients that retry do, is stopped after a few seconds."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as deadline:
+
+                def stop_soon() -> None:
+                    if deadline.when() is None:
+                        deadline.reschedule(loop.time() + _SECONDS_TO_END)
+
+                self._capture.when_called_after_end = stop_soon
+                try:
+                    return await self._agent.program.run(session)
+                finally:
+                    self._capture.when_called_after_end = lambda: None
+        except TimeoutError as error:
+            if deadline.expired():
+                raise EpisodeOver from error
+            raise
 
     def _take_answer(self, result: Any) -> Any:
         episode = self._episode

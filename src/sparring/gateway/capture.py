@@ -81,6 +81,7 @@ class Capture:
         self._unknown: list[str] = []
         self.overridden: dict[str, set[float]] = {}
         self.offers_tools = False
+        self.when_called_after_end: Callable[[], None] = lambda: None
 
     @property
     def calls(self) -> int:
@@ -119,6 +120,7 @@ class Capture:
             message = "send at least one message, and do not end with one of the assistant"
             raise Refused(400, message, "messages")
         if self._is_closed or self._episode.is_over:
+            self.when_called_after_end()
             raise Refused(_GONE, self._ended_message())
         for name, value in call.overridden.items():
             self.overridden.setdefault(name, set()).add(value)
@@ -361,6 +363,7 @@ class Capture:
         try:
             yield
         except EpisodeOver:
+            self.when_called_after_end()
             raise Refused(_GONE, self._ended_message()) from None
         except Refused:
             raise
