@@ -138,9 +138,10 @@ class Shipment:
             parts.measures, environment.weights, seconds=spec.play.measure_seconds
         )
         players = 1 + len(spec.forms or (1, 2)) + len(spec.quantizations)
-        total = players * spec.validation_cases
+        total = players * min(spec.validation_cases, parts.suite.size(Split.VALIDATION))
         if spec.proof:
-            total += (spec.cases or 0) * (2 + spec.rollouts)
+            held_out = min(spec.cases or 0, parts.suite.size(Split.HELD_OUT))
+            total += held_out * (2 + spec.rollouts)
         play_parts = PlayParts(parts, measures, spec.play)
         return ShipPlayer(self._folder, spec, play_parts, self._heartbeat, total)
 
