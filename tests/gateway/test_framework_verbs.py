@@ -37,7 +37,7 @@ class Tested(Environment):
     }}
 {attributes}
     def suite(self):
-        records = [{{"input": f"What is {{n}} + 1?"}} for n in range(240)]
+        records = [{{"input": f"What is {{n}} + 1?"}} for n in range(60)]
         return Suite.from_records(records)
 """
 WORKSPACE = """
