@@ -114,7 +114,7 @@ bench: venv
 # What takes too long for the gate: hours.
 nightly: venv postgres chromium web-check sdk-versions frameworks sharded
 	$(BIN)/pip install --quiet kubernetes-validate==1.37.0
-	$(ALONE) $(BIN)/pytest -m nightly
+	$(ALONE) $(BIN)/pytest -m 'nightly and not frameworks'
 	$(BIN)/python benchmarks/discovery.py --quick
 	$(BIN)/python benchmarks/run_index.py --quick
 	$(BIN)/python benchmarks/mcp_tools.py --quick

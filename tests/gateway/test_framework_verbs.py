@@ -16,7 +16,7 @@ import pytest
 from sparring.sandbox import probe
 from tests.gateway.test_frameworks import FOLDER, FRAMEWORKS, INSTALLED, ROOT, Framework
 
-pytestmark = [pytest.mark.slow, pytest.mark.frameworks, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.frameworks, pytest.mark.timeout(900)]
 ENVIRONMENT = """
 from sparring import Environment, Suite
 from tests.training import TALKATIVE, even
