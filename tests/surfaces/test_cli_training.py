@@ -34,7 +34,7 @@ def options(tiny_folder: Path, steps: int) -> list[str]:
 
 @pytest.mark.slow
 def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
-    command = [*COMMAND, "train", TALK, *options(tiny_folder, 24), "--set", "beta=0.01"]
+    command = [*COMMAND, "train", TALK, *options(tiny_folder, 12), "--set", "beta=0.01"]
     running = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=ENVIRONMENT,
@@ -47,22 +47,22 @@ def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=180)
     assert running.returncode == 103, told
-    assert "/24 · loss" in told
+    assert "/12 · loss" in told
     assert "sparring run resume train-file-" in told
 
     (folder,) = (tmp_path / "runs").glob("[!.]*")
     assert json.loads((folder / "spec.json").read_text())["settings"]["beta"] == 0.01
     done = sparring("run", "resume", folder.name, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    for shown in ("24 steps of 4 cases", "validation at step 24", "weights step-"):
+    for shown in ("12 steps of 4 cases", "validation at step 12", "weights step-"):
         assert shown in " ".join(done.stdout.split())
     listed = json.loads(sparring("rollout", "list", folder.name, "--json", folder=tmp_path).stdout)
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     played = {row["step"]: row["rollouts"] for row in steps if "loss" in row}
-    assert set(played) == set(range(1, 25))
-    assert listed["total"] == sum(played.values()) >= 24 * 16
+    assert set(played) == set(range(1, 13))
+    assert listed["total"] == sum(played.values()) >= 12 * 16
     again = sparring("run", "resume", folder.name, "--json", folder=tmp_path)
-    assert json.loads(again.stdout)["steps"] == 24
+    assert json.loads(again.stdout)["steps"] == 12
 
 
 @pytest.mark.parametrize(
