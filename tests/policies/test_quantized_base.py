@@ -36,6 +36,9 @@ def test_a_checkpoint_states_how_its_base_was_rounded(tmp_path: Path) -> None:
 def test_a_checkpoint_of_an_unrounded_base_states_nothing(tmp_path: Path) -> None:
     record_quantization(model(None), tmp_path)
     record_quantization(SimpleNamespace(config=SimpleNamespace()), tmp_path)
+    record_quantization(model({"quant_method": "gptq", "bits": 4}), tmp_path)
+    own = SimpleNamespace(quantization_config={"quant_method": "fp8"})
+    record_quantization(SimpleNamespace(config=own), tmp_path)
     assert quantization_of(tmp_path) is None
     assert not list(tmp_path.iterdir())
 

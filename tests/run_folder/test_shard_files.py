@@ -77,6 +77,13 @@ def test_a_reader_goes_on_while_the_shard_is_compressed(tmp_path: Path) -> None:
         assert lines.read(4, 4) == b"two\n"
 
 
+def test_a_frame_gives_no_more_than_its_table_says(tmp_path: Path) -> None:
+    frame = zstd.compress(b"x" * 50_000_000)
+    compressed_path(tmp_path, 0).write_bytes(frame + shard_files._table([(len(frame), 100)]))
+    with ShardLines(tmp_path, 0) as lines:
+        assert lines.read(0, 1_000_000) == b"x" * 100
+
+
 def test_what_is_no_shard_is_an_error_and_not_other_lines(tmp_path: Path) -> None:
     compressed_path(tmp_path, 0).write_bytes(zstd.compress(b"one\n") + b"\0" * 20)
     with pytest.raises(ValueError, match="no seek table"):

@@ -15,13 +15,16 @@ from sparring.policies.model_names import locate
 from sparring.run_folder.files import read_json, write_json
 
 _FILE = "base_quantization.json"
+_METHOD = "bitsandbytes"  # others store their bases as they are quantized
 
 
 def record_quantization(model: Any, checkpoint: Path) -> None:
-    """State in a checkpoint how its base is quantized. Does nothing for other models."""
+    """State in a checkpoint how bitsandbytes rounded its base. Does nothing for other models."""
     config = getattr(model.config, "quantization_config", None)
-    if config is not None:
-        fields = {name: _plain(value) for name, value in config.to_dict().items()}
+    if config is None or isinstance(config, dict):
+        return
+    fields = {name: _plain(value) for name, value in config.to_dict().items()}
+    if fields.get("quant_method") == _METHOD:
         write_json(checkpoint / _FILE, {"format": 1, "quantization": fields})
 
 
