@@ -118,10 +118,10 @@ class Tool:
         request = dict(arguments)
         try:
             if excess := limit_exceeded(request):
-                raise _refusal(self.operation.name, caller, {"arguments": excess}, excess)
+                raise refusal(self.operation.name, caller, {"arguments": excess}, excess)
             detail = request.pop("detail", "short")
             if detail not in ("short", "full"):
-                raise _refusal(self.operation.name, caller, request, "detail must be short or full")
+                raise refusal(self.operation.name, caller, request, "detail must be short or full")
             return Answer(answer(self.operation.ask(request, caller), cast("Detail", detail)))
         except SparringError as error:
             return Answer(_error_table(error), is_error=True)
@@ -152,7 +152,7 @@ def refuse_unknown_tool(
     message = f"there is no tool {name[:80]!r}; the tools are {', '.join(known)}"
     excess = limit_exceeded(arguments)
     request = {"arguments": excess} if excess else dict(arguments)
-    error = _refusal(f"tool {name[:80]}", caller, request, message)
+    error = refusal(f"tool {name[:80]}", caller, request, message)
     return Answer(_error_table(error), is_error=True)
 
 
@@ -193,7 +193,7 @@ def limit_exceeded(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-def _refusal(verb: str, caller: Caller, request: Mapping[str, Any], reason: str) -> InvalidInput:
+def refusal(verb: str, caller: Caller, request: Mapping[str, Any], reason: str) -> InvalidInput:
     """Log a refusal and return its error."""
     error = InvalidInput(reason)
     entry = Entry(caller.name, caller.role.name.lower(), verb, dict(request))

@@ -13,7 +13,7 @@ from sparring.operations.activity.log import Entry, note_refusal
 from sparring.operations.operation import Caller, Operation, Role
 from sparring.operations.registry import all_operations
 from sparring.surfaces.tools.answers import plain
-from sparring.surfaces.tools.catalogue import limit_exceeded
+from sparring.surfaces.tools.catalogue import limit_exceeded, refusal
 
 _LOG = logging.getLogger(__name__)
 # These act on the server's machine or manage its tokens, so only the command line offers them.
@@ -85,7 +85,7 @@ def call(
     """Perform an operation, and return the status code and the body of the answer."""
     try:
         if excess := limit_exceeded(arguments):
-            raise _refusal(operation.name, caller, {"arguments": excess}, excess)
+            raise refusal(operation.name, caller, {"arguments": excess}, excess)
         return 200, to_json(operation.ask(arguments, caller))
     except SparringError as error:
         return status_of(error), error_json(error)
@@ -116,16 +116,7 @@ def error_json(error: SparringError) -> bytes:
 def refuse_unknown(name: str, caller: Caller) -> tuple[int, bytes]:
     """Refuse a call of an operation that has no route, and log it like any refusal."""
     message = f"there is no operation {name[:80]!r}; /api/openapi.json lists them"
-    return 404, error_json(_refusal(f"http {name[:80]}", caller, {}, message))
-
-
-def _refusal(verb: str, caller: Caller, request: Mapping[str, Any], reason: str) -> InvalidInput:
-    """Log a refusal of anyone but the owner, and return its error."""
-    error = InvalidInput(reason)
-    if caller.role < Role.OWNER:
-        entry = Entry(caller.name, caller.role.name.lower(), verb, dict(request))
-        note_refusal(entry, caller.runs, error, is_binding=True)
-    return error
+    return 404, error_json(refusal(f"http {name[:80]}", caller, {}, message))
 
 
 def _error(kind: str, message: str) -> bytes:
