@@ -160,7 +160,10 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length) or b"{}")
         path = self.path.partition("?")[0]
-        if path == "/v1/completions":
+        key = os.environ.get("VLLM_API_KEY")
+        if key and path.startswith("/v1") and self.headers["Authorization"] != f"Bearer {key}":
+            self._reply(401, {"error": "Unauthorized"})
+        elif path == "/v1/completions":
             self._complete(body)
         elif path == "/v1/load_lora_adapter":
             self._load(body)

@@ -138,6 +138,10 @@ class Cluster:
         told = self.run("scontrol", "show", "job", job).stdout
         return int(told.partition("Restarts=")[2].split()[0])
 
+    def components_of(self, job: str) -> int:
+        shown = self.run("scontrol", "show", "job", job).stdout
+        return shown.count(f"HetJobId={job} ")
+
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **self.environment}
         return subprocess.run(

@@ -157,10 +157,10 @@ prompts = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=24), min_siz
 def test_every_row_finds_its_own_prompt_again(rows):
     ids, mask, keep = batch(rows, [[1]] * len(rows))
     found = Prompts.of(ids[:, :-keep], mask[:, :-keep])
-    assert [list(found.different[place]) for place in found.of_row] == rows
-    heads = {prompt[: found.shared] for prompt in found.different}
+    assert [list(found.distinct[place]) for place in found.of_row] == rows
+    heads = {prompt[: found.shared] for prompt in found.distinct}
     assert len(heads) == 1
-    assert all(len(prompt) > found.shared for prompt in found.different)
+    assert all(len(prompt) > found.shared for prompt in found.distinct)
 
 
 class Prefix:

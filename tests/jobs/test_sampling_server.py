@@ -45,10 +45,23 @@ def test_further_arguments_come_last_so_that_they_prevail() -> None:
 
 def test_servers_fetch_adapters_by_name_from_the_folder_of_the_run(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    variables = server_environment(folder, gpus=[2, 3])
+    variables = server_environment(folder, is_adapter=True, gpus=[2, 3])
     assert variables["VLLM_LORA_RESOLVER_CACHE_DIR"] == str(folder.policies)
     assert variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
     assert variables["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+def test_only_servers_of_whole_weights_offer_the_endpoints_without_a_key(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    for is_adapter in (True, False):
+        variables = server_environment(folder, is_adapter=is_adapter, key="secret")
+        assert ("VLLM_SERVER_DEV_MODE" in variables) is not is_adapter
+        assert variables["VLLM_API_KEY"] == "secret"
+
+
+def test_a_server_that_joins_has_all_gpus_of_its_host() -> None:
+    assert gpus_of(spec_of("joined", processes=4), 3, 2) == [0, 1]
+    assert gpus_of(spec_of({"servers": "joined", "gpus": [1]}), 3, 2) == [1]
 
 
 def test_servers_share_the_gpus_that_the_ranks_leave() -> None:

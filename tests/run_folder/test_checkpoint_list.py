@@ -84,6 +84,9 @@ def test_only_weights_that_were_trained_here_are_candidates(tmp_path: Path) -> N
     link = tmp_path / "link"
     link.symlink_to(step)
     assert candidate_of(str(link)) == "run-1/step-4"
+    run = step.parent.parent
+    (run / "spec.json").touch()
+    assert candidate_of(str(run)) == "run-1/step-4"
     for other in (None, "", "Qwen/Qwen3-0.6B", str(tmp_path / "gone")):
         assert candidate_of(other) == ""
 

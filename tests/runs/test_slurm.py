@@ -18,9 +18,12 @@ from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.server_list import JoinedServers
 from sparring.runs.launcher import handle_of
 from sparring.runs.lifecycle import RunState
-from sparring.runs.slurm import _as_options, _given, _states_of
+from sparring.runs.slurm import _as_options, _components, _given, _script, _states_of
+from tests.runs.test_helpers import create as helped
+from tests.sampling_servers import COMMAND
 from tests.slurm_cluster import Cluster, is_installed
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
@@ -159,6 +162,32 @@ class TestOnACluster:
         completed(folder)
         assert weights_digest(folder) == weights_digest(whole)
 
+    @pytest.mark.nightly
+    def test_servers_on_nodes_of_their_own_are_requeued_with_the_job(
+        self, cluster, tiny_folder, tmp_path, monkeypatch
+    ):
+        monkeypatch.setenv("SPARRING_HOST", "127.0.0.1")
+        own = {"servers": 1, "command": COMMAND}
+        whole = completed(start(helped(tmp_path, "whole", tiny_folder, own, max_steps=8)), 300)
+        joined = {"servers": "joined", "command": COMMAND}
+        spec = helped(tmp_path, "apart", tiny_folder, joined, max_steps=8)
+        on_slurm(spec, servers={"ntasks-per-node": 2})
+        folder = start(spec)
+        wait_for(lambda: list_checkpoints(folder.checkpoints), 300)
+        assert cluster.components_of(job_of(folder)) == 2
+        assert len(JoinedServers(folder).addresses()) == 2
+        ranks_of(folder)[0].send_signal(signal.SIGKILL)
+        completed(folder, 400)
+        assert history(folder).attempt == 2
+        assert weights_digest(folder) == weights_digest(whole)
+
+
+def on_slurm(folder: RunFolder, **tables: dict[str, object]) -> None:
+    """Have Slurm run it, with these components."""
+    supervision = Supervision(launcher="slurm", slurm=tables)
+    spec = TrainSpec.model_validate({**folder.read_spec(), "supervision": supervision})
+    folder.spec.write_text(spec.model_dump_json())
+
 
 def _lose_a_node(cluster: Cluster, folder: RunFolder, node: str) -> None:
     """All of it at once, so that nobody is left there to tell: its daemon, the daemons of its
@@ -189,6 +218,36 @@ def test_options_are_words_of_their_own_and_none_of_ours():
     for name in ("output", "outpu", "wrap", "array", "clusters", "-x", "a b", "a=b"):
         with pytest.raises(InvalidInput, match="Sparring sets it"):
             _given({"supervision": {"slurm": {name: "x"}}})
+
+
+def test_components_are_for_runs_that_use_them():
+    def components(slurm, **settings):
+        return _components({"supervision": {"slurm": slurm}, "settings": settings})
+
+    joined = {"servers": "joined"}
+    given = {"servers": {"nodes": 2, "gres": "gpu:8"}, "players": {"partition": "cpu"}}
+    assert components(given, sampling=joined, players=1) == {
+        "server": {"nodes": 2, "gres": "gpu:8"},
+        "player": {"partition": "cpu"},
+    }
+    assert _given({"supervision": {"slurm": {**given, "partition": "gpu"}}}) == {"partition": "gpu"}
+    for wrong, settings, reason in (
+        ({"servers": {}}, {"sampling": {"servers": 2}}, "--sampling joined"),
+        ({"players": {}}, {"sampling": joined}, "players=1"),
+        ({"servers": 2}, {"sampling": joined}, "is a table"),
+        ({"servers": {"wrap": "x"}}, {"sampling": joined}, "Sparring sets it"),
+    ):
+        with pytest.raises(InvalidInput, match=reason):
+            components(wrong, **settings)
+
+
+def test_components_are_steps_that_end_with_the_supervisor(tmp_path):
+    lines = _script(RunFolder(tmp_path / "a run"), 2, 3, ("server", "player")).splitlines()
+    assert [line.endswith(" &") for line in lines[2:]] == [True, True, True, False]
+    assert "--het-group=1" in lines[3]
+    assert lines[3].endswith("3 server &")
+    assert "--het-group=2" in lines[4]
+    assert lines[5].startswith("exec ")
 
 
 def test_states_are_read_as_old_and_new_slurms_write_them():

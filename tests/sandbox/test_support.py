@@ -88,7 +88,7 @@ def test_other_systems_are_told_where_it_runs(monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(sys, "platform", "darwin")
         found = probe.__wrapped__()
-    assert "bubblewrap is for Linux" in found.why_not
+    assert "bubblewrap runs only on Linux" in found.why_not
     assert "WSL2" in found.fix
 
 

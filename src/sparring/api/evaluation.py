@@ -39,6 +39,7 @@ from sparring.player.player import ContextFactory
 from sparring.player.users import UserFunction
 from sparring.policies.loading import load_policy
 from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import candidate_of
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.held_out_ledger import record_look
 from sparring.run_folder.records import from_record
@@ -138,6 +139,7 @@ def evaluate(
         play=settings,
         split=spec.split,
         cases=cases,
+        candidate=candidate_of(named) if spec.split is Split.HELD_OUT else "",
         context=task.context,
         user=task.user,
     )

@@ -33,7 +33,7 @@ from sparring.policies.loading import load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.proofs.null_players import examples_before
 from sparring.run_folder import RunFolder
-from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
 from sparring.run_folder.files import read_json, write_json
 from sparring.run_folder.ids import is_plain_name
 from sparring.run_folder.metrics import read_history_rows
@@ -78,8 +78,7 @@ class TrainResult:
         one was declared."""
         folder = _find(Path(runs), run)
         spec = TrainSpec.model_validate(folder.read_spec())
-        checkpoints = list_checkpoints(folder.checkpoints)
-        chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
+        chosen = chosen_of(list_checkpoints(folder.checkpoints))
         if chosen is None or not folder.summary.is_file():
             raise InvalidInput(
                 f"run {folder.id} has not ended with a checkpoint yet; wait for it, or resume it"

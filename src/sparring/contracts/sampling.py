@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,10 +11,13 @@ from sparring.contracts.specs import Frozen
 
 
 class SamplingServers(Frozen):
-    """vLLM servers that sample for a training run: their addresses, or how many the run starts."""
+    """vLLM servers that sample for a training run: how many it starts, servers of other hosts that
+    join it, or addresses."""
 
-    servers: int | tuple[str, ...] = Field(
-        default=1, description="addresses (http://HOST:PORT), or the number of servers to start"
+    servers: int | Literal["joined"] | tuple[str, ...] = Field(
+        default=1,
+        description="the number of servers to start, `joined` for servers that other hosts start "
+        "(`sparring run join RUN --as server`), or addresses (http://HOST:PORT)",
     )
     command: tuple[str, ...] = Field(
         default=(),
@@ -35,8 +38,8 @@ class SamplingServers(Frozen):
     @classmethod
     def _is_a_number_or_addresses(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            raise ValueError("give a number of servers, or their addresses")
-        if isinstance(value, str):
+            raise ValueError("give a number of servers, `joined`, or addresses")
+        if isinstance(value, str) and value != "joined":
             if value.isdigit():
                 return int(value)
             return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -44,7 +47,11 @@ class SamplingServers(Frozen):
 
     @field_validator("servers")
     @classmethod
-    def _can_be_reached(cls, value: int | tuple[str, ...]) -> int | tuple[str, ...]:
+    def _can_be_reached(
+        cls, value: int | Literal["joined"] | tuple[str, ...]
+    ) -> int | Literal["joined"] | tuple[str, ...]:
+        if value == "joined":
+            return value
         if isinstance(value, int):
             if value < 1:
                 raise ValueError("at least one server is needed")
@@ -62,7 +69,7 @@ class SamplingServers(Frozen):
 
     @property
     def number_started(self) -> int:
-        """How many servers the run starts; 0 where they are given by address."""
+        """How many servers the run starts; 0 where they join or are given by address."""
         return self.servers if isinstance(self.servers, int) else 0
 
 

@@ -45,8 +45,8 @@ from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.policies.server_policy import ServerPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json
 from sparring.run_folder.orders import Orders
+from sparring.run_folder.server_list import server_addresses
 from sparring.suites import Suite
 
 _VALIDATION_CASES = 64
@@ -247,14 +247,13 @@ def _policy(
 
 
 def _server_policy(folder: RunFolder, work: TrainWork, sampling: SamplingServers) -> ServerPolicy:
-    addresses = sampling.servers
-    if isinstance(addresses, int):
-        addresses = tuple(read_json(folder.sampling)["addresses"])
+    servers = server_addresses(folder, sampling)
     return ServerPolicy(
-        addresses,
+        servers.read,
         work.loaded.tokenizer,
         work.loaded.family,
         name=work.loaded.name,
+        key=servers.key,
         wait_seconds=sampling.wait_seconds,
     )
 

@@ -1,9 +1,10 @@
 """Computes each prompt of an update once.
 
 The rollouts of a group share their prompt, and the prompts of different cases share instructions
-and tools; both are most of an agent's tokens. The common prefix goes through the model once, the
-rest of each distinct prompt once, and the completions use their key/value cache, with gradients.
-The results equal those of separate rows, at a fraction of the tokens.
+and tools. Together these are most of an agent's tokens. The common prefix goes through the model
+once, then the rest of each distinct prompt once. The completions attend to the resulting key/value
+cache, and gradients flow through it. The results equal those of separate rows up to rounding, at a
+fraction of the tokens.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def why_prompts_cannot_be_shared(model: Any, *, is_sharded: bool, is_checkpointe
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The distinct prompts of some rows, their common prefix length, and each row's prompt."""
+    """The distinct prompts of a batch, their common prefix length, and each row's prompt index."""
 
-    different: tuple[tuple[int, ...], ...]
+    distinct: tuple[tuple[int, ...], ...]
     shared: int
     of_row: tuple[int, ...]
 
@@ -54,31 +55,29 @@ class Prompts:
             for pair in zip(ids.tolist(), mask.tolist(), strict=True)
         ]
         places = {prompt: place for place, prompt in enumerate(dict.fromkeys(rows))}
-        different = tuple(places)
+        distinct = tuple(places)
         # The last token of a prompt belongs to the completion, whose first token it predicts.
         shared = (
-            common_prefix([prompt[:-1] or (-1,) for prompt in different])
-            if len(different) > 1
-            else 0
+            common_prefix([prompt[:-1] or (-1,) for prompt in distinct]) if len(distinct) > 1 else 0
         )
-        return cls(different, shared, tuple(places[row] for row in rows))
+        return cls(distinct, shared, tuple(places[row] for row in rows))
 
     @property
     def common(self) -> tuple[int, ...]:
         """The common prefix, without the last token; empty where it is not worth sharing."""
-        if len(self.different) == 1:
-            prefix = self.different[0][:-1]
+        if len(self.distinct) == 1:
+            prefix = self.distinct[0][:-1]
             return prefix if len(prefix) >= WORTH_SHARING else ()
-        return self.different[0][: self.shared]
+        return self.distinct[0][: self.shared]
 
     @property
     def are_worth_sharing(self) -> bool:
         """Whether rows share a prompt or prompts share a prefix."""
-        return len(self.different) < len(self.of_row) or self.shared > 0
+        return len(self.distinct) < len(self.of_row) or self.shared > 0
 
     def beginning_with(self, tokens: Sequence[int]) -> Prompts:
         """Return the same prompts with these tokens as their common prefix."""
-        return Prompts(self.different, len(tokens), self.of_row)
+        return Prompts(self.distinct, len(tokens), self.of_row)
 
 
 class StepPrefix:
@@ -188,10 +187,10 @@ def prefill(
         if prefix is not None:
             prefix.put_into(cache, is_last=is_last)
         else:
-            head = _padded_left([prompts.different[0][: prompts.shared]], device)
+            head = _padded_left([prompts.distinct[0][: prompts.shared]], device)
             _forward(model, cache, head, head.mask, 0)
-        _spread(cache, torch.zeros(len(prompts.different), dtype=torch.long, device=device))
-    rest = _padded_left([prompt[prompts.shared : -1] for prompt in prompts.different], device)
+        _spread(cache, torch.zeros(len(prompts.distinct), dtype=torch.long, device=device))
+    rest = _padded_left([prompt[prompts.shared : -1] for prompt in prompts.distinct], device)
     mask = torch.cat([rest.mask.new_ones(len(rest.mask), prompts.shared), rest.mask], dim=1)
     if rest.ids.shape[1]:
         _forward(model, cache, rest, mask, prompts.shared)
@@ -214,7 +213,7 @@ def _forward(
 
 
 def _spread(cache: DynamicCache, rows: torch.Tensor) -> None:
-    """Copy the cache for each row. `index_select` sums gradients faster than indexing."""
+    """Select the cache entry of each row. `index_select` sums gradients faster than indexing."""
     for layer in cache.layers:
         if layer.is_initialized:
             layer.keys = layer.keys.index_select(0, rows)

@@ -28,9 +28,9 @@ from sparring.policies.pretrained import load_tokenizer
 from sparring.policies.server_policy import ServerPolicy
 from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json
 from sparring.run_folder.orders import Order, Orders
 from sparring.run_folder.records import to_record
+from sparring.run_folder.server_list import server_addresses
 
 _POLL_SECONDS = 0.02
 _BEAT_SECONDS = 0.5
@@ -117,11 +117,14 @@ def main(path: str, number: int) -> None:
         tokenizer = load_tokenizer(model)
         family = family_of(spec.policy, tokenizer, environment.family)
         tokenizer.chat_template = family.template
-        addresses = settings.sampling.servers
-        if isinstance(addresses, int):
-            addresses = tuple(read_json(folder.sampling)["addresses"])
+        servers = server_addresses(folder, settings.sampling)
         policy = ServerPolicy(
-            addresses, tokenizer, family, name=model, wait_seconds=settings.sampling.wait_seconds
+            servers.read,
+            tokenizer,
+            family,
+            name=model,
+            key=servers.key,
+            wait_seconds=settings.sampling.wait_seconds,
         )
         finders = {each: parts.suite.finder(each) for each in (Split.TRAINING, Split.VALIDATION)}
         measures = MeasureSet.of(

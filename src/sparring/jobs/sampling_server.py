@@ -17,18 +17,26 @@ from sparring.contracts.sampling import SamplingServers
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.policies.model_names import locate
 from sparring.run_folder import RunFolder
+from sparring.run_folder.server_list import JoinedServers
 
 _MODULE = "vllm.entrypoints.openai.api_server"
+_LOOPBACK = "127.0.0.1"
 _LEAST_LORAS = 4  # versions that a server holds at the same time
 
 
 def server_command(
-    spec: TrainSpec, model: str, port: int, *, gpus: Sequence[int] = (), has_gpu: bool = False
+    spec: TrainSpec,
+    model: str,
+    port: int,
+    *,
+    host: str = _LOOPBACK,
+    gpus: Sequence[int] = (),
+    has_gpu: bool = False,
 ) -> list[str]:
     """Return the command of a server that samples `model`, with the run's adapters or weights."""
     sampling, settings = _sampling_of(spec), spec.settings
     command = list(sampling.command) or [sys.executable, "-m", _MODULE]
-    command += ["--model", model, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--model", model, "--host", host, "--port", str(port)]
     command += ["--logprobs-mode", "processed_logprobs", "--dtype", _dtype(settings, has_gpu)]
     if (adapter := settings.adapters) is not None:
         rank = max(8, int(adapter.get("r", 16)))
@@ -42,23 +50,32 @@ def server_command(
     return [*command, *sampling.arguments]
 
 
-def server_environment(folder: RunFolder, *, gpus: Sequence[int] = ()) -> dict[str, str]:
-    """Return the variables that let a server load weights while it runs, on its own GPUs."""
+def server_environment(
+    folder: RunFolder, *, is_adapter: bool, gpus: Sequence[int] = (), key: str = ""
+) -> dict[str, str]:
+    """Return the variables that let a server load weights while it runs, on its own GPUs. A server
+    with a `key` answers requests that carry it."""
     variables = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_LORA_RESOLVER_CACHE_DIR": str(folder.policies.resolve()),
-        "VLLM_SERVER_DEV_MODE": "1",  # the endpoints that reload whole weights
         "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
         "DO_NOT_TRACK": "1",
     }
+    if not is_adapter:
+        variables["VLLM_SERVER_DEV_MODE"] = "1"  # the endpoints that reload whole weights
+    if key:
+        variables["VLLM_API_KEY"] = key
     if gpus:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     return variables
 
 
 def gpus_of(spec: TrainSpec, number: int, visible: int) -> list[int]:
-    """Return the GPUs of one server: its share of `gpus`, or the ones after those of the ranks."""
+    """Return the GPUs of one server: its share of `gpus`, or the ones after those of the ranks. A
+    server that joins has all that it can see."""
     sampling = _sampling_of(spec)
+    if sampling.servers == "joined":
+        return list(sampling.gpus) or list(range(visible))
     given = list(sampling.gpus) or list(range(spec.processes, visible))
     if not given:
         return []
@@ -90,7 +107,14 @@ def _visible_gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def main(path: str, number: int, port: int, environment: Mapping[str, str] = os.environ) -> None:
+def main(
+    path: str,
+    number: int,
+    port: int,
+    host: str = _LOOPBACK,
+    *,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
     """Replace this process by the server."""
     folder = RunFolder(Path(path))
     spec = TrainSpec.model_validate(folder.read_spec())
@@ -105,17 +129,26 @@ def main(path: str, number: int, port: int, environment: Mapping[str, str] = os.
     visible = 0 if spec.settings.device == "cpu" else _visible_gpus()
     gpus = gpus_of(spec, number, visible)
     command = server_command(
-        spec, locate(spec.policy.model), port, gpus=gpus, has_gpu=bool(gpus or visible)
+        spec,
+        locate(spec.policy.model),
+        port,
+        host=host,
+        gpus=gpus,
+        has_gpu=bool(gpus or visible),
     )
     folder.policies.mkdir(parents=True, exist_ok=True)
     print(" ".join(command), flush=True)
-    variables = {**environment, **server_environment(folder, gpus=gpus)}
+    is_joined = sampling.servers == "joined"
+    key = JoinedServers(folder).key() if is_joined else ""
+    is_adapter = spec.settings.adapters is not None
+    added = server_environment(folder, is_adapter=is_adapter, gpus=gpus, key=key)
+    variables = {**environment, **added}
     os.execvpe(command[0], command, variables)  # noqa: S606 (no shell is wanted)
 
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
     except (SparringError, OSError) as error:
         print(error, file=sys.stderr)
         sys.exit(1)

@@ -168,7 +168,7 @@ def sandbox_findings() -> Iterator[Finding]:
         found = "each workspace is a file system with a fixed size"
         yield Finding(what="sandbox disk", standing="ok", found=found)
     else:
-        found = "a watchdog, which a program can outrun"
+        found = "periodic checks, between which a program can exceed it"
         fix = "for hard limits: install util-linux (unshare, nsenter)"
         yield Finding(what="sandbox disk", standing="optional", found=found, fix=fix)
 

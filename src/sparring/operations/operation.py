@@ -152,7 +152,7 @@ class Operation(Generic[Request, Result]):
         return self(request, caller)
 
     def _is_logged(self, caller: Caller) -> bool:
-        """Read are not logged. Nor are an owner's calls before there are runs, so that a mistyped
+        """Reads are not logged. Nor are an owner's calls before there are runs, so that a mistyped
         command creates no folder."""
         return self.changes_state and (not caller.is_owner or caller.runs.is_dir())
 

@@ -1,4 +1,4 @@
-"""Resolves what a run is started from: its environment, and every setting with its source.
+"""Resolves the environment of a run, and each of its settings with its source.
 
 Locks are enforced here, so no surface can bypass them. Budgets are enforced when a run starts.
 """
@@ -159,8 +159,8 @@ def locks_of(
 ) -> list[Lock]:
     """Return the project file's locks, and the default locks for operators.
 
-    The default locks include all fields of the config, because a field may select a file or move
-    cases between splits.
+    The default locks cover all fields of the config that `may_set` does not list, because a field
+    may select a file or move cases between splits.
     """
     config = [f"config.{each.name}" for each in description.fields]
     may_set = project.file.operators.may_set
@@ -174,7 +174,7 @@ def layers_of(
     kind: Kind,
     command: dict[str, Any],
 ) -> list[Layer]:
-    """Return the layers in order: defaults, environment, project file, command."""
+    """Return the layers, each overriding those before: defaults, environment, project, command."""
     own = description.settings
     known = known_names(kind)
     if kind == "train":
@@ -195,14 +195,14 @@ def layers_of(
 def _refuse_bare_config_fields(
     command: dict[str, Any], description: EnvironmentDescription, kind: Kind
 ) -> None:
-    """Refuses `name=…` for a field of the config, which must be written as `config.name=…`."""
+    """Refuse `name=…` for a field of the config, which must be written as `config.name=…`."""
     for name in command:
         if name not in known_names(kind) and name in {each.name for each in description.fields}:
             raise SettingError(f"{COMMAND}: {name} is a field of config; write config.{name}")
 
 
 def _refuse_unknown_environments(project: Project) -> None:
-    """Refuses a project file that names an unknown environment: a lock on it would have no effect.
+    """Refuse a project file that names an unknown environment: a lock on it would have no effect.
 
     Nothing is refused while a file of the project cannot be read, because that file may define the
     environment.
@@ -221,7 +221,7 @@ def _refuse_locks_on_unknown_fields(
         if table not in resolved.values() and _is_training_setting(lock.field):
             continue
         if lock.value is UNSET and not any(touches(lock.field, each) for each in resolved.settings):
-            hint = nearest(lock.field, resolved.settings)
+            hint = nearest(lock.field, resolved.settings) or "correct or remove the lock"
             raise SettingError(f"{lock.source}: there is no field {lock.field} to lock; {hint}")
 
 
@@ -231,8 +231,8 @@ def _resolve_paths(
     resolved: Resolved,
     project: Project,
 ) -> None:
-    """Make paths absolute: those that the command sets from the current folder, others from the
-    project's root. A model or the source of a warm start is a path only if it exists."""
+    """Make paths absolute: those in the command relative to the current folder, others relative to
+    the project's root. A model or a warm start's source counts as a path only if it exists."""
 
     def absolute(value: Any, name: str) -> Any:
         if isinstance(value, list):
@@ -256,7 +256,7 @@ def _resolve_paths(
 
 
 def _with_source(settings: PlaySettings, values: dict[str, Any]) -> PlaySettings:
-    """Return the settings with the demonstrations' path as `_resolve_paths` left it."""
+    """Return the settings with the resolved path of the warm start's source."""
     if not isinstance(settings, TrainSettings) or settings.warm_start is None:
         return settings
     warm_start = settings.warm_start.model_copy(update={"source": values["warm_start"]["source"]})
@@ -264,12 +264,12 @@ def _with_source(settings: PlaySettings, values: dict[str, Any]) -> PlaySettings
 
 
 def _is_training_setting(field: str) -> bool:
-    """Whether a field is a setting of trainings. Other kinds of run ignore a lock on it."""
+    """Whether a field is a training setting. Other kinds of run ignore a lock on it."""
     return field.partition(".")[0] in known_names("train")
 
 
 def _refuse_paths_outside(values: dict[str, Any], resolved: Resolved, project: Project) -> None:
-    """Refuses an operator's path outside of the project, even in a field that operators may set."""
+    """Refuse an operator's path outside of the project, even in a field that operators may set."""
     by_name = {f"config.{name}": value for name, value in values["config"].items()}
     by_name["warm_start.source"] = (values.get("warm_start") or {}).get("source")
     by_name["model"] = values.get("model")
@@ -279,13 +279,14 @@ def _refuse_paths_outside(values: dict[str, Any], resolved: Resolved, project: P
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str) and _is_outside(each, project.root):
                 raise NotPermitted(
-                    f"{name}: only the owner may use files outside of the project; name one inside"
+                    f"{name}: only the owner may use files outside of the project; use a path "
+                    "inside it"
                 )
 
 
 def _is_outside(path: str, root: Path) -> bool:
-    """Whether a path, with links resolved, is outside of `root`. A name that does not look like a
-    path is not: it may be a run or a model of the hub."""
+    """Whether a path, with links resolved, is outside of `root`. A name that does not exist there
+    and does not start with `/`, `.` or `~` is no path: it may be a run or a model on the hub."""
     target = (root / Path(path).expanduser()).resolve()
     is_path = target.exists() or path.startswith(("/", ".", "~"))
     return is_path and not target.is_relative_to(root.resolve())

@@ -40,7 +40,7 @@ from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
 from sparring.runs.hosts import free_host_number
-from sparring.runs.joined_player import free_player_number
+from sparring.runs.joined_helper import free_number
 from sparring.runs.launcher import handle_of
 from sparring.runs.launchers import launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
@@ -79,14 +79,15 @@ class Deleted(Frozen):
     bytes: int
 
 
-JoinRole = Literal["host", "player"]
+JoinRole = Literal["host", "player", "server"]
 
 
 class JoinRun(RunQuery):
     """Which run to join, and as what."""
 
     role: JoinRole = Field(
-        default="host", description="`host` trains, `player` plays for the hosts that train"
+        default="host",
+        description="`host` trains, `player` plays for the hosts that train, `server` samples",
     )
 
 
@@ -95,7 +96,7 @@ class Joined(Frozen):
 
     run: str
     role: JoinRole
-    number: int = Field(description="the number of the host or player in the run")
+    number: int = Field(description="the number of the host, player or server in the run")
     pid: int
 
 
@@ -237,24 +238,23 @@ def join_run(request: JoinRun, caller: Caller) -> Joined:
     """Add processes of this host to a training run that was started on another host."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
-    if request.role == "player":
-        module, number = "joined_player", free_player_number(folder, folder.read_spec())
+    if request.role != "host":
+        number = free_number(folder, request.role)
     else:
         nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
         if nodes < 2:
             raise InvalidInput(f"run {folder.id} is for one host; start it with --nodes 2 or more")
-        module, number = "hosts", free_host_number(folder, nodes)
+        number = free_host_number(folder, nodes)
+    path = str(folder.path.resolve())
+    command = [sys.executable, "-m", "sparring.runs.hosts", path, str(number)]
+    if request.role != "host":
+        module = "sparring.runs.joined_helper"
+        command = [sys.executable, "-m", module, path, request.role, str(number)]
     log = folder.path / "logs" / f"{request.role}-{number}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                f"sparring.runs.{module}",
-                str(folder.path.resolve()),
-                str(number),
-            ],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sparring.contracts.errors import UnknownModel
 from sparring.run_folder import RunFolder
-from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
 
 DEVELOPMENT_MODELS = ("tiny", "smollm2")
 _PREFIXES = (
@@ -70,12 +70,12 @@ def _checkpoint_of(folder: Path) -> Path:
     folder."""
     if not (folder / "spec.json").is_file():
         return folder
-    checkpoints = list_checkpoints(RunFolder(folder).checkpoints)
-    if not checkpoints:
+    chosen = chosen_of(list_checkpoints(RunFolder(folder).checkpoints))
+    if chosen is None:
         raise UnknownModel(
             f"the run {folder} has no checkpoint yet; wait for one, or resume the run"
         )
-    return (best_of(checkpoints) or checkpoints[-1]).path
+    return chosen.path
 
 
 def locate(name: str) -> str:

@@ -22,14 +22,14 @@ def load_tokenizer(name: str) -> Any:
 
 
 def positions_of(config: Any) -> int | None:
-    """Return how many tokens fit into one sequence, according to a configuration."""
+    """Return the maximum sequence length in tokens; None if the configuration states none."""
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
     positions = getattr(text_config, "max_position_embeddings", None)
     return int(positions) if positions else None
 
 
 def load_positions(name: str) -> int | None:
-    """Return how many tokens fit into one sequence of a model."""
+    """Return the maximum sequence length of a model, in tokens; None if it states none."""
     from transformers import AutoConfig
 
     with _translated_errors(name):
@@ -37,8 +37,8 @@ def load_positions(name: str) -> int | None:
 
 
 def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:
-    """Load a causal language model, including an adapter in its folder, on the weights that it was
-    trained on. With `to_train`, a model with an adapter is a PEFT model."""
+    """Load a causal language model. If its folder holds an adapter, load it on its base, which is
+    rounded as in training. With `to_train`, return a model with an adapter as a PEFT model."""
     from transformers import AutoModelForCausalLM
 
     path = locate(name)
@@ -61,7 +61,8 @@ def _translated_errors(name: str) -> Iterator[None]:
                 f"the model {name!r} requires its own code, which Sparring does not run; use a "
                 "model that transformers supports"
             ) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UnknownModel(
-            f"the model {name!r} cannot be loaded: {str(error).splitlines()[0]} "
-            "Check its name, or download it and pass its folder"
+            f"the model {name!r} cannot be loaded: {reason}. Check its name, or download it and "
+            "pass its folder"
         ) from error

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -45,16 +45,20 @@ class ServerPolicy:
 
     def __init__(
         self,
-        addresses: Sequence[str],
+        addresses: Sequence[str] | Callable[[], Sequence[str]],
         tokenizer: Any,
         family: Family,
         *,
         name: str = "servers",
+        key: str | None = None,
         wait_seconds: float = 600.0,
     ) -> None:
+        """`addresses` is a function where servers come and go. `key` is what they demand."""
         self.name = name
         self.codec = ChatCodec(tokenizer, family)
-        self.servers = [VllmServer(address) for address in addresses]
+        self._addresses = addresses if callable(addresses) else lambda: addresses
+        self._key = key
+        self._known: dict[str, VllmServer] = {}
         self._stop_ids = sorted(self.codec.stop_ids)
         self._wait_seconds = wait_seconds
         self._current: PublishedWeights | None = None
@@ -66,6 +70,15 @@ class ServerPolicy:
         self.tokens_drawn = 0
         self.retries = 0
         self.version: int | None = None  # set by the trainer that updates the weights
+
+    @property
+    def servers(self) -> list[VllmServer]:
+        """The servers that there are now."""
+        addresses = self._addresses()
+        for address in addresses:
+            if address not in self._known:
+                self._known[address] = VllmServer(address, key=self._key)
+        return [self._known[address] for address in addresses]
 
     def use(self, weights: PublishedWeights) -> None:
         """Sample rollouts that begin from now on with these weights."""
@@ -104,6 +117,7 @@ class ServerPolicy:
         """Return the sample of the first server that answers."""
         weights = self._weights_of(request.key.rollout)
         give_up_at = time.monotonic() + self._wait_seconds
+        failure: ServerUnavailable | None = None
         while True:
             for server in self._order(request.key.rollout.case_id):
                 try:
@@ -116,10 +130,7 @@ class ServerPolicy:
                     self.tokens_drawn += len(sample.ids)
                     return replace(sample, version=weights.version)
             if time.monotonic() > give_up_at:
-                raise InfrastructureError(
-                    f"none of {len(self.servers)} sampling servers answered within "
-                    f"{self._wait_seconds:g} s; the last failure: {failure}. See the servers' logs"
-                ) from failure
+                raise self._no_answer(failure) from failure
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def sample_again(
@@ -131,7 +142,10 @@ class ServerPolicy:
         prefix cache is used.
         """
         weights = weights or self._published()
-        (server, *_) = self._order(request.key.rollout.case_id)
+        order = self._order(request.key.rollout.case_id)
+        if not order:
+            raise self._no_answer(None)
+        server = order[0]
         return await self._ask(server, request, weights, salt=salt)
 
     async def _ask(
@@ -191,7 +205,19 @@ class ServerPolicy:
             place = hashlib.sha256(f"{case_id}\x1f{server.address}".encode()).digest()
             return is_backoff, place
 
-        return self.servers if len(self.servers) == 1 else sorted(self.servers, key=rank)
+        servers = self.servers
+        return servers if len(servers) == 1 else sorted(servers, key=rank)
+
+    def _no_answer(self, failure: ServerUnavailable | None) -> InfrastructureError:
+        if failure is None:
+            return InfrastructureError(
+                f"no sampling server joined within {self._wait_seconds:g} s; start one on another "
+                "host: sparring run join RUN --as server"
+            )
+        return InfrastructureError(
+            f"none of {len(self.servers)} sampling servers answered within "
+            f"{self._wait_seconds:g} s; the last failure: {failure}. See the servers' logs"
+        )
 
     def _note_failure(self, server: VllmServer) -> None:
         self.retries += 1

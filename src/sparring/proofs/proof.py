@@ -1,4 +1,4 @@
-"""A proof: compares base and trained model on the same cases and states a verdict."""
+"""Compares the base and the trained model on the same cases and states a verdict."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class StillFails:
 class Proof:
     """The verdict with its evidence.
 
-    `also` is the difference on the second suite. `regressed` names guards, or the second suite,
-    that got worse: the verdict is then worse, whatever the reward is. `unmoved` names measures
-    that carry reward, are not good, and did not change.
+    `also` is the difference on the second suite. `regressed` names the guards that got worse, and
+    the second suite if it did: the verdict is then worse, whatever the reward. `unmoved` names
+    rewarded measures that are below the level good and show no change.
     """
 
     standing: Standing
@@ -101,7 +101,8 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
     """Compare base and trained; the interval of the reward decides.
 
     Guards and a second suite (`also`) can only turn the verdict to worse or not shown. They share
-    one error rate, so that many guards do not cause many false alarms.
+    one error rate, so that many guards do not cause many false alarms. `chances` is the number of
+    comparisons that share the error rate of the reward.
     """
     reward = paired_difference(
         rewards(played.base),
@@ -112,11 +113,11 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
     names = list(dict.fromkeys(_measures(played.base)) | dict.fromkeys(_measures(played.trained)))
     weights = _weights((*played.base, *played.trained))
     guards = [name for name in names if not weights.get(name)]
-    looks = max(1, len(guards) + (also is not None))
-    changes = _measure_changes(played, names, guards, looks)
+    comparisons = max(1, len(guards) + (also is not None))
+    changes = _measure_changes(played, names, guards, comparisons)
     second = None
     if also is not None:
-        second = paired_difference(rewards(also.base), rewards(also.trained), chances=looks)
+        second = paired_difference(rewards(also.base), rewards(also.trained), chances=comparisons)
     regressed = _regressed(changes, second)
     doubts = [*_missing_cases(played, reward), *_unjudged_guards(guards, changes)]
     if also is not None and second is None:
@@ -125,7 +126,7 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
     level = Level.of(reward.after) if reward is not None else None
     sentence = _sentence(standing, reward, regressed, doubts)
     if level is not None:
-        sentence = f"{level.value} now: {sentence}{_by_measure(changes)}"
+        sentence = f"{level.value} after training: {sentence}{_by_measure(changes)}"
     return Proof(
         standing,
         sentence,
@@ -140,7 +141,7 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
         },
         level,
         tuple(each.name for each in changes if _is_unmoved(each)),
-        tuple(still_fails(played.trained)),
+        tuple(frequent_failures(played.trained)),
     )
 
 
@@ -183,7 +184,7 @@ def _standing(
 
 
 def _missing_cases(played: Played, reward: Difference | None) -> Iterator[str]:
-    """Report many cases without a score on both sides: they may be the ones that fail."""
+    """Report if too many cases lack a score on either side: they may be the ones that fail."""
     cases = {each.case.id for each in (*played.base, *played.trained)}
     missing = len(cases) - (reward.cases if reward else 0)
     if cases and missing / len(cases) > _MAX_MISSING:
@@ -201,7 +202,8 @@ def _sentence(
     standing: Standing, reward: Difference | None, regressed: Sequence[str], doubts: Sequence[str]
 ) -> str:
     if reward is None:
-        return "no case could be scored on both sides, so there is nothing to compare"
+        worse = f"{', '.join(regressed)} got worse; " if regressed else ""
+        return f"{worse}no case could be scored on both sides, so there is no reward to compare"
     result = (
         f"reward {reward.before:.3f} → {reward.after:.3f}, {reward.value:+.3f} "
         f"({reward.low:+.3f} … {reward.high:+.3f}) on {reward.cases} cases"
@@ -215,7 +217,8 @@ def _sentence(
     if not reward.differing:
         return f"{result}; no case came out differently"
     if standing is Standing.NOT_SHOWN:
-        result += f"; an effect of {reward.smallest_effect:.3f} or more would have been shown"
+        effect = f"{reward.smallest_effect:.3f}"
+        result += f"; an effect of {effect} or more would have been shown with 80 % power"
     return result
 
 
@@ -231,7 +234,7 @@ def _change(change: MeasureChange) -> str:
         return f"{change.name} {before} → {after}"
     if before == after:
         return f"{change.name} did not change ({after})"
-    return f"{change.name} has no change that is shown ({before} → {after})"
+    return f"{change.name} shows no change ({before} → {after})"
 
 
 def _is_unmoved(change: MeasureChange) -> bool:
@@ -239,8 +242,8 @@ def _is_unmoved(change: MeasureChange) -> bool:
     return not (change.is_guard or is_good) and change.difference.standing is Standing.NOT_SHOWN
 
 
-def still_fails(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
-    """Return the most frequent reasons for failing each rewarded measure; similar reasons are
+def frequent_failures(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
+    """Yield the most frequent reasons for failing each rewarded measure; similar reasons are
     merged."""
     reasons: dict[str, Reasons] = {}
     for rollout in rollouts:

@@ -11,13 +11,13 @@ from sparring.run_folder.files import read_json
 
 MANIFEST = "manifest.json"
 DIFFICULTY = "difficulty.json"
-IN_PLAY = "in_play.json"  # rollouts that were played ahead
+IN_PLAY = "in_play.json"  # the rollouts in play when the checkpoint was saved
 IN_PLAY_WEIGHTS = "in_play"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One complete checkpoint."""
+    """A checkpoint's folder and its manifest."""
 
     path: Path
     manifest: Mapping[str, Any]
@@ -39,12 +39,15 @@ class Checkpoint:
 
 
 def candidate_of(model: str | None) -> str:
-    """Return a name for locally trained weights: RUN/CHECKPOINT for a checkpoint of a run, the path
-    for a folder that `save` wrote; empty for any other model."""
-    path = Path(model or "")
+    """Return a name for locally trained weights: RUN/CHECKPOINT for a run or a checkpoint of one,
+    the path for a folder that `save` wrote; empty for any other model."""
+    path = Path(model or "").expanduser()
     if not model or not path.is_dir():
         return ""
     path = path.resolve()
+    if (path / "spec.json").is_file():
+        chosen = chosen_of(list_checkpoints(path / "checkpoints"))
+        path = chosen.path if chosen is not None else path
     if path.parent.name == "checkpoints":
         return f"{path.parent.parent.name}/{path.name}"
     return str(path) if (path / "sparring.json").is_file() else ""
@@ -64,10 +67,15 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
 def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     """Return the one with the highest validation score; among equals the latest."""
     scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
-    return max(scored, key=lambda best: (best.score, best.step)) if scored else None
+    return max(scored, key=lambda each: (each.score, each.step)) if scored else None
+
+
+def chosen_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    """Return the checkpoint that a run stands for: the best, or the last if none was validated."""
+    return best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
 
 
 def step_of(path: Path) -> int:
-    """Return the step in the name of a checkpoint's folder; -1 for any other name."""
+    """Return the number in a name such as step-50; -1 if the name has none."""
     number = path.name.removeprefix("step-")
     return int(number) if number.isdigit() else -1

@@ -114,6 +114,11 @@ class RunFolder:
         return self.path / "sampling.json"
 
     @property
+    def servers(self) -> Path:
+        """Addresses of the sampling servers that joined from other hosts, and their key."""
+        return self.path / "servers"
+
+    @property
     def orders(self) -> Path:
         """What ranks have ordered from player processes, and its results."""
         return self.path / "orders"

@@ -74,12 +74,12 @@ class HangDetector:
         return doing if state.step is None else f"at step {state.step}, {doing}"
 
     def hung(self) -> Cause | None:
-        """Return a cause if no rank has made progress for too long. A rank without heartbeats is
-        named, because the others wait for it."""
+        """Return the cause of a hang if no rank has made progress for too long. If a rank sends no
+        heartbeat, the cause names it, because the others wait for it."""
         limit = self._hung_seconds if self.is_working else self._start_seconds
         now = time.monotonic()
         if any(now - state.progress_at < limit for state in self._ranks.values()):
-            # One stalled rank is enough for a hang, but the others stall soon after it.
+            # If one rank hangs, the others stall soon after; so a hang shows in all of them.
             return None
         silent = [rank for rank, state in self._ranks.items() if now - state.beat_at > limit / 2]
         who = f"rank {silent[0]}" if silent and len(self._ranks) > 1 else "the run"

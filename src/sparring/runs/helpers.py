@@ -33,6 +33,7 @@ class Helper:
     name: str
     command: Sequence[str]
     port: int | None = None
+    host: str = "127.0.0.1"
     heartbeat: Path | None = None
     member: Any = None
     ends: int = 0
@@ -111,7 +112,7 @@ class Helpers:
             if helper.port is None:
                 helper.has_worked = helper.has_beaten
             else:
-                helper.has_worked = _accepts(helper.port)
+                helper.has_worked = _accepts(helper.host, helper.port)
 
 
 def content_of(file: Path | None) -> bytes:
@@ -121,7 +122,7 @@ def content_of(file: Path | None) -> bytes:
     return b""
 
 
-def _accepts(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.5):
+def _accepts(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), timeout=0.5):
         return True
     return False

@@ -1,6 +1,7 @@
 """The Slurm launcher: supervisors as `sbatch` jobs, on one node or several.
 
-The job runs the supervisor on its first node and a host process on each further one. A failure
+The job runs the supervisor on its first node and a host process on each further one. Sampling
+servers and players may have nodes of their own, as components of a heterogeneous job. A failure
 that a restart may fix ends the job with exit code 75. Slurm requeues such a job if `slurm.conf`
 has `RequeueExit=75`, and also after a node failure. If it does not, the next operation that
 reads the run submits a new job. Slurm only places processes; the state of a run is in its folder.
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,6 +63,8 @@ _RESERVED_OPTIONS = (
     "clusters",
     "test-only",
 )
+_SIZES = ("nodes", "ntasks", "ntasks-per-node")  # a component's own
+_COMPONENTS = {"servers": "server", "players": "player"}  # tables in `slurm`, and what they run
 
 
 @dataclass(slots=True)
@@ -91,7 +95,10 @@ class Slurm:
             **_given(spec),
         }
         command = ["sbatch", "--parsable", *_as_options(options)]
-        output = _run(command, stdin=_script(folder, nodes, epoch))
+        components = _components(spec)
+        for own in components.values():
+            command += [":", *_as_options({"nodes": 1, "ntasks-per-node": 1, **own})]
+        output = _run(command, stdin=_script(folder, nodes, epoch, tuple(components)))
         self._jobs.requested_at = float("-inf")
         return {"launcher": "slurm", "job": output.strip().partition(";")[0]}
 
@@ -156,15 +163,40 @@ def _states_of(value: Any) -> frozenset[str]:
 
 
 def _given(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the nodes that train."""
     given = dict((spec.get("supervision") or {}).get("slurm") or {})
-    for name in given:
+    options = {name: value for name, value in given.items() if name not in _COMPONENTS}
+    _refuse_reserved("slurm", options)
+    return options
+
+
+def _components(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of further components of a heterogeneous job, by their role."""
+    given = (spec.get("supervision") or {}).get("slurm") or {}
+    settings = spec.get("settings") or {}
+    found = {}
+    for table, role in _COMPONENTS.items():
+        if table not in given:
+            continue
+        if not isinstance(given[table], Mapping):
+            raise InvalidInput(f"slurm.{table} is a table of sbatch's options, as in {{nodes = 2}}")
+        _refuse_reserved(f"slurm.{table}", given[table], but=_SIZES)
+        found[role] = dict(given[table])
+    if "server" in found and (settings.get("sampling") or {}).get("servers") != "joined":
+        raise InvalidInput("slurm.servers needs sampling.servers = 'joined' (--sampling joined)")
+    if "player" in found and not settings.get("players"):
+        raise InvalidInput("slurm.players needs players = 1 or more (--set players=1)")
+    return found
+
+
+def _refuse_reserved(table: str, options: Mapping[str, Any], but: Sequence[str] = ()) -> None:
+    for name in options:
         # sbatch accepts any unambiguous beginning of an option's name.
         is_reserved = any(option.startswith(name) for option in _RESERVED_OPTIONS)
-        if is_reserved or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+        if (is_reserved and name not in but) or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise InvalidInput(
-                f"slurm.{name} cannot be set: Sparring sets it, or does not support it; remove it"
+                f"{table}.{name} cannot be set: Sparring sets it, or does not support it; remove it"
             )
-    return given
 
 
 def _as_options(options: dict[str, Any]) -> list[str]:
@@ -176,19 +208,22 @@ def _as_options(options: dict[str, Any]) -> list[str]:
     ]
 
 
-def _script(folder: RunFolder, nodes: int, epoch: int) -> str:
+def _script(folder: RunFolder, nodes: int, epoch: int, roles: Sequence[str] = ()) -> str:
     """Return the job's script. The supervisor replaces the shell, so that its exit code is the
-    job's; further hosts are a job step that ends with it. sbatch passes on the environment, so that
-    no variable is written to the script."""
+    job's; further hosts and components are job steps that end with it. sbatch passes on the
+    environment, so that no variable is written to the script."""
     path = str(folder.path.resolve())
     command = [sys.executable, "-m", "sparring.runs.slurm", path, str(epoch)]
     others = nodes - 1
     step = ["srun", f"--nodes={others}", f"--ntasks={others}", "--relative=1", "--overlap"]
-    hosts = f"{shlex.join([*step, *command, 'host'])} &\n" if others else ""
-    return (
-        f"#!/bin/sh\ncd {shlex.quote(str(Path.cwd()))} || exit 1\n{hosts}"
-        f"exec {shlex.join(command)}\n"
-    )
+    steps = [[*step, *command, "host"]] if others else []
+    for number, role in enumerate(roles, start=1):
+        log = f"{path}/logs/{role}-%t.log"
+        step = ["srun", f"--het-group={number}", f"--output={log}", "--open-mode=append"]
+        steps.append([*step, *command, role])
+    lines = [f"cd {shlex.quote(str(Path.cwd()))} || exit 1"]
+    lines += [f"{shlex.join(step)} &" for step in steps]
+    return "\n".join(["#!/bin/sh", *lines, f"exec {shlex.join(command)}", ""])
 
 
 def _run(command: list[str], stdin: str | None = None, seconds: float = _SECONDS) -> str:
@@ -209,11 +244,13 @@ def _run(command: list[str], stdin: str | None = None, seconds: float = _SECONDS
 
 
 def main(path: str, epoch: str, role: str = "supervisor") -> int:
-    """Run the supervisor on the first node, or a host process on a further one.
+    """Run the supervisor on the first node, a host process on a further one, or a server or player
+    on a node of its component.
 
     A new job claims the epoch that it was submitted for. A requeued job claims the next one, unless
     the run has been given to another job in the meantime.
     """
+    from sparring.runs import joined_helper
     from sparring.runs.claims import newest_epoch
     from sparring.runs.history import read_history
     from sparring.runs.hosts import JoinedHost
@@ -223,6 +260,8 @@ def main(path: str, epoch: str, role: str = "supervisor") -> int:
     folder = RunFolder(Path(path))
     if role == "host":
         return JoinedHost(folder, 1 + int(os.environ["SLURM_PROCID"])).run()
+    if role in _COMPONENTS.values():
+        return joined_helper.main(path, role)
     number, job = int(epoch), os.environ["SLURM_JOB_ID"]
     if int(os.environ.get("SLURM_RESTART_COUNT", 0)):
         if str(handle_of(folder).get("job")) != job:

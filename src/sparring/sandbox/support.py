@@ -1,4 +1,4 @@
-"""Finds out, by a trial run, what this machine can contain a program with."""
+"""Runs a trial program to find out how this machine can sandbox programs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What contains programs on this machine. Where the sandbox does not work, `why_not` gives the
-    reason and `fix` the remedy; where it works, both are empty."""
+    """How this machine sandboxes programs: `user` names what separates users, `memory` what limits
+    memory. If the sandbox does not work, `why_not` gives the reason and `fix` the remedy."""
 
     bwrap: str
     why_not: str
@@ -29,7 +29,7 @@ class Support:
 
     @property
     def works(self) -> bool:
-        """Whether programs can be contained on this machine."""
+        """Whether programs can be sandboxed on this machine."""
         return not self.why_not
 
     def require(self) -> None:
@@ -37,7 +37,7 @@ class Support:
         if not self.works:
             raise SandboxUnavailable(
                 f"model-written code cannot be sandboxed on this machine: {self.why_not}. "
-                f"{self.fix} To run it without a sandbox, on a machine that may be lost, set "
+                f"{self.fix} To run the code without a sandbox, on a disposable machine, set "
                 "unsandboxed=true; every report will show it."
             )
 
@@ -45,10 +45,13 @@ class Support:
 @functools.cache
 def probe() -> Support:
     """Run a program in a sandbox once and report whether it worked."""
-    user = "a user of its own for each sandbox" if can_switch_user() else "a user namespace"
-    memory = cgroups.describe_limits() or "rlimits and a watchdog, which a program can outrun"
+    user = "a separate user id for each sandbox" if can_switch_user() else "a user namespace"
+    by_checks = "rlimits and periodic checks, between which a program can exceed the limit"
+    memory = cgroups.describe_limits() or by_checks
     if not sys.platform.startswith("linux"):
-        return _unsupported("bubblewrap is for Linux", "On Windows use WSL2; on macOS a Linux VM.")
+        return _unsupported(
+            "bubblewrap runs only on Linux", "On Windows use WSL2; on macOS a Linux VM."
+        )
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return _unsupported("bubblewrap is not installed", f"Install it: {_install_command()}.")
@@ -89,10 +92,10 @@ def _install_command() -> str:
 
 
 def _fix_for(reason: str) -> str:
-    """Return the remedy for each usual reason why a system refuses namespaces."""
+    """Return the remedy for the most likely reason why the system refuses namespaces."""
     if _is_set("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
         return (
-            "This system (Ubuntu 24.04 and later) restricts user namespaces by AppArmor: "
+            "AppArmor restricts user namespaces on this system (Ubuntu 24.04 and later): "
             "sudo apt-get install apparmor-profiles && sudo ln -s "
             "/usr/share/apparmor/extra-profiles/bwrap-userns-restrict /etc/apparmor.d/ && "
             "sudo apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict; or, for all programs, "
@@ -104,7 +107,7 @@ def _fix_for(reason: str) -> str:
         return "Allow user namespaces: sudo sysctl user.max_user_namespaces=15000."
     if Path("/.dockerenv").exists() or "permitted" in reason:
         return (
-            "In a container, let it make namespaces: docker run --cap-add SYS_ADMIN "
+            "In a container, allow the creation of namespaces: docker run --cap-add SYS_ADMIN "
             "--security-opt seccomp=unconfined --security-opt apparmor=unconfined …"
         )
     return "Run `bwrap --unshare-all --ro-bind / / true` to see what is refused."

@@ -1,8 +1,8 @@
 """A seccomp filter for the system calls that a sandboxed program does not need.
 
-Namespaces and an unprivileged user contain the program. The filter removes parts of the kernel
-that have been used to escape, and what no namespace covers: keyrings, virtual sockets to the
-hypervisor, and input into a terminal.
+Namespaces and an unprivileged user contain the program. The filter blocks parts of the kernel
+that have been used to escape, and interfaces that no namespace covers: keyrings, virtual sockets to
+the hypervisor, and input into a terminal.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from dataclasses import dataclass
 
 _EPERM, _ENOSYS = 1, 38
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_LOAD, _IS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
+# BPF opcodes, and offsets in struct seccomp_data.
+_LOAD, _EQUALS, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _NEW_NAMESPACES = 0x7E020000
-_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, which makes it die with its parent
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG: would let a program cancel --die-with-parent
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _UNIX, _IPV4, _IPV6 = 1, 2, 10
 
-# Denied by name, with their numbers on x86-64 and on 64-bit ARM.
+# Denied with any arguments. Numbers on x86-64 and 64-bit ARM; None where the call is missing.
 _DENIED: dict[str, tuple[int, int | None]] = {
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -90,7 +91,7 @@ _DENIED: dict[str, tuple[int, int | None]] = {
 }
 
 
-# Memory that only a control group counts.
+# Calls that allocate memory which only a control group counts.
 _UNCOUNTED = {
     "memfd_create": (319, 279),
     "shmget": (29, 194),
@@ -119,11 +120,12 @@ _MACHINES = {
 
 @functools.cache
 def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> bytes | None:
-    """Return the filter for this machine in bubblewrap's format; None for other architectures.
+    """Return the filter for this machine in bubblewrap's format; None if its architecture is
+    neither x86-64 nor 64-bit ARM.
 
-    Without a control group, calls whose memory only a control group counts are refused too. Unix
-    sockets are allowed, and IP sockets with `has_loopback`; nothing counts the buffers of those.
-    Calls newer than this list fail with ENOSYS.
+    Without a control group, the filter also refuses calls that allocate memory which only a
+    control group counts. It allows Unix sockets and, with `has_loopback`, IP sockets, whose
+    buffers no limit counts. Calls newer than `_NEWEST_CALL` fail with ENOSYS.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
@@ -131,13 +133,13 @@ def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> byt
     refuse = _statement(_RETURN, _ERRNO | _EPERM)
     program = [
         _statement(_LOAD, _ARCHITECTURE),
-        _jump(_IS, machine.architecture, skip_if=1),
+        _jump(_EQUALS, machine.architecture, skip_if=1),
         _statement(_RETURN, _KILL),
         _statement(_LOAD, _NUMBER),
         _jump(_AT_LEAST, _NEWEST_CALL + 1, skip_if_not=1),  # includes the x32 calls
         _statement(_RETURN, _ERRNO | _ENOSYS),
         _jump(
-            _IS, machine.clone3, skip_if_not=1
+            _EQUALS, machine.clone3, skip_if_not=1
         ),  # its flags are in memory; libc falls back to clone
         _statement(_RETURN, _ERRNO | _ENOSYS),
     ]
@@ -145,30 +147,30 @@ def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> byt
     denied = [*_DENIED.values(), *([] if has_group else _UNCOUNTED.values())]
     for numbers in denied:
         if (number := numbers[machine.column]) is not None:
-            program += [_jump(_IS, number, skip_if_not=1), refuse]
+            program += [_jump(_EQUALS, number, skip_if_not=1), refuse]
     program += [
-        _jump(_IS, machine.clone, skip_if_not=3),
-        _statement(_LOAD, _FIRST),
+        _jump(_EQUALS, machine.clone, skip_if_not=3),
+        _statement(_LOAD, _FIRST_ARGUMENT),
         _jump(_ANY_BIT, _NEW_NAMESPACES, skip_if_not=1),
         refuse,
         _statement(_LOAD, _NUMBER),
-        _jump(_IS, machine.prctl, skip_if_not=4),
-        _statement(_LOAD, _FIRST),
-        _jump(_IS, _SET_DEATH_SIGNAL, skip_if_not=1),
+        _jump(_EQUALS, machine.prctl, skip_if_not=4),
+        _statement(_LOAD, _FIRST_ARGUMENT),
+        _jump(_EQUALS, _SET_DEATH_SIGNAL, skip_if_not=1),
         refuse,
         _statement(_LOAD, _NUMBER),
-        _jump(_IS, machine.ioctl, skip_if_not=1 + 2 * len(_TERMINAL_INPUT)),
-        _statement(_LOAD, _SECOND),
+        _jump(_EQUALS, machine.ioctl, skip_if_not=1 + 2 * len(_TERMINAL_INPUT)),
+        _statement(_LOAD, _SECOND_ARGUMENT),
     ]
     for request in _TERMINAL_INPUT:
-        program += [_jump(_IS, request, skip_if_not=1), refuse]
+        program += [_jump(_EQUALS, request, skip_if_not=1), refuse]
     program += [
         _statement(_LOAD, _NUMBER),
-        _jump(_IS, machine.socket, skip_if_not=2 + len(families)),
+        _jump(_EQUALS, machine.socket, skip_if_not=2 + len(families)),
     ]
-    program.append(_statement(_LOAD, _FIRST))
+    program.append(_statement(_LOAD, _FIRST_ARGUMENT))
     for number, family in enumerate(families):
-        program.append(_jump(_IS, family, skip_if=len(families) - number))
+        program.append(_jump(_EQUALS, family, skip_if=len(families) - number))
     program += [refuse, _statement(_RETURN, _ALLOW)]
     return b"".join(program)
 

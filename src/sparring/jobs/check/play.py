@@ -1,4 +1,4 @@
-"""Plays the cases of a check: the model to be trained and other models, all concurrently."""
+"""Plays the cases of a check with the model to be trained and with other models, concurrently."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class _BatchTimer:
 
 
 class CheckPlay:
-    """Plays all models at the same time. `measured` has the cost of the learner's batches and of
-    one group: by wall clock, and by CPU time."""
+    """Plays all models at the same time. `measured` holds the cost of the learner's batches and of
+    one group, first in wall-clock seconds, then in CPU seconds."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class CheckPlay:
         self.measured: tuple[Measured, Measured] | None = None
 
     async def run(self, auditor: Auditor, heartbeat: Heartbeat) -> None:
-        """Plays all models, and times one group if a batch of the learner was completed."""
+        """Play all models, and time one group if a batch of the learner was completed."""
         plan = self._built.plan
         rows = plan.cases_per_step * plan.rollouts_per_case
         timer = _BatchTimer(min(rows, self._play.in_flight))
@@ -145,7 +145,8 @@ class CheckPlay:
         rollouts: list[Rollout],
         timer: _BatchTimer | None = None,
     ) -> None:
-        """Plays one model to the end or until its time is up; adds its rollouts and its figures."""
+        """Play one model until its plan or its time ends; append its rollouts to `rollouts` and its
+        figures to `self.models`."""
         rollouts += logged.earlier()
         for rollout in rollouts:
             self._progress.count(rollout)
@@ -163,7 +164,7 @@ class CheckPlay:
         self.models.append(_figures_of(log, name, rollouts))
 
     async def _time_a_group(self, timer: _BatchTimer) -> tuple[Measured, Measured]:
-        """Plays one group alone, to measure the cost of a replacement group."""
+        """Play one group alone, to measure the cost of a replacement group."""
         size, case = self._built.plan.rollouts_per_case, self._cases[0]
         plays = [Play(RolloutKey(1, 0, case.id, index), case) for index in range(size)]
         started = _now()
@@ -178,8 +179,8 @@ class CheckPlay:
         )
 
     def _plan(self, cases: Sequence[Case]) -> Iterator[Play]:
-        """Plays in groups, as in training, one group of each case per round, so that all cases are
-        played about equally often when time runs out."""
+        """Yield plays in groups, as in training, one group of each case per round, so that all
+        cases are played about equally often when time runs out."""
         size, rollouts = self._spec.settings.num_generations, self._spec.rollouts
         for start in range(0, rollouts, size):
             for case in cases:
@@ -210,7 +211,7 @@ def _figures_of(log: ModelLog, name: str, rollouts: Sequence[Rollout]) -> Played
 def _unscored_message(rollouts: Sequence[Rollout]) -> str:
     unscored = [each for each in rollouts if each.reward is None]
     if not unscored:
-        return "" if rollouts else "it played no rollout"
+        return "" if rollouts else "no rollout was played"
     return f"{len(unscored)} of {len(rollouts)} rollouts unscored: {unscored[0].detail}"
 
 

@@ -33,8 +33,8 @@ from sparring.suites import Suite
 
 @dataclass(frozen=True, slots=True)
 class EvalWork:
-    """Everything an evaluation needs, already loaded. `candidate` names a trained model that is
-    evaluated on held-out cases; each such look is counted."""
+    """Everything an evaluation needs, already loaded. A non-empty `candidate` names a trained
+    model; its evaluation is recorded in the ledger of held-out cases."""
 
     agent: PlayedAgent
     suite: Suite
@@ -85,12 +85,12 @@ class Evaluation:
         )
 
     def done(self) -> int:
-        """Return a counter that grows with progress."""
+        """Return played rollouts plus sampled tokens: a number that grows while the run works."""
         return self._progress.rollouts + self._logged.tokens_drawn()
 
     async def run(self) -> dict[str, Any]:
-        """Plays the missing rollouts and returns the summary. The caller holds the run's lock."""
-        self._refuse_other_inputs()
+        """Play the missing rollouts and return the summary. The caller holds the run's lock."""
+        self._check_inputs()
         for rollout in self._logged.earlier():
             self._count(rollout)
         beat = ProgressHeartbeat(self._folder, self._progress, self._logged.tokens_drawn)
@@ -102,9 +102,9 @@ class Evaluation:
 
     # ------------------------------------------------------------------ counting
 
-    def _refuse_other_inputs(self) -> None:
-        """Raise if an earlier attempt used another suite or chat template: one table must not mix
-        the rollouts of two."""
+    def _check_inputs(self) -> None:
+        """Raise RunChanged if an earlier attempt used another suite or chat template, because one
+        summary must not mix both; then record the inputs of this attempt."""
         codec = getattr(self._work.policy, "codec", None)
         inputs = {"suite": self._work.suite.digest, "template": getattr(codec, "digest", None)}
         for event in read_lines(self._folder.events):

@@ -10,7 +10,7 @@ from sparring.reports.document import Document
 from sparring.reports.proof_reports import training_report
 from sparring.reports.training_report import TrainingFacts
 from sparring.run_folder import RunFolder
-from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
 from sparring.run_folder.files import read_json
 from sparring.run_folder.metrics import read_history_rows
 
@@ -23,7 +23,7 @@ def document(folder: RunFolder) -> Document:
 def training_facts(folder: RunFolder) -> TrainingFacts:
     """Read a training run's settings, results, metrics and best checkpoint."""
     checkpoints = list_checkpoints(folder.checkpoints)
-    chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
+    chosen = chosen_of(checkpoints)
     return TrainingFacts(
         run=folder.id,
         spec=folder.read_spec(),

@@ -1,8 +1,8 @@
-"""The activity log: every call that changes something, and every refusal.
+"""The activity log: every call that changes something, and the refusals of operators' calls.
 
-A request is logged before it is carried out, and its outcome afterwards: a process that dies in
-between leaves a request without an outcome, never an unlogged change. An operator's call that
-cannot be logged is refused.
+A request is logged before it is carried out, and its outcome afterwards: if the process dies in
+between, the log has a request without an outcome. An operator's call that cannot be logged is
+refused; an owner's is carried out with a warning.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def logged(
     """Log one call that changes something. The yielded table is logged as its result.
 
     `max_starts` limits the runs that all operators together start in a day. Counting and logging
-    are one atomic step, so concurrent calls cannot exceed it.
+    are one atomic step, so concurrent calls cannot exceed it. With `is_binding`, a call that cannot
+    be logged is refused.
     """
     log = activity_log(runs)
     result: dict[str, Any] = {}
@@ -115,8 +116,8 @@ def logged(
 def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool) -> None:
     """Log the refusal of a call whose request was not logged.
 
-    Beyond a number per hour and caller, refusals are only counted, and the count is logged with
-    the next one that is written.
+    At most `_MAX_REFUSALS_LOGGED` refusals per caller and hour are logged. Further ones are
+    counted, and the next logged refusal states the count.
     """
     skipped = _REFUSALS.count(runs, entry.who)
     if skipped is None:
@@ -143,7 +144,7 @@ class _Refusals:
         self._skipped: Counter[tuple[Path, str]] = Counter()
 
     def count(self, runs: Path, who: str) -> int | None:
-        """How many were skipped since the last logged one; None if this one is skipped, too."""
+        """Return how many were skipped since the last logged one; None if this one is skipped."""
         now, caller = time.monotonic(), (runs, who)
         with self._lock:
             logged_at = self._logged.setdefault(caller, deque())
@@ -172,7 +173,7 @@ def starts_today(chain: HashChain, now: float | None = None) -> int:
         when = float(entry.get("time", 0.0))
         if when < since - _CLOCK_ERROR_SECONDS:
             break
-        if when < since:  # a clock may have been wrong: earlier lines can be newer
+        if when < since:  # a clock may have been wrong: an earlier line can have a later time
             continue
         if entry.get("role") == "owner" or not entry.get("starts"):
             continue
@@ -202,7 +203,7 @@ def _refuse_over_limit(chain: HashChain, entry: Entry, most: int | None) -> None
 
 
 def _outcome(error: Exception) -> Outcome:
-    """`refused` only if nothing was done; `failed` if something may have been."""
+    """Return `refused` only if nothing was done, `failed` if something may have been."""
     is_refusal = isinstance(error, SparringError)
     has_begun = isinstance(error, InfrastructureError | LauncherFailed)
     return Outcome.REFUSED if is_refusal and not has_begun else Outcome.FAILED
@@ -213,14 +214,14 @@ def _reason(error: Exception) -> str:
 
 
 def _short(table: Mapping[str, Any]) -> Any:
-    """Return the table, shortened if it is long, so that no caller can fill the disk."""
+    """Return the table, or its first characters if it is long, so that a log line stays short."""
     text = json.dumps(table, default=repr)
     return table if len(text) <= _MAX_CHARACTERS else {"shortened": text[:_MAX_CHARACTERS]}
 
 
 @contextmanager
 def _handle_write_errors(is_binding: bool) -> Iterator[None]:
-    """Raise if the log binds the caller, else warns: an owner can stop a run on a full disk."""
+    """Raise if `is_binding`, else warn: an owner must be able to stop a run on a full disk."""
     try:
         yield
     except (OSError, ActivityLogBusy) as error:

@@ -26,13 +26,13 @@ def check(
     cases: Annotated[int, typer.Option(help="Number of training cases to play.")] = 12,
     rollouts: Annotated[int, typer.Option(help="Rollouts per case.")] = 16,
     num_generations: Annotated[
-        int | None, typer.Option(help="Group size of the planned training; default: 4.")
+        int | None, typer.Option(help="Group size of the planned training; default: its own.")
     ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
             help="Another model that plays the cases, for comparison: MODEL@URL, or the name of a "
-            "model on OpenRouter; several may be given. Default: models on OpenRouter, if "
+            "model on OpenRouter; may be repeated. Default: models on OpenRouter, if "
             "OPENROUTER_API_KEY is set."
         ),
     ] = None,
@@ -60,7 +60,7 @@ def check(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Test before training whether an environment is learnable, if not why, and at what cost."""
+    """Find out before training whether an environment is learnable, and what training costs."""
     from sparring.surfaces.cli import starting
 
     values = {"model": model, "num_generations": num_generations, "launcher": launcher}
@@ -81,9 +81,11 @@ def check(
 
 def audit(
     target: EnvironmentName,
-    cases: Annotated[int, typer.Option(help="Number of cases that the null players answer.")] = 8,
+    cases: Annotated[
+        int, typer.Option(help="Number of cases to answer with empty and worthless answers.")
+    ] = 8,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 110 if a finding is grave.")
+        bool, typer.Option("--strict", help="Exit with 110 if a finding is serious.")
     ] = False,
     set: Assignments = None,
     detach: Detach = False,
@@ -105,7 +107,7 @@ def audit(
 def prove(
     run: RunName,
     checkpoint: Annotated[
-        str, typer.Option(help="Checkpoint to prove, as in step-50; default: the best.")
+        str, typer.Option(help="Checkpoint to prove, such as step-50; default: the best.")
     ] = "",
     cases: Annotated[int | None, typer.Option(help="Maximum number of held-out cases.")] = None,
     rollouts: Annotated[int, typer.Option(help="Rollouts per case, of each model.")] = 4,
@@ -126,7 +128,7 @@ def prove(
     ] = "",
     accept_changes: Annotated[
         bool,
-        typer.Option("--accept-changes", help="Prove although the environment's file has changed."),
+        typer.Option("--accept-changes", help="Prove even if the environment's code has changed."),
     ] = False,
     detach: Detach = False,
     runs: RunsFolder = None,

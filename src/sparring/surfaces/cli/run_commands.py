@@ -223,7 +223,7 @@ def delete(
 def join(
     run: RunName,
     role: Annotated[
-        str, typer.Option("--as", help="host: train; player: play for the hosts that train.")
+        str, typer.Option("--as", help="host: train; player: play for these hosts; server: sample.")
     ] = "host",
     wait: Annotated[bool, typer.Option("--wait", help="Return when the run has ended.")] = False,
     runs: RunsFolder = None,

@@ -354,7 +354,7 @@ def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
 
 
 def join(run: str, role: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
-    """Join a training run as one of its hosts or players; with `waits`, until it has ended."""
+    """Join a training run as one of its hosts, players or servers; with `waits`, until its end."""
     joined = join_run(JoinRun.model_validate({"run": run, "role": role}), owner(runs))
     message = (
         f"joined {joined.run} as {joined.role} {joined.number}; "

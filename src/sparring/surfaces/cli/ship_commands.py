@@ -71,7 +71,7 @@ Try = Annotated[
 ]
 AcceptChanges = Annotated[
     bool,
-    typer.Option("--accept-changes", help="Ship although the environment's file has changed."),
+    typer.Option("--accept-changes", help="Ship even if the environment's code has changed."),
 ]
 
 

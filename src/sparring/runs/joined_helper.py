@@ -1,0 +1,165 @@
+"""A player or a sampling server on another host than the run's supervisor, until the run ends.
+
+A player plays what the ranks order through the run's folder. A server makes its address known
+there. Both may join and be lost at any time: orders are offered to other players, and requests go
+to other servers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.errors import InvalidInput
+from sparring.run_folder import RunFolder
+from sparring.run_folder.orders import Orders
+from sparring.run_folder.server_list import JoinedServers
+from sparring.runs.helpers import Helper, Helpers
+from sparring.runs.history import HistoryRead, read_history
+from sparring.runs.processes import end_all, identity_of
+from sparring.runs.worker_group import Member
+from sparring.services import free_port
+
+_LOOK_SECONDS = 1.0
+
+
+class JoinedHelper:
+    """Starts one process for a run, again when it ends, and ends it with the run."""
+
+    def __init__(self, folder: RunFolder, helper: Helper) -> None:
+        self._folder = folder
+        self._helpers = Helpers(self._start)
+        self._helper = helper
+        self._read = HistoryRead()
+
+    def run(self) -> int:
+        """Work until the run ends. Return 1 if the process keeps ending before it has worked."""
+        try:
+            if not self._is_over():
+                self._helpers.start([self._helper])
+            while not self._is_over():
+                self._beat()
+                for message in self._helpers.look():
+                    print(message, flush=True)
+                if self._helpers.lost is not None:
+                    return 1
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            self._end()
+        return 0
+
+    def _beat(self) -> None:
+        """Report that this host lives. A player does so itself."""
+
+    def _start(self, name: str, command: Sequence[str]) -> Member:
+        setpriv = shutil.which("setpriv")  # the kernel ends the process with this one
+        prefix = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+        process = subprocess.Popen(
+            [*prefix, *command], stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        log = self._folder.path / "logs" / f"{name}.log"  # where this process writes, too
+        return Member(name, identity_of(process.pid), log, process)
+
+    def _is_over(self) -> bool:
+        if not self._folder.spec.exists():  # the run was deleted
+            return True
+        self._read = read_history(self._folder, self._read)
+        return self._read.history.state.has_ended
+
+    def _end(self) -> None:
+        roots = [member.identity.pid for member in self._helpers.members]
+        end_all(f"{self._folder.path} joined", roots)  # none carries a mark
+        for member in self._helpers.members:
+            member.close()
+
+
+class JoinedServer(JoinedHelper):
+    """A sampling server of this host. `SPARRING_HOST` is the name by which other hosts reach it."""
+
+    def __init__(self, folder: RunFolder, number: int) -> None:
+        self._number, self._beats = number, 0
+        self._servers = JoinedServers(folder)
+        host, port = os.environ.get("SPARRING_HOST") or socket.gethostname(), free_port()
+        self._address = f"http://{host}:{port}"
+        path = str(folder.path.resolve())
+        module = [sys.executable, "-m", "sparring.jobs.sampling_server", path]
+        command = [*module, str(number), str(port), host]
+        super().__init__(folder, Helper(f"server-{number}", command, port, host=host))
+
+    def _beat(self) -> None:
+        self._beats += 1
+        self._servers.beat(self._number, self._address, self._beats)
+
+    def _end(self) -> None:
+        self._servers.remove(self._number)
+        super()._end()
+
+
+def joined_player(folder: RunFolder, number: int) -> JoinedHelper:
+    """Return a player of this host, not started."""
+    name = f"player-{number}"
+    command = [sys.executable, "-m", "sparring.jobs.player", str(folder.path.resolve())]
+    heartbeat = Orders(folder.orders).heartbeat(name)
+    return JoinedHelper(folder, Helper(name, [*command, str(number)], heartbeat=heartbeat))
+
+
+def free_number(folder: RunFolder, role: str) -> int:
+    """Reserve the number of a further player or server. Raise InvalidInput if the run has no use
+    for one."""
+    spec = folder.read_spec()
+    return _free_server(folder, spec) if role == "server" else _free_player(folder, spec)
+
+
+def _free_player(folder: RunFolder, spec: dict[str, Any]) -> int:
+    settings = spec.get("settings") or {}
+    players, sampling = int(settings.get("players") or 0), settings.get("sampling") or {}
+    if players == 0:
+        raise InvalidInput(
+            f"the ranks of run {folder.id} play themselves; start it with --set players=1 or more"
+        )
+    if isinstance(sampling.get("servers"), int):
+        raise InvalidInput(
+            f"the sampling servers of run {folder.id} answer on its own host only; start it with "
+            "--sampling joined, or with --sampling ADDRESS,… of servers that this host can reach"
+        )
+    return _reserve(folder.orders / "joined", "player", players)
+
+
+def _free_server(folder: RunFolder, spec: dict[str, Any]) -> int:
+    sampling = (spec.get("settings") or {}).get("sampling") or {}
+    if sampling.get("servers") != "joined":
+        raise InvalidInput(
+            f"run {folder.id} does not sample with servers of other hosts; start it with "
+            "--sampling joined"
+        )
+    return _reserve(folder.servers / "joined", "server", 0)
+
+
+def _reserve(place: Path, name: str, first: int) -> int:
+    place.mkdir(parents=True, exist_ok=True)
+    number = first
+    while True:
+        try:
+            (place / f"{name}-{number}").touch(exist_ok=False)
+        except FileExistsError:
+            number += 1
+        else:
+            return number
+
+
+def main(path: str, role: str, number: str = "") -> int:
+    """Work for a run as a player or server, with this number or the next free one."""
+    folder = RunFolder(Path(path))
+    make = JoinedServer if role == "server" else joined_player
+    return make(folder, int(number) if number else free_number(folder, role)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
