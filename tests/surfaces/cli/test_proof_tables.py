@@ -88,7 +88,7 @@ def test_an_audit_counts_its_findings_and_says_which_are_grave() -> None:
     summary = summary_of(AUDIT)
     assert "nothing found: got_in made 96 judgements" in shown(show_audit, summary)
     text = shown(show_audit, summary | {"audit": [FINDING]})
-    assert "1 finding, some grave: " in text
+    assert "1 finding, some serious: " in text
     assert "✗ got_in an empty answer passes  empty/1.0" in text
     assert "→ fail empty answers" in text
     mild = shown(show_audit, summary | {"audit": [FINDING | {"is_grave": False}] * 2})

@@ -53,7 +53,7 @@ def show_audit(summary: dict[str, Any], console: Console) -> None:
     findings = summary["audit"]
     verdict = counted(len(findings), "finding") if findings else "nothing found"
     if any(finding["is_grave"] for finding in findings):
-        verdict += ", some grave"
+        verdict += ", some serious"
     scope = f"{', '.join(summary['measures'])} made {summary['judgements']} judgements of answers "
     scope += "by up to nine null players, of which two give the expected answer"
     style = _GOOD if not findings else _BAD
