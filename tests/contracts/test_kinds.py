@@ -12,8 +12,8 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.kinds import KINDS, RunKind, load, run_kind
 from sparring.contracts.specs import RunSpec
 from sparring.jobs.__main__ import _attempt
+from sparring.jobs.attempt import Attempt
 from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.job import Job
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import read_run_spec
 from sparring.operations.run_views import ListRuns, RunQuery
@@ -44,8 +44,8 @@ class SweepSpec(RunSpec):
 SWEPT: list[str] = []
 
 
-def sweep(job: Job) -> str:
-    SWEPT.append(job.folder.id)
+def sweep(attempt: Attempt) -> str:
+    SWEPT.append(attempt.folder.id)
     return "completed"
 
 

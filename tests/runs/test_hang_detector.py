@@ -39,7 +39,7 @@ def beat(folder: RunFolder, rank: int = 0, **fields: Any) -> None:
 
 
 def look(found: HangDetector, folder: RunFolder) -> None:
-    found.look(read_heartbeats(folder, range(2), None))
+    found.note_heartbeats(read_heartbeats(folder, range(2), None))
 
 
 def detector(ranks: int = 1) -> HangDetector:
@@ -56,11 +56,11 @@ def test_a_rank_that_beats_without_progress_is_alive_but_stalled(
     clock.ahead = 90
     beat(folder, beats=2)
     look(found, folder)
-    assert found.hung() is None
+    assert found.cause_of_hang() is None
     clock.ahead = 110
     beat(folder, beats=3)
     look(found, folder)
-    cause = found.hung()
+    cause = found.cause_of_hang()
     assert cause is not None
     assert (cause.kind, cause.is_retried) == ("hung", True)
     assert cause.message == (
@@ -75,7 +75,7 @@ def test_progress_begins_the_wait_anew(tmp_path: Path, clock: Clock) -> None:
         clock.ahead += 90
         beat(folder, beats=progress, progress=progress)
         look(found, folder)
-        assert found.hung() is None
+        assert found.cause_of_hang() is None
 
 
 def test_of_several_ranks_the_silent_one_is_named(tmp_path: Path, clock: Clock) -> None:
@@ -87,7 +87,7 @@ def test_of_several_ranks_the_silent_one_is_named(tmp_path: Path, clock: Clock) 
     clock.ahead = 110
     beat(folder, 0, beats=2)
     look(found, folder)
-    cause = found.hung()
+    cause = found.cause_of_hang()
     assert cause is not None
     assert "rank 1 sends no heartbeat" in cause.message
 
@@ -101,7 +101,7 @@ def test_one_rank_that_makes_progress_keeps_the_others(tmp_path: Path, clock: Cl
     clock.ahead = 110
     beat(folder, 0, beats=2, progress=2)
     look(found, folder)
-    assert found.hung() is None
+    assert found.cause_of_hang() is None
 
 
 def test_loading_may_take_longer_than_a_step(tmp_path: Path, clock: Clock) -> None:
@@ -112,9 +112,9 @@ def test_loading_may_take_longer_than_a_step(tmp_path: Path, clock: Clock) -> No
     look(found, folder)
     assert not found.is_working
     clock.ahead = 900
-    assert found.hung() is None
+    assert found.cause_of_hang() is None
     clock.ahead = 1100
-    cause = found.hung()
+    cause = found.cause_of_hang()
     assert cause is not None
     assert "no progress for 1000 s" in cause.message
 
@@ -160,7 +160,7 @@ def test_a_heartbeat_that_cannot_be_read_is_none(tmp_path: Path, clock: Clock, t
     clock.ahead = 110
     look(found, folder)
     assert found.place == "at step 4, while playing"
-    assert found.hung() is not None
+    assert found.cause_of_hang() is not None
 
 
 def test_a_heartbeat_of_another_attempt_does_not_count(tmp_path: Path) -> None:

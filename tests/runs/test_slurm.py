@@ -168,7 +168,8 @@ class TestOnACluster:
     ):
         monkeypatch.setenv("SPARRING_HOST", "127.0.0.1")
         own = {"servers": 1, "command": COMMAND}
-        whole = completed(start(helped(tmp_path, "whole", tiny_folder, own, max_steps=8)), 300)
+        whole = helped(tmp_path / "alone", "whole", tiny_folder, own, max_steps=8)
+        completed(start(whole), 300)
         joined = {"servers": "joined", "command": COMMAND}
         spec = helped(tmp_path, "apart", tiny_folder, joined, max_steps=8)
         on_slurm(spec, servers={"ntasks-per-node": 2})

@@ -22,8 +22,8 @@ from typing import NoReturn
 
 from sparring.contracts.errors import CasesBroken, SparringError
 from sparring.contracts.kinds import load, run_kind
+from sparring.jobs.attempt import Attempt
 from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.job import Job
 from sparring.jobs.run_lock import hold_run, report_event, supervised_attempt
 from sparring.run_folder import RunFolder
 from sparring.source_files import refuse_changed_code
@@ -65,7 +65,7 @@ def _attempt(folder: RunFolder, rank: int, accept_changes: bool, heartbeat: Hear
         if not accept_changes:
             digest, files = spec.get("code_digest", ""), spec.get("code_files", {})
             refuse_changed_code(folder.id, spec.get("target", ""), digest, files)
-        ended = load(kind.job)(Job(folder, spec, heartbeat, accept_changes))
+        ended = load(kind.job)(Attempt(folder, spec, heartbeat, accept_changes))
     except (KeyboardInterrupt, asyncio.CancelledError):
         if rank == 0:
             report_event(folder, "stopped")

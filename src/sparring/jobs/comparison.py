@@ -20,7 +20,7 @@ from sparring.contracts.kinds import load, run_kind
 from sparring.contracts.rollouts import Rollout
 from sparring.proofs.proof import Played, prove
 from sparring.reports.pictures import Curve
-from sparring.reports.proof_reports import comparison_report
+from sparring.reports.run_reports import comparison_report
 from sparring.reports.training_report import flat, panels_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_text

@@ -42,7 +42,7 @@ class HangDetector:
         self._hung_seconds = hung_seconds
         self._start_seconds = start_seconds
 
-    def look(self, heartbeats: Mapping[int, Mapping[str, Any]]) -> None:
+    def note_heartbeats(self, heartbeats: Mapping[int, Mapping[str, Any]]) -> None:
         """Take note of the last heartbeat of each rank."""
         now = time.monotonic()
         for rank, state in self._ranks.items():
@@ -73,7 +73,7 @@ class HangDetector:
         doing = f"while {state.doing}" if state.doing else "before it began"
         return doing if state.step is None else f"at step {state.step}, {doing}"
 
-    def hung(self) -> Cause | None:
+    def cause_of_hang(self) -> Cause | None:
         """Return the cause of a hang if no rank has made progress for too long. If a rank sends no
         heartbeat, the cause names it, because the others wait for it."""
         limit = self._hung_seconds if self.is_working else self._start_seconds

@@ -79,7 +79,7 @@ class ProcessMonitor:
         self._look()
         if self.is_working and self._first_step is None:
             self._first_step = self._hang_detector.step
-        if (cause := self._hang_detector.hung()) is not None:
+        if (cause := self._hang_detector.cause_of_hang()) is not None:
             self._workers.dump_stacks()
             message = f"{cause.message}; {describe_hang(self._workers.ranks[0].log)}"
             return Cause(cause.kind, message, cause.is_retried)
@@ -103,7 +103,7 @@ class ProcessMonitor:
         heartbeats = self._workers.heartbeats()
         if self.hosts is not None:
             heartbeats |= self.hosts.heartbeats()
-        self._hang_detector.look(heartbeats)
+        self._hang_detector.note_heartbeats(heartbeats)
 
     def _cause_of_loss(self, exited: ExitedProcess) -> Cause:
         """Prefer the failure that a worker reported before it ended to its exit code."""

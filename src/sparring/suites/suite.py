@@ -15,7 +15,7 @@ from sparring.contracts.errors import SplitTooSmall, SuiteError
 from sparring.contracts.rollouts import clean_text
 from sparring.suites.chat_format import to_input_items
 from sparring.suites.copies import CopyDetector, canonical
-from sparring.suites.foreign import inspect_records, json_records, records_by_split
+from sparring.suites.other_tools import inspect_records, json_records, records_by_split
 from sparring.suites.promptfoo import promptfoo_records
 from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, spool
 from sparring.suites.splitting import Splitter, input_digest, question_digest

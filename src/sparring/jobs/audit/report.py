@@ -7,7 +7,7 @@ from typing import Any
 from sparring.contracts.rollouts import Rollout
 from sparring.jobs.summary import read_summary
 from sparring.reports.document import Document
-from sparring.reports.proof_reports import audit_report
+from sparring.reports.run_reports import audit_report
 from sparring.run_folder import RunFolder
 
 

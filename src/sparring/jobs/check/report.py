@@ -8,7 +8,7 @@ from sparring.contracts.rollouts import Rollout
 from sparring.jobs.rollout_reading import read_rollouts
 from sparring.jobs.summary import read_summary
 from sparring.reports.document import Document
-from sparring.reports.proof_reports import check_report
+from sparring.reports.run_reports import check_report
 from sparring.run_folder import RunFolder
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from sparring.contracts.proof_specs import ProveSpec
-from sparring.jobs.job import Job
+from sparring.jobs.attempt import Attempt
 
 
-def run(job: Job) -> str:
+def run(attempt: Attempt) -> str:
     """Run a proof. This process reads the held-out cases itself: nothing is trained in it."""
     from sparring.jobs.prove.job import prove_environment
 
-    return prove_environment(job.folder, ProveSpec.model_validate(job.spec), job.heartbeat)
+    return prove_environment(
+        attempt.folder, ProveSpec.model_validate(attempt.spec), attempt.heartbeat
+    )

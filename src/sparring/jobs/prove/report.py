@@ -9,7 +9,7 @@ from sparring.jobs.rollout_reading import read_rollout, read_rollouts
 from sparring.jobs.summary import read_summary
 from sparring.jobs.train.report import training_facts
 from sparring.reports.document import Document
-from sparring.reports.proof_reports import proof_report
+from sparring.reports.run_reports import proof_report
 from sparring.run_folder import RunFolder
 
 _FLIPS = 12

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sparring.contracts.ship_specs import ShipSpec
-from sparring.jobs.job import Job
+from sparring.jobs.attempt import Attempt
 
 
-def run(job: Job) -> str:
+def run(attempt: Attempt) -> str:
     """Run a shipment. This process reads the held-out cases itself: nothing is trained in it."""
     from sparring.jobs.ship.job import ship_model
 
-    return ship_model(job.folder, ShipSpec.model_validate(job.spec), job.heartbeat)
+    return ship_model(attempt.folder, ShipSpec.model_validate(attempt.spec), attempt.heartbeat)

@@ -7,7 +7,7 @@ from typing import Any
 from sparring.contracts.rollouts import Rollout
 from sparring.jobs.rollout_reading import read_rollouts
 from sparring.reports.document import Document
-from sparring.reports.proof_reports import training_report
+from sparring.reports.run_reports import training_report
 from sparring.reports.training_report import TrainingFacts
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints

@@ -9,7 +9,7 @@ import pytest
 from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.reports.document import Block, Document, Grid, Heading, SideBySide, Verdict
 from sparring.reports.pictures import Curve
-from sparring.reports.proof_reports import (
+from sparring.reports.run_reports import (
     audit_report,
     check_report,
     comparison_report,

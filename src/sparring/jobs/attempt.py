@@ -10,7 +10,7 @@ from sparring.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Attempt:
     """One attempt at a run: its folder, its spec as read from disk, and its heartbeat."""
 
     folder: RunFolder

@@ -12,7 +12,7 @@ import pytest
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import SuiteError
 from sparring.suites import Suite
-from sparring.suites.foreign import inspect_records, json_records, records_by_split
+from sparring.suites.other_tools import inspect_records, json_records, records_by_split
 
 
 @dataclass
