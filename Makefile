@@ -99,6 +99,7 @@ bench: venv
 	$(BIN)/python benchmarks/run_index.py
 	$(BIN)/python benchmarks/hosts.py
 	$(BIN)/python benchmarks/scaling_costs.py
+	$(BIN)/python benchmarks/players.py
 	$(BIN)/python benchmarks/mcp_tools.py
 	$(BIN)/python benchmarks/gateway.py
 	$(BIN)/python benchmarks/web.py
@@ -163,6 +164,7 @@ sharded: venv
 # Real vLLM servers on this CPU: the contract of the stand-in, and training with them.
 nightly-vllm: vllm-venv
 	$(ALONE) $(BIN)/pytest -m vllm
+	$(BIN)/python benchmarks/server_learning.py
 
 # A vLLM of its own for `pytest -m vllm`: it pins other versions than we do.
 vllm-venv:
