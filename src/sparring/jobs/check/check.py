@@ -22,17 +22,17 @@ from sparring.contracts.errors import (
     NotEnoughMemory,
     SparringError,
 )
-from sparring.contracts.proof_specs import CheckSpec, ProveSpec
+from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
 from sparring.engine.building import Built, TrainWork, build
 from sparring.engine.configuration import check as check_settings
-from sparring.engine.configuration import plan_of
-from sparring.engine.dry_run import DryRun, memory_used
+from sparring.engine.dry_run import DryRun
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
 from sparring.environments.environment import Environment, Parts
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
+from sparring.jobs.check.cost import SplitSizes, training_cost
 from sparring.jobs.check.play import CheckPlay
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_lock import report_event
@@ -44,14 +44,11 @@ from sparring.player.trainability import training_obstacles
 from sparring.policies.round_trip import difference_from, round_trip_problems
 from sparring.proofs.audit import Finding, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, Note, judge
-from sparring.proofs.estimates import Measured, Planned, estimate
 from sparring.proofs.eval_summary import EvalTally
 from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes_of
 from sparring.proofs.measure_verdicts import MeasureVerdict, judge_measures
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
-
-_PROOF_ROLLOUTS = ProveSpec.model_fields["rollouts"].default
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,6 @@ class Check:
         self._notes: list[Note] = []
         self._agent_model = ""
         self._shown = ""
-        self._training_cases = self._validation_cases = self._held_out_cases = 0
         self._dry = DryRun(spec.dry_steps, on_doing=heartbeat.note)
 
     def run(self) -> dict[str, Any]:
@@ -107,9 +103,6 @@ class Check:
             parts.measures, self._environment.weights, seconds=settings.measure_seconds
         )
         self._agent_model = parts.agent.model if isinstance(parts.agent.model, str) else ""
-        self._training_cases = parts.suite.size(Split.TRAINING)
-        self._validation_cases = parts.suite.size(Split.VALIDATION)
-        self._held_out_cases = parts.suite.size(Split.HELD_OUT)
         named = settings.train_agents
         obstacles = list(
             dict.fromkeys(training_obstacles(parts.agent, settings.temperature, named))
@@ -191,7 +184,7 @@ class Check:
             cases=[asdict(each) for each in bands(results.learner)],
             figures=_figures(results.learner),
             models=[asdict(each) for each in played.models] if played else [],
-            estimate=self._estimate(results.live, played) if played else None,
+            estimate=self._cost(results.live, played) if played else None,
             seconds=round(time.monotonic() - started, 1),
         )
 
@@ -322,55 +315,14 @@ class Check:
         return live_shares(
             outcomes_of(trial.played.learner, masks_truncated=settings.mask_truncated_completions),
             group_size=settings.num_generations,
-            groups_per_step=trial.built.plan.cases_per_step * self._world_size,
+            groups_per_step=trial.built.plan.cases_per_step
+            * self._spec.processes
+            * self._spec.nodes,
         )
 
-    @property
-    def _world_size(self) -> int:
-        return self._spec.processes * self._spec.nodes
-
-    def _estimate(self, live: Sequence[LiveShare], played: CheckPlay) -> dict[str, Any] | None:
-        learner = played.learner
-        if played.measured is None or not live or not self._dry.done:
-            return None
-        import torch
-
-        settings = self._spec.settings
-        step = self._dry.done[min(len(self._dry.done), self._spec.dry_steps) - 1]
-        clock, cpu = (
-            Measured(each.batches, each.group, update)
-            for each, update in zip(played.measured, (step.update, step.update_cpu), strict=True)
-        )
-        plan = plan_of(settings, self._training_cases, self._world_size)
-        validation_cases = settings.validation_cases
-        replacements = settings.replacement_groups
-        planned = Planned(
-            steps=plan.steps,
-            groups_per_step=plan.cases_per_step,
-            rollouts_per_group=plan.rollouts_per_case,
-            replacement_groups=plan.cases_per_step if replacements is None else replacements,
-            world_size=self._world_size,
-            validations=plan.steps // plan.checkpoint_steps + 2,
-            validation_cases=min(
-                64 if validation_cases is None else validation_cases, self._validation_cases
-            ),
-            tokens_per_rollout=sum(each.tokens.sampled for each in learner) / len(learner),
-            live=live[0],
-            proof_rollouts=2 * _PROOF_ROLLOUTS * self._held_out_cases,
-            cores=torch.get_num_threads(),
-        )
-        cost = estimate(clock, cpu, planned, price_per_hour=self._spec.price_per_hour)
-        device, used = memory_used()
-        return {
-            **asdict(cost),
-            "steps": plan.steps,
-            "plan": str(plan),
-            "memory": used,
-            "memory_of": device,
-            "parity": self._dry.parity,
-            "basis": f"{len(clock.batches)} batches played and {len(self._dry.done)} steps "
-            "thrown away, on this machine",
-        }
+    def _cost(self, live: Sequence[LiveShare], played: CheckPlay) -> dict[str, Any] | None:
+        sizes = SplitSizes.of(self._parts.suite)
+        return training_cost(self._spec, sizes, played, self._dry, live)
 
     def _sum_up(self, **results: Any) -> dict[str, Any]:
         spec = self._spec

@@ -1,0 +1,88 @@
+"""Estimates what the checked training will cost, from what was played and the steps tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparring.contracts.cases import Split
+from sparring.contracts.proof_specs import CheckSpec, ProveSpec
+from sparring.engine.configuration import plan_of
+from sparring.engine.dry_run import DryRun, memory_used
+from sparring.jobs.check.play import CheckPlay
+from sparring.proofs.estimates import Measured, Planned, estimate
+from sparring.proofs.learnability import LiveShare
+from sparring.suites import Suite
+
+_PROOF_ROLLOUTS = ProveSpec.model_fields["rollouts"].default
+_VALIDATION_CASES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSizes:
+    """The number of cases in each split."""
+
+    training: int
+    validation: int
+    held_out: int
+
+    @classmethod
+    def of(cls, suite: Suite) -> SplitSizes:
+        """Return the sizes of a suite's splits."""
+        splits = (Split.TRAINING, Split.VALIDATION, Split.HELD_OUT)
+        return cls(*(suite.size(split) for split in splits))
+
+
+def training_cost(
+    spec: CheckSpec,
+    sizes: SplitSizes,
+    played: CheckPlay,
+    dry: DryRun,
+    live: Sequence[LiveShare],
+) -> dict[str, Any] | None:
+    """Return the estimate as the summary holds it; None if no batch or no step was completed."""
+    if played.measured is None or not live or not dry.done:
+        return None
+    step = dry.done[min(len(dry.done), spec.dry_steps) - 1]
+    clock, cpu = (
+        Measured(each.batches, each.group, update)
+        for each, update in zip(played.measured, (step.update, step.update_cpu), strict=True)
+    )
+    plan = plan_of(spec.settings, sizes.training, spec.processes * spec.nodes)
+    planned = _planned(spec, sizes, played, live[0])
+    cost = estimate(clock, cpu, planned, price_per_hour=spec.price_per_hour)
+    device, used = memory_used()
+    return {
+        **asdict(cost),
+        "steps": plan.steps,
+        "plan": str(plan),
+        "memory": used,
+        "memory_of": device,
+        "parity": dry.parity,
+        "basis": f"{len(clock.batches)} batches played and {len(dry.done)} steps "
+        "thrown away, on this machine",
+    }
+
+
+def _planned(spec: CheckSpec, sizes: SplitSizes, played: CheckPlay, live: LiveShare) -> Planned:
+    import torch
+
+    settings, world_size = spec.settings, spec.processes * spec.nodes
+    plan = plan_of(settings, sizes.training, world_size)
+    most = settings.validation_cases
+    replacements = settings.replacement_groups
+    sampled = sum(each.tokens.sampled for each in played.learner)
+    return Planned(
+        steps=plan.steps,
+        groups_per_step=plan.cases_per_step,
+        rollouts_per_group=plan.rollouts_per_case,
+        replacement_groups=plan.cases_per_step if replacements is None else replacements,
+        world_size=world_size,
+        validations=plan.steps // plan.checkpoint_steps + 2,
+        validation_cases=min(_VALIDATION_CASES if most is None else most, sizes.validation),
+        tokens_per_rollout=sampled / len(played.learner),
+        live=live,
+        proof_rollouts=2 * _PROOF_ROLLOUTS * sizes.held_out,
+        cores=torch.get_num_threads(),
+    )
