@@ -187,9 +187,9 @@ ATTACKS = (
            "print('ESCAPED' if any('sparring-sandboxes' in p for p in os.listdir('/tmp')) "
            "else 'refused')"),
     # ---------------------------------------------------------------- /proc and processes
-    Attack("the host's files by /proc/1/root", "/proc",
+    Attack("read the host's files through /proc/1/root", "/proc",
            "fails(lambda: open('/proc/1/root<SECRET_FILE>').read())"),
-    Attack("the host's files by /proc/self/cwd", "/proc",
+    Attack("read the host's files through /proc/self/cwd", "/proc",
            "fails(lambda: open('/proc/self/cwd/../../../../..<SECRET_FILE>').read())"),
     Attack("the environment of process 1", "/proc", """
         try:
@@ -259,9 +259,9 @@ ATTACKS = (
     Attack("remount it for writing", "mounts",
            "fails(lambda: call(165, b'none', b'/usr/bin', 0, 0x1020, 0))"),
     Attack("create namespaces with unshare", "mounts", "fails(lambda: call(272, 0x10000000 | 0x20000))"),
-    Attack("namespaces by clone3", "mounts",
+    Attack("create namespaces with clone3", "mounts",
            "fails(lambda: call(435, struct.pack('=QQQQQQQQ', 0x10020000, 0, 0, 0, 17, 0, 0, 0), 64))"),
-    Attack("a sandbox in the sandbox", "mounts", shell="bwrap --unshare-all --ro-bind / / echo ESCAPED"),
+    Attack("start a sandbox in the sandbox", "mounts", shell="bwrap --unshare-all --ro-bind / / echo ESCAPED"),
     Attack("chroot", "mounts", "fails(lambda: os.chroot('/tmp'))"),
     # ---------------------------------------------------------------- the workspace as a trap
     Attack("a link to a file of the host", "links", "os.symlink('<SECRET_FILE>', 'link')",
@@ -269,9 +269,9 @@ ATTACKS = (
     Attack("a link to a folder of the host", "links",
            "os.symlink(os.path.dirname('<SECRET_FILE>'), 'folder')",
            looks=reading_refuses("folder/secret")),
-    Attack("a link to be written through", "links", "os.symlink('<SECRET_FILE>', 'out')",
+    Attack("write through a link", "links", "os.symlink('<SECRET_FILE>', 'out')",
            looks=writing_refuses("out")),
-    Attack("a linked folder to be written through", "links",
+    Attack("write through a linked folder", "links",
            "os.symlink(os.path.dirname('<SECRET_FILE>'), 'away')",
            looks=writing_refuses("away/secret")),
     Attack("read a path with ..", "links", "open('x', 'w')",
@@ -326,11 +326,11 @@ ATTACKS = (
         for n in range(0, len(held), 4096): held[n] = 1
         time.sleep(1.5); print('GOT IT')""", looks=lambda _, finished, __:
            "" if finished.text.count("GOT IT") <= 2 else "more got theirs than there is"),
-    Attack("memory by files in /dev/shm", "memory", """
+    Attack("fill memory with files in /dev/shm", "memory", """
         def fill():
             for n in range(400): open(f'/dev/shm/{n}', 'wb').write(bytes(1 << 20))
         fails(fill)"""),
-    Attack("memory by files in /tmp", "memory", """
+    Attack("fill memory with files in /tmp", "memory", """
         def fill():
             for n in range(400): open(f'/tmp/{n}', 'wb').write(bytes(1 << 20))
         fails(fill)"""),
@@ -370,7 +370,7 @@ ATTACKS = (
         for n in range(0, len(held), 4096): held[n] = 1
         time.sleep(1.5); print('GOT IT')""", looks=lambda _, finished, __:
            "" if finished.text.count("GOT IT") <= 3 else "more got theirs than there is"),
-    Attack("deleted files whose descriptors are in flight", "disk", """
+    Attack("deleted files whose descriptors wait in a socket", "disk", """
         ends, held = [], 0
         try:
             for n in range(200):
@@ -380,7 +380,7 @@ ATTACKS = (
                 socket.send_fds(ends[-1][0], [b'x'], [file]); os.close(file)
         except OSError as error: print('refused:', error)
         print('ESCAPED' if held > 64 << 20 else 'refused:', held)""", looks=fits_beside),
-    Attack("files without a name whose descriptors are in flight", "memory", """
+    Attack("unnamed files whose descriptors wait in a socket", "memory", """
         ends, held = [], 0
         try:
             for n in range(400):
@@ -449,8 +449,8 @@ ATTACKS = (
     Attack("buffers of network sockets", "sockets", "fails(lambda: socket.socket())"),
     Attack("watch what others open", "kernel", "fails(lambda: call(294, 0))"),
     Attack("watch files with fanotify", "kernel", "fails(lambda: call(300, 0, 0))"),
-    Attack("message queues of the user's", "kernel", "fails(lambda: call(240, b'q', 66, 0o600, 0))"),
-    Attack("timers without end", "kernel", """
+    Attack("open a POSIX message queue", "kernel", "fails(lambda: call(240, b'q', 66, 0o600, 0))"),
+    Attack("create timers without end", "kernel", """
         held, timer = 0, ctypes.c_void_p()
         while held < 5000 and call and libc.syscall(222, 1, 0, ctypes.byref(timer)) == 0: held += 1
         print('ESCAPED' if held >= 5000 else 'refused', held)"""),
