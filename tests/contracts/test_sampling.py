@@ -20,12 +20,15 @@ from sparring.contracts.training import TrainSettings, TrainSpec
         ("http://a:1, http://b:2", ("http://a:1", "http://b:2"), 0),
         (["http://a:1"], ("http://a:1",), 0),
         ({"servers": 3, "wait_seconds": 5}, 3, 3),
+        ("joined", "joined", 0),
+        ({"servers": "joined"}, "joined", 0),
     ],
 )
 def test_short_forms_stand_for_a_table(given: Any, servers: Any, started: int) -> None:
     sampling = TrainSettings(sampling=given).sampling
     assert sampling is not None
     assert (sampling.servers, sampling.number_started) == (servers, started)
+    assert sampling.least_servers == (len(servers) if isinstance(servers, tuple) else started or 1)
 
 
 @pytest.mark.parametrize(

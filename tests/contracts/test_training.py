@@ -128,6 +128,23 @@ def test_several_hosts_need_an_address_unless_a_scheduler_places_them() -> None:
     assert spec_of(nodes=2, processes=4, supervision=Supervision(launcher="slurm")).world_size == 8
 
 
+@pytest.mark.parametrize(
+    ("given", "rollouts"),
+    [
+        ({}, 64),
+        ({"sampling": 2}, 512),
+        ({"sampling": "joined"}, 256),
+        ({"sampling": ["http://a:1", "http://b:1", "http://c:1"]}, 768),
+        ({"sampling": 2, "in_flight": 8}, 8),
+    ],
+)
+def test_as_many_rollouts_are_in_play_as_the_servers_take(
+    given: dict[str, Any], rollouts: int
+) -> None:
+    settings = TrainSettings(**given)
+    assert settings.rollouts_at_once == settings.limits().in_flight == rollouts
+
+
 def test_a_training_survives_being_written_and_read() -> None:
     spec = spec_of(
         settings={

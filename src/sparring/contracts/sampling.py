@@ -68,6 +68,13 @@ class SamplingServers(Frozen):
         return value
 
     @property
+    def least_servers(self) -> int:
+        """How many servers there are at least; of those that join, one."""
+        if isinstance(self.servers, int):
+            return self.servers
+        return 1 if self.servers == "joined" else len(self.servers)
+
+    @property
     def number_started(self) -> int:
         """How many servers the run starts; 0 where they join or are given by address."""
         return self.servers if isinstance(self.servers, int) else 0

@@ -68,6 +68,9 @@ class PolicySpec(Frozen):
     device: str | None = None
 
 
+ROLLOUTS_AT_ONCE = 64
+
+
 class PlaySettings(Frozen):
     """How rollouts are played. Names follow TRL where TRL has them."""
 
@@ -90,7 +93,11 @@ class PlaySettings(Frozen):
     tool_result_tokens: int | None = Field(
         default=None, ge=1, description="tokens of one tool result; the rest is cut off"
     )
-    in_flight: int = Field(default=64, ge=1)
+    in_flight: int | None = Field(
+        default=None,
+        ge=1,
+        description="rollouts in play at the same time; default: 64, or 256 per sampling server",
+    )
     turn_cache: float = Field(
         default=1.0,
         ge=0,
@@ -105,10 +112,15 @@ class PlaySettings(Frozen):
     )
     seed: int = 0
 
+    @property
+    def rollouts_at_once(self) -> int:
+        """`in_flight`, or its default."""
+        return self.in_flight or ROLLOUTS_AT_ONCE
+
     def limits(self) -> Limits:
         """Return the player's limits."""
         return Limits(
-            in_flight=self.in_flight,
+            in_flight=self.rollouts_at_once,
             tool_rounds=self.tool_rounds,
             user_messages=self.user_messages,
             result_tokens=self.tool_result_tokens,

@@ -20,6 +20,9 @@ Normalization = Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_
 _VALIDATION_CASES = 64  # played before each checkpoint by default
 
 
+ROLLOUTS_PER_SERVER = 256  # vLLM's own default of sequences at the same time
+
+
 class WarmStart(Frozen):
     """Supervised fine-tuning on demonstrations before the first step."""
 
@@ -132,6 +135,13 @@ class TrainSettings(PlaySettings):
     project: str | None = Field(default=None, description="the tracker's project")
     entity: str | None = Field(default=None, description="team or user, for W&B")
     run_name: str | None = Field(default=None, description="default: the run's id")
+
+    @property
+    def rollouts_at_once(self) -> int:
+        """`in_flight`, or its default: what sampling servers take, or one batch of this process."""
+        if self.in_flight is None and self.sampling is not None:
+            return ROLLOUTS_PER_SERVER * self.sampling.least_servers
+        return super().rollouts_at_once
 
     @field_validator("report_to", "train_agents", mode="before")
     @classmethod

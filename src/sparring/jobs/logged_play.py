@@ -53,7 +53,7 @@ class LoggedPlay:
         self._policy = policy
         self._measures = measures
         self._look_again = judge_again
-        self._block = play.in_flight
+        self._block = play.rollouts_at_once
         self._player = Player(
             agent,
             policy,

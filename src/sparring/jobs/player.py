@@ -7,6 +7,7 @@ no weights.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SettingError, SparringError
 from sparring.contracts.rollouts import RolloutKey
-from sparring.contracts.training import TrainSpec
+from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments.environment import read_parts
 from sparring.jobs.case_loader import RunCases
 from sparring.jobs.environment_opening import opened
@@ -99,6 +100,13 @@ class OrderPlayer:
         return [{"rollout": to_record(each.rollout), "seconds": each.seconds} for each in played]
 
 
+def orders_at_once(settings: TrainSettings) -> int:
+    """Return how many orders one player plays at the same time: its share of what may be in play.
+    An order is a group of rollouts."""
+    groups = settings.rollouts_at_once / settings.num_generations
+    return max(1, math.ceil(groups / max(1, settings.players)))
+
+
 def main(path: str, number: int) -> None:
     """Play until the run's supervisor ends this process."""
     folder = RunFolder(Path(path))
@@ -145,7 +153,7 @@ def main(path: str, number: int) -> None:
             measures=measures,
             policy=policy,
             find_case=lambda split, case_id: finders[split](case_id),
-            at_once=max(1, settings.in_flight // settings.num_generations),
+            at_once=orders_at_once(settings),
         )
         asyncio.run(orders.run())
 

@@ -83,7 +83,7 @@ class CheckPlay:
         """Play all models, and time one group if a batch of the learner was completed."""
         plan = self._built.plan
         rows = plan.cases_per_step * plan.rollouts_per_case
-        timer = _BatchTimer(min(rows, self._play.in_flight))
+        timer = _BatchTimer(min(rows, self._play.rollouts_at_once))
         learner = self._learner_play(timer.size, auditor)
         heartbeat.watch(lambda: self._progress.rollouts + learner.tokens_drawn())
         heartbeat.note("playing", step=0)
