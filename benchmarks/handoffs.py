@@ -30,7 +30,7 @@ BEFORE, AFTER, MINUTES = (0.2, 0.5), 0.85, 30.0
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--steps", type=int, default=12)
+    options.add_argument("--steps", type=int, default=5)
     options.add_argument("--quick", action="store_true", help="a few steps, fewer cases")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as runs:

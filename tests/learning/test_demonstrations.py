@@ -3,15 +3,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from agents import Agent
 
 from sparring import Suite
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.rollouts import Message, RequestedCall
+from sparring.contracts.limits import Limits
+from sparring.contracts.rollouts import Ending, Message, RequestedCall
 from sparring.contracts.verdicts import Judgement, failed, passed
-from sparring.learning.demonstrations import KnownCases, from_file, from_run
+from sparring.learning.demonstrations import KnownCases, completion_tokens, from_file, from_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.rollout_log import RolloutWriter
-from tests.rollouts import rollout
+from tests.rollouts import call, play_script, rollout
 
 SPLITS = {"one": "training", "two": "training", "three": "validation", "four": "held-out"}
 
@@ -150,3 +152,15 @@ def test_of_a_run_only_passing_rollouts_on_training_cases_are_taken(tmp_path, ca
     assert [each.case.id for each in found.demonstrations] == ["one", "two"]
     assert {each.turns for each in found.demonstrations} == {(Message("assistant", "yes"),)}
     assert found.left_out == {"did not pass": 1, "not on training cases": 2}
+
+
+def test_the_budget_that_a_demonstration_needs_counts_the_rows_of_all_its_agents(codecs):
+    specialist = Agent(name="specialist", instructions="Answer.")
+    desk = Agent(name="desk", instructions="Hand off.", handoffs=[specialist])
+    said = [call("transfer_to_specialist"), "the answer"]
+    played = play_script(desk, said, codecs["qwen3"])
+    needed = completion_tokens(played)
+    assert len(played.rows) == 2
+    fits = play_script(desk, said, codecs["qwen3"], limits=Limits(completion_tokens=needed))
+    cut = play_script(desk, said, codecs["qwen3"], limits=Limits(completion_tokens=needed - 1))
+    assert (fits.ending, cut.ending) == (Ending.ANSWERED, Ending.TOKEN_BUDGET)

@@ -81,6 +81,20 @@ def test_a_helper_that_never_works_is_lost(clock: Any) -> None:
     assert helpers.lost.code == 1
 
 
+def test_a_helper_that_is_killed_while_it_loads_gets_more_tries(clock: Any) -> None:
+    fleet = Fleet()
+    helpers = Helpers(fleet.start)
+    helpers.start([Helper("player-0", ["x"])])
+    for _ in range(module.MAX_KILLS):
+        assert helpers.lost is None
+        fleet.end(-9)
+        helpers.look()
+        clock.value += 61
+        helpers.look()
+    assert helpers.lost is not None
+    assert len(fleet.started) == module.MAX_KILLS + 1
+
+
 def test_a_player_whose_heart_has_beaten_may_end_any_number_of_times(
     clock: Any, tmp_path: Path
 ) -> None:

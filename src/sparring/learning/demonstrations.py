@@ -188,8 +188,9 @@ def try_demonstrations(
 
 
 def completion_tokens(rollout: Rollout) -> int:
-    """Return the number of tokens after the first prompt, including tool results."""
-    return max((len(row.ids) - row.spans[0].length for row in rollout.rows), default=0)
+    """Return what a rollout takes of its budget: the tokens after the prompt of each row, including
+    tool results."""
+    return sum(len(row.ids) - row.spans[0].length for row in rollout.rows)
 
 
 def problem_of(rollout: Rollout) -> str:

@@ -2,11 +2,12 @@
 
 The loss of a helper does not end an attempt: another server samples, another player plays, until
 it is back under the same name and port. A helper that keeps ending before it has worked fails the
-run.
+run; one that is killed from outside while it loads gets more tries.
 """
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 from sparring.runs.causes import ExitedProcess
 
 MAX_ENDS = 3  # in a row, before it has worked
+MAX_KILLS = 10  # the same, where the last end was a kill
 _PROBE_SECONDS = 2.0
 _MAX_PAUSE = 60.0
 PREFIXES = ("server-", "player-")
@@ -90,7 +92,7 @@ class Helpers:
                 helper.member.close()
                 helper.member = None
                 messages.append(f"{exited.describe()}; it is started again; see {exited.log}")
-                if helper.ends >= MAX_ENDS:
+                if helper.ends >= (MAX_KILLS if exited.code == -signal.SIGKILL else MAX_ENDS):
                     self.lost = exited
             elif helper.member is None and time.monotonic() >= helper.start_at:
                 self._start(helper)
