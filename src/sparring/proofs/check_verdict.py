@@ -84,6 +84,7 @@ class Facts:
     run: str = "RUN"
     planned: int = 0
     minutes: float = 0.0
+    is_stopped: bool = False
     measures: Sequence[MeasureVerdict] = ()
     obstacles: Sequence[str] = ()
     failures: Sequence[str] = ()
@@ -248,12 +249,14 @@ def _audit_notes(facts: Facts) -> Iterator[Note]:
 
 def _cut_short(facts: Facts) -> Iterator[Note]:
     played = len(facts.rollouts)
-    if facts.rollouts and played < facts.planned:
-        yield Note(
-            "cut short",
-            f"{played} of {facts.planned} rollouts were played in {facts.minutes:g} minutes",
-            f"sparring check {facts.environment} --minutes {3 * facts.minutes:g}",
-        )
+    if not facts.rollouts or played >= facts.planned:
+        return
+    share = f"{played} of {facts.planned} rollouts were played"
+    if facts.is_stopped:
+        yield Note("cut short", f"{share} until the stop", f"sparring run resume {facts.run}")
+    else:
+        advice = f"sparring check {facts.environment} --minutes {3 * facts.minutes:g}"
+        yield Note("cut short", f"{share} in {facts.minutes:g} minutes", advice)
 
 
 # ---------------------------------------------------------------------- rewards

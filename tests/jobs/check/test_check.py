@@ -17,6 +17,7 @@ from sparring.contracts.training import TrainSettings
 from sparring.environments import Environment
 from sparring.environments.environment import read_suite
 from sparring.jobs.check.job import check_environment
+from sparring.jobs.check.play import CheckPlay
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
@@ -116,6 +117,26 @@ def test_where_every_measure_moves_it_is_learnable(
     summary = checked(tmp_path, tiny_folder, "Moving", config={"number": number}, dry_steps=0)
     assert summary["verdict"] == "learnable", summary["why"]
     assert {each["movement"] for each in summary["measures"]} == {"can be learned"}
+
+
+def test_a_check_that_is_stopped_says_what_it_has_seen(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = CheckPlay.run
+
+    async def and_stop(self: CheckPlay, *given: Any) -> None:
+        await run(self, *given)
+        del self.learner[24:]
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(CheckPlay, "run", and_stop)
+    with pytest.raises(asyncio.CancelledError):
+        checked(tmp_path, tiny_folder, "Healthy", dry_steps=0)
+    summary = read_json(RunFolder(tmp_path / "Healthy").summary)
+    assert summary["verdict"] == "learnable"
+    (note,) = [each for each in summary["notes"] if each["what"] == "cut short"]
+    assert note["message"] == "24 of 64 rollouts were played until the stop"
+    assert note["advice"] == "sparring run resume Healthy"
 
 
 def test_what_cannot_move_is_named_beside_learnable(tmp_path: Path, tiny_folder: Path) -> None:

@@ -94,9 +94,12 @@ class Check:
         self._agent_model = ""
         self._shown = ""
         self._dry = DryRun(spec.dry_steps, on_doing=heartbeat.note)
+        self._trial: _Trial | None = None  # once something is played
+        self._is_stopped = False
 
     def run(self) -> dict[str, Any]:
-        """Run the check and return the summary that it writes."""
+        """Run the check and return the summary that it writes. One that is stopped while it plays
+        writes the summary of what it has played."""
         started = time.monotonic()
         parts, settings = self._parts, self._spec.settings
         measures = MeasureSet.of(
@@ -109,51 +112,64 @@ class Check:
         )
         self._check_splits(parts)
         auditor = Auditor(measures, parts.world)
-        trial = self._try_out(measures, auditor, can_train=not obstacles)
-        results = _Results(
+        try:
+            self._try_out(measures, auditor, can_train=not obstacles)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            self._is_stopped = True
+            if self._trial is not None and self._trial.played.learner:
+                self._conclude(self._results(measures, auditor, obstacles), started)
+            raise
+        return self._conclude(self._results(measures, auditor, obstacles), started)
+
+    def _results(
+        self, measures: MeasureSet, auditor: Auditor, obstacles: Sequence[str]
+    ) -> _Results:
+        settings, trial = self._spec.settings, self._trial
+        learner = list(trial.played.learner) if trial else []
+        return _Results(
             obstacles=obstacles,
             rewarded=frozenset(name for name, weight in measures.weights.items() if weight > 0),
-            has_tools=_has_tools(parts.agent) or auditor.has_world_tools,
-            learner=trial.played.learner if trial else [],
+            has_tools=_has_tools(self._parts.agent) or auditor.has_world_tools,
+            learner=learner,
             findings=[
                 each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL
             ],
-            live=self._live(trial),
+            live=self._live(learner),
             measures=judge_measures(
-                trial.played.learner if trial else [],
+                learner,
                 group_size=settings.num_generations,
                 masks_truncated=settings.mask_truncated_completions,
             ),
         )
-        return self._conclude(trial, results, started)
 
-    def _try_out(self, measures: MeasureSet, auditor: Auditor, *, can_train: bool) -> _Trial | None:
-        """Audits, plays and tries training steps, as far as nothing has failed before. Without a
-        trainable agent it only audits; None where nothing was played."""
+    def _try_out(self, measures: MeasureSet, auditor: Auditor, *, can_train: bool) -> None:
+        """Audit, play and try training steps, as far as nothing has failed before. Without a
+        trainable agent, only audit."""
         if self._failures:
-            return None
+            return
         parts = self._parts
         if not can_train:
             asyncio.run(self._audit(auditor, parts))
-            return None
+            return
         with tempfile.TemporaryDirectory() as scratch:
             work = self._load(parts, measures)
             self._try_demonstrations(work)
             built = self._build(RunFolder(Path(scratch) / "dry"), work)
             played = CheckPlay(self._folder, self._spec, parts, measures, built)
+            self._trial = _Trial(built, played)
             # One event loop for all judging: clients that a measure keeps belong to a loop.
             built.collector.loop.run(self._audit_and_play(auditor, parts, played))
             if not self._failures:
                 self._try_steps(built, work, played)
-        return _Trial(built, played)
 
-    def _facts(self, trial: _Trial | None, results: _Results) -> Facts:
-        settings, played = self._spec.settings, trial.played if trial else None
+    def _facts(self, results: _Results) -> Facts:
+        settings, played = self._spec.settings, self._trial.played if self._trial else None
         return Facts(
             environment=self._spec.environment or "ENV",
             run=self._folder.id,
             planned=played.planned if played else 0,
             minutes=self._spec.minutes,
+            is_stopped=self._is_stopped,
             measures=results.measures,
             obstacles=results.obstacles,
             failures=self._failures,
@@ -169,9 +185,9 @@ class Check:
             masks_truncated=settings.mask_truncated_completions,
         )
 
-    def _conclude(self, trial: _Trial | None, results: _Results, started: float) -> dict[str, Any]:
-        checked = judge(self._facts(trial, results))
-        played = trial.played if trial else None
+    def _conclude(self, results: _Results, started: float) -> dict[str, Any]:
+        checked = judge(self._facts(results))
+        played = self._trial.played if self._trial else None
         return self._sum_up(
             verdict=checked.verdict.value,
             why=checked.why,
@@ -308,14 +324,14 @@ class Check:
 
     # ------------------------------------------------------------------ afterwards
 
-    def _live(self, trial: _Trial | None) -> list[LiveShare]:
-        if trial is None or not trial.played.learner:
+    def _live(self, learner: Sequence[Rollout]) -> list[LiveShare]:
+        if self._trial is None or not learner:
             return []
         settings = self._spec.settings
         return live_shares(
-            outcomes_of(trial.played.learner, masks_truncated=settings.mask_truncated_completions),
+            outcomes_of(learner, masks_truncated=settings.mask_truncated_completions),
             group_size=settings.num_generations,
-            groups_per_step=trial.built.plan.cases_per_step
+            groups_per_step=self._trial.built.plan.cases_per_step
             * self._spec.processes
             * self._spec.nodes,
         )

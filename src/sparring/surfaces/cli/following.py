@@ -73,9 +73,12 @@ def follow(
     if status is None:
         message = f"the run continues in the background; `sparring run watch {run}` follows it"
         raise NotFinished(message)
-    if status.state is not RunState.COMPLETED:
-        _raise_failure(status)
     summary = run_results(ResultsQuery(run=run), caller).summary
+    if status.state is not RunState.COMPLETED:
+        is_stopped = status.state is RunState.STOPPED
+        if is_stopped and summary and not as_json and view_of(status.kind).shows_stopped:
+            view_of(status.kind).show(summary, Console())
+        _raise_failure(status)
     if not as_json:
         view_of(status.kind).show({**summary, "has_proof": bool(proof)}, Console())
     proof_summary = _wait_for_proof(proof, caller, console) if proof else None

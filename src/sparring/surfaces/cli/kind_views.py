@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -32,6 +32,7 @@ class KindView:
 
     `shown` renders a heartbeat on the progress bar, `show` renders the summary, `resume_hint` says
     how to resume, and `lines` makes a function that returns what a heartbeat adds to the output.
+    With `shows_stopped`, a run that was stopped shows the summary of what it did, too.
     """
 
     stopping: str
@@ -39,6 +40,7 @@ class KindView:
     show: Callable[[dict[str, Any], Console], None]
     resume_hint: Callable[[Beat, str], str]
     lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
+    shows_stopped: bool = False
 
 
 def view_of(kind: str) -> KindView:
@@ -98,7 +100,7 @@ TRAIN = KindView(
     lines=NewLines,
 )
 EVAL = _playing_view(show_summary)
-CHECK = _playing_view(show_check)
+CHECK = replace(_playing_view(show_check), shows_stopped=True)
 AUDIT = _playing_view(show_audit)
 PROVE = _playing_view(show_proof)
 SHIP = _playing_view(show_shipment)
