@@ -87,16 +87,16 @@ def request_to_run(place: Path) -> list[str]:
 
 def spec_to_training(place: Path) -> list[str]:
     from sparring.contracts.kinds import load, run_kind
+    from sparring.jobs.attempt import Attempt
     from sparring.jobs.heartbeat import Heartbeat
-    from sparring.jobs.job import Job
     from sparring.run_folder import RunFolder
 
     (path,) = [each for each in (place / "runs").iterdir() if (each / "spec.json").is_file()]
     folder = RunFolder(path)
     spec = folder.read_spec()
     spec["settings"] |= {"max_steps": 1, "validation_cases": 0, "max_completion_length": 16}
-    job = Job(folder, spec, Heartbeat(folder, 0, None))
-    return files_on_the_way(lambda: load(run_kind("train", folder.spec).job)(job))
+    attempt = Attempt(folder, spec, Heartbeat(folder, 0, None))
+    return files_on_the_way(lambda: load(run_kind("train", folder.spec).job)(attempt))
 
 
 def main() -> int:
