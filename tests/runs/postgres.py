@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -25,8 +26,13 @@ def bin_folder() -> Path | None:
 class Postgres:
     """One cluster. As root, its processes run as the user `postgres`, who may not be root."""
 
-    def __init__(self, folder: Path, programs: Path) -> None:
+    def __init__(
+        self, folder: Path, programs: Path, host: str = "127.0.0.1", before: Sequence[str] = ()
+    ) -> None:
+        """`before` is the beginning of each command, for a host in a network of its own."""
         self._programs = programs
+        self._host = host
+        self._before = before
         self._data = folder / "data"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -41,17 +47,19 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        return f"postgresql://{self._user}@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://{self._user}@{self._host}:{self.port}/postgres"
 
     def create(self) -> None:
         """A cluster without tables."""
         shutil.rmtree(self._data, ignore_errors=True)
         options = ["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
         self._run("initdb", "-D", str(self._data), *options)
+        with (self._data / "pg_hba.conf").open("a") as file:
+            file.write("host all all samenet trust\n")
         self.start()
 
     def start(self) -> None:
-        options = f"-h 127.0.0.1 -p {self.port} -k '' -c max_connections=200"
+        options = f"-h {self._host} -p {self.port} -k '' -c max_connections=200"
         log = str(self._folder / "log")
         self._run("pg_ctl", "-D", str(self._data), "-l", log, "-o", options, "-w", "start")
 
@@ -89,6 +97,7 @@ class Postgres:
         command = [str(self._programs / program), *options]
         if os.geteuid() == 0:
             command = ["runuser", "-u", self._user, "--", *command]
+        command = [*self._before, *command]
         subprocess.run(command, check=True, cwd=self._folder, stdout=subprocess.DEVNULL)
 
 

@@ -6,8 +6,6 @@ Opt in with `pytest -m hosts`, as root: it makes two network namespaces and take
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.events import append_state
 from sparring.run_folder.files import read_lines
 from sparring.runs.lifecycle import RunState
+from tests.runs.network import ROOT, Network
 from tests.supervised import completed, history, wait_for
 from tests.training import weights_digest
 
@@ -30,52 +29,7 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces take root"),
 ]
-ROOT = Path(__file__).resolve().parents[2]
 TALK = f"{ROOT}/tests/jobs/train_file.py:Talk"
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
-class Network:
-    """Two namespaces joined by one cable."""
-
-    def __init__(self) -> None:
-        self.names = [f"sparring-{os.getpid()}-{number}" for number in range(2)]
-        self.cables = [f"sp{os.getpid() % 10000}{side}" for side in "ab"]
-
-    def __enter__(self) -> Network:
-        for name in self.names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        ip("link", "add", self.cables[0], "type", "veth", "peer", "name", self.cables[1])
-        for number, (name, cable) in enumerate(zip(self.names, self.cables, strict=True)):
-            ip("link", "set", cable, "netns", name)
-            ip("-n", name, "addr", "add", f"10.77.0.{number + 1}/24", "dev", cable)
-            ip("-n", name, "link", "set", cable, "up")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], check=False)
-
-    def start(self, number: int, *words: str) -> subprocess.Popen[bytes]:
-        """On one of the hosts."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            "GLOO_SOCKET_IFNAME": self.cables[number],
-        }
-        command = ["ip", "netns", "exec", self.names[number], sys.executable, "-m", *words]
-        return subprocess.Popen(command, env=environment, start_new_session=True)
-
-    def cut(self) -> None:
-        ip("-n", self.names[0], "link", "set", self.cables[0], "down")
-
-    def mend(self) -> None:
-        ip("-n", self.names[0], "link", "set", self.cables[0], "up")
 
 
 @pytest.fixture(scope="module")

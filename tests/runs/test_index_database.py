@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 from collections.abc import Iterator
@@ -11,24 +12,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparring.contracts.errors import InfrastructureError, InvalidInput
-from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
 from sparring.runs.index import Index, Query
 from sparring.runs.index_database import open_database
 from sparring.runs.index_place import DATABASE_URL, database_of
 from sparring.runs.lifecycle import RunState
+from tests.runs.index_writers import make, rows_of, write_from_here
+from tests.runs.network import Network
 
 if TYPE_CHECKING:
     from tests.runs.postgres import Postgres
 
 SECRET = "hunter2"
-
-
-def make(runs: Path, name: str, environment: str = "bell") -> RunFolder:
-    folder = RunFolder(runs / name)
-    folder.create({"format": 1, "kind": "train", "environment": environment})
-    append_state(folder, RunState.QUEUED, author="test")
-    return folder
 
 
 def fresh(runs: Path, tmp_path: Path) -> list[object]:
@@ -108,29 +103,12 @@ def test_pages_names_and_filters_are_those_of_a_file(runs: Path, tmp_path: Path)
     assert list(index.all()) == list(file.all())
 
 
-def _write_many(runs: Path, writer: int, count: int) -> None:
-    for number in range(count):
-        folder = make(runs, f"w{writer}-{number}")
-        append_state(folder, RunState.STARTING, author="test", epoch=1)
-        Index(runs).page(Query(count=5))
-        append_state(folder, RunState.FAILED, author="test", epoch=1)
-
-
-def _write_from_here(runs: Path, writers: list[int], count: int) -> None:
-    """One host: its writers are threads, each with connections of its own."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(len(writers)) as pool:
-        for done in [pool.submit(_write_many, runs, writer, count) for writer in writers]:
-            done.result()
-
-
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_fifty_writers_of_two_processes_lose_nothing(runs: Path, tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     halves = [list(range(25)), list(range(25, 50))]
-    hosts = [spawn.Process(target=_write_from_here, args=(runs, half, 4)) for half in halves]
+    hosts = [spawn.Process(target=write_from_here, args=(runs, half, 4)) for half in halves]
     for host in hosts:
         host.start()
     for host in hosts:
@@ -142,6 +120,49 @@ def test_fifty_writers_of_two_processes_lose_nothing(runs: Path, tmp_path: Path)
     assert len(rows) == 200
     assert {row.state for row in rows} == {RunState.FAILED}
     assert rows == fresh(runs, tmp_path)
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces take root")
+def test_fifty_writers_on_two_hosts_lose_nothing_though_the_database_is_killed(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The hosts share the folder of the runs, and reach the database over their network."""
+    pytest.importorskip("psycopg")
+    from tests.runs.postgres import Postgres, bin_folder
+
+    if (programs := bin_folder()) is None:
+        pytest.skip("needs PostgreSQL: make postgres")
+    runs, files = tmp_path / "runs", [tmp_path / "one.json", tmp_path / "two.json"]
+    runs.mkdir()
+    with Network() as network:
+        place = tmp_path_factory.mktemp("postgres")
+        database = Postgres(place, programs, network.address(0), network.inside(0))
+        variables = {DATABASE_URL: database.url}
+
+        def on_both(count: int) -> list[list[str]]:
+            ends = [("0", "25"), ("25", "50")]
+            hosts = [
+                network.start(
+                    number,
+                    "tests.runs.index_writers",
+                    *(str(runs), *ends[number], str(count), str(files[number])),
+                    variables=variables,
+                )
+                for number in range(2)
+            ]
+            assert [host.wait(240) for host in hosts] == [0, 0]
+            return [json.loads(file.read_text()) for file in files]
+
+        on_both(4)
+        database.kill()
+        database.create()  # empty: both hosts index the folder again, at the same time
+        one, two = on_both(0)
+        database.stop()
+    expected = Index(runs, tmp_path / "index.sqlite")
+    expected.reindex()
+    assert len(one) == 200
+    assert one == two == rows_of(expected)
 
 
 @pytest.mark.slow
