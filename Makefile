@@ -116,6 +116,7 @@ bench: venv
 nightly: venv postgres chromium web-check sdk-versions frameworks sharded
 	$(BIN)/pip install --quiet kubernetes-validate==1.37.0
 	$(ALONE) $(BIN)/pytest -m 'nightly and not frameworks'
+	$(ALONE) $(BIN)/pytest -m hosts tests/runs
 	$(BIN)/python benchmarks/discovery.py --quick
 	$(BIN)/python benchmarks/run_index.py --quick
 	$(BIN)/python benchmarks/mcp_tools.py --quick
