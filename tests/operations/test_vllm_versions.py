@@ -37,6 +37,11 @@ def test_a_server_that_does_not_answer_is_unknown():
     assert server_versions({"servers": ["http://127.0.0.1:9"]}) == {"http://127.0.0.1:9": None}
 
 
+def test_servers_that_join_run_the_command_of_the_run():
+    command = [sys.executable, "-m", "vllm"]
+    assert server_versions({"servers": "joined", "command": command}) == {sys.executable: None}
+
+
 def test_a_python_without_vllm_is_unknown():
     assert server_versions({"servers": 2, "command": [sys.executable]}) == {sys.executable: None}
     assert server_versions({"command": ["/no/such/python"]}) == {"/no/such/python": None}

@@ -6,7 +6,7 @@ import http.client
 import json
 import subprocess
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sparring.installed import version_of
@@ -26,9 +26,9 @@ _SECONDS = 20.0
 def server_versions(sampling: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the version of each server, or of the command that starts them; None if unknown."""
     servers = sampling.get("servers", 1)
-    if isinstance(servers, str):
+    if isinstance(servers, str) and servers != "joined":
         servers = servers.split(",")
-    if isinstance(servers, Sequence):
+    if isinstance(servers, list | tuple):
         return {str(address): _version_at(str(address)) for address in servers}
     command = [str(part) for part in sampling.get("command", ())]
     if not command:
