@@ -117,6 +117,7 @@ def test_runs_are_compared_case_by_case(place: Path, trained: dict[str, Any]) ->
     assert "Settings that differ" in Path(shown["html"]).read_text()
 
 
+@pytest.mark.nightly
 def test_the_proof_of_a_training_that_is_stopped_waits_for_it_to_go_on(
     place: Path, tiny_folder: Path
 ) -> None:

@@ -30,6 +30,7 @@ def nursery(warm_folder: Path, runs: Path, scenario: str) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_after_a_warm_start_and_in_the_middle_of_a_save(warm_folder, tmp_path):
     shown = nursery(warm_folder, tmp_path, "few saves")
     assert len(shown["ended"]) == 3
