@@ -40,8 +40,9 @@ class Postgres:
         self._user = "postgres" if os.geteuid() == 0 else getpass.getuser()
         self._folder = folder
         if os.geteuid() == 0:
-            for each in (folder, *list(folder.parents)[:2]):
-                each.chmod(0o755)
+            for each in (folder, *folder.parents):
+                if not each.stat().st_mode & 0o001:  # temporary folders that only root may enter
+                    each.chmod(0o755)
             shutil.chown(folder, "postgres")
         self.create()
 
