@@ -116,6 +116,15 @@ class Cluster:
         (self.folder / f"spool.{name}").mkdir(exist_ok=True)
         self._start(f"slurmd.{name}", "-D", "-N", name)
 
+    def empty(self) -> None:
+        """Cancel what an earlier test has left, and take nodes back that Slurm has drained: after a
+        controller was lost, it finds a job that it does not expect."""
+        for job in self.jobs():
+            self.run("scancel", str(job["job_id"]), check=False)
+        for name in ("n0", "n1"):
+            self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+        self._wait(lambda: self.node_states() == {"n0": "idle", "n1": "idle"})
+
     def kill(self, part: str) -> None:
         """`slurmctld`, or `slurmd.n0`: at once."""
         process = self._processes.pop(part)

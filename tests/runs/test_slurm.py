@@ -79,6 +79,10 @@ def undisturbed(cluster, tiny_folder, tmp_path_factory):
 class TestOnACluster:
     pytestmark = slow
 
+    @pytest.fixture(autouse=True)
+    def _empty_cluster(self, cluster):
+        cluster.empty()
+
     def test_a_killed_trainer_is_requeued_and_ends_alike(
         self, cluster, undisturbed, tiny_folder, tmp_path
     ):
