@@ -20,7 +20,7 @@ Normalization = Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_
 _VALIDATION_CASES = 64  # played before each checkpoint by default
 
 
-ROLLOUTS_PER_SERVER = 256  # vLLM's own default of sequences at the same time
+ROLLOUTS_PER_SERVER = 256  # vLLM's own limit on GPUs below 70 GB; larger ones take more
 
 
 class WarmStart(Frozen):

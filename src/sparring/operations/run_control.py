@@ -238,23 +238,21 @@ def join_run(request: JoinRun, caller: Caller) -> Joined:
     """Add processes of this host to a training run that was started on another host."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
+    path = str(folder.path.resolve())
     if request.role != "host":
         number = free_number(folder, request.role)
+        words = ["sparring.runs.joined_helper", path, request.role, str(number)]
     else:
         nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
         if nodes < 2:
             raise InvalidInput(f"run {folder.id} is for one host; start it with --nodes 2 or more")
         number = free_host_number(folder, nodes)
-    path = str(folder.path.resolve())
-    command = [sys.executable, "-m", "sparring.runs.hosts", path, str(number)]
-    if request.role != "host":
-        module = "sparring.runs.joined_helper"
-        command = [sys.executable, "-m", module, path, request.role, str(number)]
+        words = ["sparring.runs.hosts", path, str(number)]
     log = folder.path / "logs" / f"{request.role}-{number}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

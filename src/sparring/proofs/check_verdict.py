@@ -251,12 +251,11 @@ def _cut_short(facts: Facts) -> Iterator[Note]:
     played = len(facts.rollouts)
     if not facts.rollouts or played >= facts.planned:
         return
-    share = f"{played} of {facts.planned} rollouts were played"
+    until = f"in {facts.minutes:g} minutes"
+    advice = f"sparring check {facts.environment} --minutes {3 * facts.minutes:g}"
     if facts.is_stopped:
-        yield Note("cut short", f"{share} until the stop", f"sparring run resume {facts.run}")
-    else:
-        advice = f"sparring check {facts.environment} --minutes {3 * facts.minutes:g}"
-        yield Note("cut short", f"{share} in {facts.minutes:g} minutes", advice)
+        until, advice = "until the stop", f"sparring run resume {facts.run}"
+    yield Note("cut short", f"{played} of {facts.planned} rollouts were played {until}", advice)
 
 
 # ---------------------------------------------------------------------- rewards

@@ -11,6 +11,7 @@ from sparring.contracts.proof_specs import CheckSpec, ProveSpec
 from sparring.engine.configuration import plan_of
 from sparring.engine.dry_run import DryRun, memory_used
 from sparring.jobs.check.play import CheckPlay
+from sparring.learning.batches import BatchPlan
 from sparring.proofs.estimates import Measured, Planned, estimate
 from sparring.proofs.learnability import LiveShare
 from sparring.suites import Suite
@@ -50,7 +51,7 @@ def training_cost(
         for each, update in zip(played.measured, (step.update, step.update_cpu), strict=True)
     )
     plan = plan_of(spec.settings, sizes.training, spec.processes * spec.nodes)
-    planned = _planned(spec, sizes, played, live[0])
+    planned = _planned(spec, plan, sizes, played, live[0])
     cost = estimate(clock, cpu, planned, price_per_hour=spec.price_per_hour)
     device, used = memory_used()
     return {
@@ -65,20 +66,19 @@ def training_cost(
     }
 
 
-def _planned(spec: CheckSpec, sizes: SplitSizes, played: CheckPlay, live: LiveShare) -> Planned:
+def _planned(
+    spec: CheckSpec, plan: BatchPlan, sizes: SplitSizes, played: CheckPlay, live: LiveShare
+) -> Planned:
     import torch
 
-    settings, world_size = spec.settings, spec.processes * spec.nodes
-    plan = plan_of(settings, sizes.training, world_size)
-    most = settings.validation_cases
-    replacements = settings.replacement_groups
+    most, replacements = spec.settings.validation_cases, spec.settings.replacement_groups
     sampled = sum(each.tokens.sampled for each in played.learner)
     return Planned(
         steps=plan.steps,
         groups_per_step=plan.cases_per_step,
         rollouts_per_group=plan.rollouts_per_case,
         replacement_groups=plan.cases_per_step if replacements is None else replacements,
-        world_size=world_size,
+        world_size=spec.processes * spec.nodes,
         validations=plan.steps // plan.checkpoint_steps + 2,
         validation_cases=min(_VALIDATION_CASES if most is None else most, sizes.validation),
         tokens_per_rollout=sampled / len(played.learner),
