@@ -82,16 +82,16 @@ def train(project: Path, settings: dict[str, Any], given: argparse.Namespace) ->
     (project / "sparring.yaml").write_text(json.dumps({"settings": settings}))  # JSON is YAML
     started = time.monotonic()
     steps = ["--max-steps", str(given.steps), "--seed", str(given.seed)]
-    sparring(project, "train", SHOP, "--model", "smollm2", "--no-prove", *steps)
+    shown = sparring(project, "train", SHOP, "--model", "smollm2", "--no-prove", *steps)
     minutes = (time.monotonic() - started) / 60
-    (run,) = (project / "runs").glob("train-*")
+    run = project / "runs" / shown["run"]
     lines = (run / "metrics.jsonl").read_text().splitlines()
     rows = [row for row in map(json.loads, lines) if "loss" in row]
     gap = "sampling/sampling_logp_difference/max"
     return {
         "after": held_out(project, str(run), given),
         "minutes": round(minutes, 2),
-        "seconds_per_step": [round(row["seconds"]) for row in rows],
+        "seconds_per_step": [round(row["step_time"]) for row in rows],
         "pass_rate_in_training": [round(row["pass_rate/numeric"], 2) for row in rows],
         "largest_gap": max((row[gap] for row in rows if gap in row), default=None),
     }
@@ -102,7 +102,7 @@ def held_out(project: Path, model: str, given: argparse.Namespace) -> dict[str, 
     cases = ["--split", "held-out", "--cases", str(given.cases), "--seed", str(given.seed + 1)]
     limits = ["--max-completion-length", "80", "--tool-rounds", "2"]
     shown = sparring(project, "eval", SHOP, "--model", model, *cases, *limits)
-    rate = shown["summary"]["measures"]["numeric"]["pass_rate"]
+    rate = shown["measures"]["numeric"]["pass_rate"]
     return {name: round(rate[name], 4) for name in ("value", "low", "high")}
 
 
