@@ -48,7 +48,8 @@ def right_tool(rollout):
     called = [(call.tool, json.loads(call.arguments)) for call in rollout.tool_calls]
     if called == [wanted]:
         return passed(f"called {wanted[0]} for the {wanted[1]['item']}")
-    return failed(f"called {', '.join(tool for tool, _ in called) or 'nothing'}, not {wanted[0]}")
+    calls = ", ".join(f"{tool} {arguments}" for tool, arguments in called) or "nothing"
+    return failed(f"called {calls}, not {wanted[0]} {wanted[1]}")
 
 
 def worked_example(tool: str, item: str) -> list[dict[str, str]]:
