@@ -11,10 +11,18 @@ from agents import Agent, function_tool
 
 from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
-from sparring.contracts.rollouts import Ending, Rollout, RolloutKey, TokenKind
+from sparring.contracts.rollouts import (
+    Ending,
+    Message,
+    RequestedCall,
+    Rollout,
+    RolloutKey,
+    TokenKind,
+)
 from sparring.player import Play, Player
 from sparring.policies.codec import ChatCodec
 from sparring.policies.scripted_policy import ScriptedPolicy
+from tests.policies.family_codecs import codec_of
 from tests.rollouts import call
 
 
@@ -116,3 +124,24 @@ def test_a_user_that_breaks_leaves_the_rollout_unscored_with_the_cause(
     played = talk(Agent(name="a"), ["hi"] * 3, user, codec, tool_seconds=0.1)
     assert played.ending is Ending.INFRASTRUCTURE_ERROR
     assert detail in played.detail
+
+
+@pytest.mark.parametrize(("name", "rows"), [("gpt-oss", 2), ("gemma4", 1)])
+def test_an_answer_that_ends_otherwise_in_the_past_starts_a_new_row(name: str, rows: int) -> None:
+    """gpt-oss ends an answer by <|return|>, and reads <|end|> in its place later."""
+    codec = codec_of(name)
+    turns = [
+        Message("assistant", "", calls=(RequestedCall("1", "look", '{"what": "cat"}'),)),
+        Message("assistant", "I see a cat."),
+        Message("assistant", "Bye."),
+    ]
+    policy = ScriptedPolicy(lambda request: turns[request.key.turn], codec)
+    player = Player(Agent(name="a", tools=[look]), policy, user=answering("Thanks.", None))
+    played = asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "Hello."))))
+    assert (played.ending, played.answer) == (Ending.ANSWERED, "Bye.")
+    assert [row.start for row in played.rows] == ["first", "history"][:rows]
+    assert sum(row.sampled for row in played.rows) == played.tokens.sampled
+    rendered = codec.decode(codec.encode_prompt(played.messages[:-1], []).ids)
+    last = codec.decode(played.rows[-1].ids)
+    assert rendered[rendered.index("Hello.") :] in last
+    assert "a cat" in rendered

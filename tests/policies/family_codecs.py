@@ -10,13 +10,14 @@ from sparring.policies.codec import ChatCodec
 from sparring.policies.families import TABLE, family_named
 
 _SPECIAL = re.compile(
-    r"<\|[A-Za-z_]+\|?>|<｜[^｜<>]+｜>|<(?:start|end)_of_turn>|\[gMASK\]|<sop>|<[a-z_]+\|>"
+    r"<\|[A-Za-z_\"]+\|?>|<｜[^｜<>]+｜>|<(?:start|end)_of_turn>|\[gMASK\]|<sop>|<[a-z_]+\|>"
 )
 _FIRST = {
     "llama3": "<|begin_of_text|>",
     "llama3-plain": "<|begin_of_text|>",
     "gemma": "<bos>",
     "gemma3": "<bos>",
+    "gemma4": "<bos>",
     "cohere": "<BOS_TOKEN>",
     "cohere2": "<BOS_TOKEN>",
     "lfm2": "<|startoftext|>",
@@ -25,6 +26,7 @@ _FIRST = {
     "phi3": "<s>",
     "phi3.5": "<s>",
 }
+_UNWRITTEN = {"llama3": ["<|python_tag|>"]}  # tokens that the template does not write
 WITH_TOOLS = [name for name, entry in TABLE.items() if entry.tier < 3]
 WITHOUT_TOOLS = [name for name, entry in TABLE.items() if entry.tier == 3]
 
@@ -33,7 +35,12 @@ WITHOUT_TOOLS = [name for name, entry in TABLE.items() if entry.tier == 3]
 def codec_of(name: str) -> ChatCodec:
     """Return a codec of the family, whose control tokens are special tokens."""
     family = family_named(name)
-    ends = [family.end_of_turn, *family.also_stops, family.end_of_calls or family.end_of_turn]
+    ends = [
+        *_UNWRITTEN.get(name, []),
+        family.end_of_turn,
+        *family.also_stops,
+        family.end_of_calls or family.end_of_turn,
+    ]
     first = _FIRST.get(name)
     special = sorted({*_SPECIAL.findall(family.template), *ends, *([first] if first else [])})
     special = ["<|endoftext|>", *(token for token in special if token != "<|endoftext|>")]

@@ -51,6 +51,8 @@ ARGUMENTS = {
     "where": {"lat": 1.5, "names": ["x"], "none": None, "sure": False},
     "unit": "5",
 }
+# gpt-oss states today's date, and the training template a fixed one.
+TODAY = ('strftime_now("%Y-%m-%d")', '"2025-08-05"')
 QUESTION = Message("user", "How warm is it?")
 
 
@@ -92,8 +94,8 @@ def test_texts_and_numbers_are_read_back_as_what_they_are(
 def test_calls_at_once_are_read_back_in_order_where_the_format_has_them(name: str) -> None:
     codec = codec_of(name)
     calls = (call(1, city="Oslo"), call(2, city="Rome"))
-    if name == "llama3":
-        pytest.skip("Llama 3 makes one call per turn")
+    if name in ("llama3", "gpt-oss"):
+        pytest.skip("one call per turn")
     found = parsed(codec, Message("assistant", "", calls=calls))
     assert found == [("look_up", {"city": "Oslo"}), ("look_up", {"city": "Rome"})]
 
@@ -121,7 +123,8 @@ def test_splicing_a_round_of_tools_gives_what_rendering_it_gives(name: str) -> N
     turn = Message("assistant", "", calls=(call(city="Oslo"),))
     result = Message("tool", "7 degrees", call_id="call-1")
     prompt = codec.encode_prompt([QUESTION], [TOOL]).ids
-    spliced = prompt + codec.encode_reply(turn) + codec.encode_continuation([result]).ids
+    after = codec.encode_continuation([result], turn.calls).ids
+    spliced = prompt + codec.encode_reply(turn) + after
     whole = codec.encode_prompt([QUESTION, turn, result], [TOOL]).ids
     assert without_empty_thinking(codec, spliced) == without_empty_thinking(codec, whole)
 
@@ -145,7 +148,10 @@ def test_appending_a_round_changes_nothing_before_it(name: str) -> None:
     ]
     render = [render_only(codec, turns[:length]) for length in (3, 5, 6)]
     for shorter, longer in itertools.pairwise(render):
-        assert longer.startswith(shorter.removesuffix("<|user|>").rstrip("\n"))
+        ended = shorter.removesuffix("<|user|>")
+        if codec.family.rewrites_answers:
+            ended = ended.removesuffix(codec.family.end_of_turn)
+        assert longer.startswith(ended.rstrip("\n"))
 
 
 def render_only(codec: ChatCodec, messages: list[Message]) -> str:
@@ -206,6 +212,23 @@ MALFORMED = {
         "<tool_call>look_up\n<arg_key>city</arg_key>\n<arg_value>Oslo\n</tool_call>",
         "<tool_call>\n</tool_call>",
     ],
+    "harmony": [
+        ' to=functions.look_up<|channel|>commentary json<|message|>{"city": ',
+        " to=functions.look_up<|channel|>commentary json<|message|>[1]<|call|>",
+        "<|channel|>commentary to=python<|message|>{}<|call|>",
+        "<|channel|>commentary to=functions.<|message|>{}<|call|>",
+        "<|channel|>commentary to=functions.look_up",
+    ],
+    "braces": [
+        '<|tool_call>call:look_up{city:<|"|>Oslo<|"|>}',
+        '<|tool_call>call:look_up{city:<|"|>Oslo}<tool_call|>',
+        "<|tool_call>call:look_up{city:Oslo}<tool_call|>",
+        "<|tool_call>call:look_up{day:3 share:1}<tool_call|>",
+        "<|tool_call>call:look_up{3}<tool_call|>",
+        "<|tool_call>look_up{}<tool_call|>",
+        "<|tool_call>call:look_up{}}<tool_call|>",
+        "<|tool_call>call:look_up{among:" + "[" * 500 + "]<tool_call|>",
+    ],
     "Python": [
         "<|tool_call_start|>[look_up(city='Oslo')",
         "<|tool_call_start|>look_up(city='Oslo')<|tool_call_end|>",
@@ -221,6 +244,8 @@ FORMATS = {
     "FunctionTags": "XML",
     "KeyValueTags": "key and value",
     "PythonCalls": "Python",
+    "HarmonyCalls": "harmony",
+    "GemmaCalls": "braces",
     "NoCalls": "none",
 }
 
@@ -242,10 +267,17 @@ def test_a_broken_call_is_malformed_and_never_a_call(name: str) -> None:
 @given(text=st.text(max_size=60))
 def test_any_text_at_all_is_parsed_without_an_error(name: str, text: str) -> None:
     parse = family_named(name).tool_calls.parse
-    openings = ("", "<tool_call>", "<tool_call><function=f>", "<|tool_call_start|>[f(")
+    openings = (
+        "",
+        "<tool_call>",
+        "<tool_call><function=f>",
+        "<|tool_call_start|>[f(",
+        " to=functions.f<|channel|>commentary<|message|>",
+        "<|tool_call>call:f{a:",
+    )
     for opening in openings:
         parse(opening + text, [TOOL])
-        parse(opening + text + "</tool_call><|tool_call_end|>", [TOOL])
+        parse(opening + text + "</tool_call><|tool_call_end|>}<tool_call|>", [TOOL])
 
 
 def own_texts(name: str) -> list[str]:
@@ -266,7 +298,7 @@ def first_prompt_differs(name: str, own: str, tools: list[dict[str, object]] | N
                 add_generation_prompt=True,
                 date_string="26 Jul 2024",
             )
-            for template in (codec.family.template, own)
+            for template in (codec.family.template, own.replace(*TODAY))
         )
         if ours != theirs:
             return True

@@ -35,7 +35,7 @@ def test_a_tokenizer_with_several_templates_is_recognised_by_its_default() -> No
     assert recognise(Tokenizer(several)).name == "qwen2.5"
 
 
-@pytest.mark.parametrize("name", ["gptoss", "gemma4_v5", "llava_next", "qwen2_5_vl"])
+@pytest.mark.parametrize("name", ["muse_glimmer", "gemma4_v2", "llava_next", "qwen2_5_vl"])
 def test_a_model_of_no_family_is_refused_with_the_way_out(name: str) -> None:
     with pytest.raises(UnknownFamily, match=r"--family.*docs/families\.md"):
         recognise(Tokenizer(trl_template(name)))

@@ -28,7 +28,7 @@ class WithoutText(ChatCodec):
 
 
 class WithoutResults(ChatCodec):
-    def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
+    def encode_continuation(self, messages: Sequence[Message], calls: Any = ()) -> Encoded:
         return Encoded(array("i"))
 
 

@@ -33,6 +33,7 @@ def test_arguments_that_come_as_a_string_are_read():
         '{"name": 3}',
         '{"name": "a", "arguments": [1]}',
         '{"name": "a", "arguments": {"x": NaN}}',
+        '{"name": "a", "arguments": {"x": 1e999}}',
         '{"name": "a", "arguments": {"x": ' + "9" * 5000 + "}}",
         "[" * 100_000,
         '{"name": "a", "arguments": ' + '{"x":' * 50_000,

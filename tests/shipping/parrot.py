@@ -52,6 +52,7 @@ def write_parrot(codec: ChatCodec, last: int, text: str, folder: Path) -> Path:
 
 def _chain(tokenizer: Any, text: str) -> list[int]:
     special = [str(each) for each in tokenizer.added_tokens_decoder.values() if each.special]
+    special = [each for each in special if text.count(each) < 2]
     pattern = "|".join(map(re.escape, sorted(special, key=len, reverse=True)))
     parts = [part for part in re.split(f"({pattern})", text) if part]
     tokenizer.add_tokens([part for part in parts if part not in special])

@@ -37,6 +37,8 @@ PARSERS = {
     "glm45": ["glm-4-moe"],
     "lfm2": ["lfm2", "lfm2.5"],
     "llama3_json": ["llama3"],
+    "openai": ["gpt-oss"],
+    "gemma4": ["gemma4"],
     "": WITHOUT_TOOLS,
 }  # fmt: skip
 QUICK = ("qwen3", "qwen3.5-small", "lfm2", "glm-4-moe")
@@ -54,6 +56,8 @@ def test_thinking_is_parsed_where_vllm_knows_the_family() -> None:
     assert found["qwen3"] == found["qwen3.8"] == "qwen3"
     assert found["nemotron-3-nano"] == "nemotron_v3"
     assert found["glm-4-moe"] == "glm45"
+    assert found["gpt-oss"] == "openai_gptoss"
+    assert found["gemma4"] == "gemma4"
     assert not found["lfm2.5"]  # thinks, and vLLM names no parser for it
     assert not found["qwen2.5"]  # does not think
 

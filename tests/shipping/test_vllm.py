@@ -34,7 +34,7 @@ def test_vllm_is_found_on_the_path_or_refused(
 @pytest.mark.vllm
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not VLLM.exists(), reason=f"no vLLM environment at {VLLM}")
-@pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "lfm2", "llama3"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "lfm2", "llama3", "gemma4"])
 def test_vllm_reads_the_familys_calls_by_the_printed_options(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

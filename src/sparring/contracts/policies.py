@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from sparring.contracts.rollouts import Message, RolloutKey
+from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
 
 
 class Finish(StrEnum):
@@ -157,8 +157,14 @@ class Codec(Protocol):
         """Encode a whole conversation, up to where the model answers."""
         ...
 
-    def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
-        """Encode messages that follow a sampled turn."""
+    def is_kept(self, turn: Reply | Message) -> bool:
+        """Whether later turns see this one as it was sampled."""
+        ...
+
+    def encode_continuation(
+        self, messages: Sequence[Message], calls: Sequence[RequestedCall] = ()
+    ) -> Encoded:
+        """Encode messages that follow a sampled turn, which made these calls."""
         ...
 
     def tokens_in(self, text: str) -> int:

@@ -327,7 +327,7 @@ class Capture:
         content: str,
         calls: tuple[RequestedCall, ...],
     ) -> SampledReply:
-        is_hidden = self._token_policy is not None and not self._token_policy.codec.keeps_thinking
+        policy = self._token_policy
         reply = SampledReply(
             number=turn.number,
             agent=turn.agent,
@@ -344,7 +344,7 @@ class Capture:
             content=content,
             calls=calls,
             opening=context.opening if context is not None else array("i"),
-            is_hidden=is_hidden and bool(sampled.reply.thinking),
+            is_hidden=policy is not None and not policy.codec.is_kept(sampled.reply),
             follows=context.follows if context is not None else None,
         )
         if reply.parent is not None:

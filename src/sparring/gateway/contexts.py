@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparring.contracts.policies import Codec
-from sparring.contracts.rollouts import Message, ResultBody
+from sparring.contracts.rollouts import Message, RequestedCall, ResultBody
 from sparring.gateway.message_tree import MessageTree, SampledReply
 
 
@@ -45,11 +45,12 @@ def start_context(
     tree: MessageTree,
 ) -> Context:
     """Return the prompt of a conversation that does not continue a sampled turn. Replies that were
-    sampled in other conversations are spliced in, unless any of them has hidden thinking."""
+    sampled in other conversations are spliced in, unless one of them is seen otherwise now."""
     if not codec.keeps_thinking:
         messages = [replace(message, thinking="") for message in messages]
     sampled = [reply for message in messages if (reply := tree.sampled(message)) is not None]
-    if any(reply.is_hidden for reply in sampled):
+    answers = [message for message in messages if message.role == "assistant"]
+    if any(reply.is_hidden for reply in sampled) or not all(map(codec.is_kept, answers)):
         return Context(array("i", codec.encode_prompt(messages, tools).ids))
     first = next(
         (place for place, message in enumerate(messages) if tree.sampled(message) is not None),
@@ -72,7 +73,7 @@ def continue_context(
     """Return the prompt of a call that continues a sampled turn. The first call that does so
     extends the turn's tokens, others copy them."""
     tokens = base.tokens if len(base.tokens) == base.end else base.tokens[: base.end]
-    writer = _Writer(tokens, codec, tree, tool_of)
+    writer = _Writer(tokens, codec, tree, tool_of, base.calls)
     if base.is_cut_off:
         tokens.append(codec.end_of_turn)
     try:
@@ -87,12 +88,18 @@ class _Writer:
     """Appends the messages after a turn of the model, up to the next generation prompt."""
 
     def __init__(
-        self, tokens: array[int], codec: Codec, tree: MessageTree, tool_of: Callable[[str], str]
+        self,
+        tokens: array[int],
+        codec: Codec,
+        tree: MessageTree,
+        tool_of: Callable[[str], str],
+        calls: Sequence[RequestedCall] = (),
     ) -> None:
         self._tokens = tokens
         self._codec = codec
         self._tree = tree
         self._tool_of = tool_of
+        self._calls = calls
         self.bodies: list[ResultBody] = []
 
     def write(self, messages: Sequence[Message], *, is_turn_open: bool = False) -> None:
@@ -110,7 +117,7 @@ class _Writer:
         self._observe(waiting)
 
     def _observe(self, messages: Sequence[Message]) -> None:
-        encoded = self._codec.encode_continuation(messages)
+        encoded = self._codec.encode_continuation(messages, self._calls)
         start = len(self._tokens)
         self._tokens.extend(encoded.ids)
         for body in encoded.bodies:
@@ -120,6 +127,7 @@ class _Writer:
                 self.bodies.append(ResultBody(tool, start + body.start, start + body.stop))
 
     def _repeat(self, message: Message) -> None:
+        self._calls = message.calls
         sampled = self._tree.sampled(message)
         if sampled is None:
             self._tokens.extend(self._codec.encode_reply(message))

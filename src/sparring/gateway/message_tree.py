@@ -32,8 +32,9 @@ class SampledReply:
     continues this turn. `parent` is the turn before it, `prompt` the node of the call that it
     answers.
     `number` counts the session's calls in order; `last_use` is the number of the last call that
-    contained the reply in another place. `is_hidden` marks a reply with thinking that later turns
-    do not see: the next turn starts a new row, and its `follows` names this reply.
+    contained the reply in another place. `is_hidden` marks a reply that later turns do not
+    see as it was sampled, such as one with thinking: the next turn starts a new row, and its
+    `follows` names this reply.
     """
 
     number: int

@@ -138,7 +138,7 @@ class TokenAdapter:
         row.add_sample(sample)
         episode.spent += len(sample.ids)
         reply = codec.parse(opening + sample.ids, prompt.tools)
-        if reply.thinking and not codec.keeps_thinking:
+        if not codec.is_kept(reply):
             row.close()
         note_reply = partial(row.note_reply, prompt.items)
         return AdapterReply(reply, sample.finish, prompt_tokens, len(sample.ids), note_reply)

@@ -91,7 +91,7 @@ class PolicyModel(RunModel):
         sample = await self._sample(turn, row.ids, sampling_for(model_settings, self._sampling))
         row.add_sample(sample)
         reply = codec.parse(opening + sample.ids, prompt.tools)
-        if reply.thinking and not codec.keeps_thinking:
+        if not codec.is_kept(reply):
             row.close()
         calls = [
             RequestedCall(f"call_{secrets.token_hex(8)}", call.tool, call.arguments)

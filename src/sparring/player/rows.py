@@ -79,7 +79,8 @@ class GrowingRow:
     def observe(self, prompt: Prompt, codec: Codec, tool_of: Callable[[str], str]) -> int:
         """Append the messages since the model's last turn; returns the number of tokens."""
         messages = to_messages(prompt.items[prompt.last_own_index + 1 :])
-        encoded = codec.encode_continuation(messages)
+        calls = [call for turn in self._reply for call in turn.calls]
+        encoded = codec.encode_continuation(messages, calls)
         start = len(self.ids)
         self.ids.extend(encoded.ids)
         self._spans.append(Span(TokenKind.OBSERVED, len(encoded.ids)))
@@ -109,7 +110,7 @@ class GrowingRow:
             self._versions.append((sample.version, len(sample.ids)))
 
     def close(self) -> None:
-        """Let no turn continue this row: it holds thinking that later turns do not see."""
+        """Let no turn continue this row: later turns do not see it as it was sampled."""
         self._is_closed = True
 
     def note_reply(self, seen: Sequence[Item], reply: Message, turn: int) -> None:

@@ -16,28 +16,23 @@ import json
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
 from sparring.contracts.errors import UnknownFamily
 from sparring.contracts.policies import BodySpan, Encoded, Reply
-from sparring.contracts.rollouts import Message, clean_text
+from sparring.contracts.rollouts import Message, RequestedCall, clean_text
+from sparring.policies.continuations import QUESTION, Continuations
 from sparring.policies.families import Family
 
-_SLOT = "SPARRINGxSLOTx{}x"
-_SLOTS = re.compile(r"SPARRINGxSLOTx(\d+)x")
+_SLOT = "SPARRINGxSLOTx"
 _FIRST_STAND_IN = 0x10F000  # private use, in the last plane: ordinary text does not use these
 _CHARACTERS_PER_TOKEN = 16
+_UNKNOWN_TOOL = "unknown"
 _begin, _end = itemgetter(0), itemgetter(1)
-_QUESTION = {"role": "user", "content": "-"}
-_PROBE = ' a "quoted"\nprobe '
-_TRANSFORMS: tuple[Callable[[str], str], ...] = (
-    lambda text: text,
-    lambda text: json.dumps(text, ensure_ascii=False),
-    str.strip,
-)
 
 
 class ChatCodec:
@@ -69,10 +64,8 @@ class ChatCodec:
             }
             - {-1}
         )
-        roles = ("tool", "user") if family.has_tools else ("user",)
-        self._body_transforms = {role: self._body_transform(role) for role in roles}
+        self._continuations = Continuations(family, lambda messages: self._render(messages, None))
         self._cached_prompt = lru_cache(maxsize=512)(self._encode_prompt)
-        self._cached_scaffold = lru_cache(maxsize=64)(self._render_scaffold)
 
     @property
     def digest(self) -> str:
@@ -84,6 +77,12 @@ class ChatCodec:
     def keeps_thinking(self) -> bool:
         """Whether later turns see the thinking of earlier ones."""
         return self.family.keeps_thinking
+
+    def is_kept(self, turn: Reply | Message) -> bool:
+        """Whether later turns see this one as it was sampled."""
+        if turn.thinking and not self.family.keeps_thinking:
+            return False
+        return bool(turn.calls) or not self.family.rewrites_answers
 
     # ------------------------------------------------------------------ encoding
 
@@ -98,14 +97,24 @@ class ChatCodec:
             )
         return self._cached_prompt(tuple(messages), json.dumps(list(tools)))
 
-    def encode_continuation(self, messages: Sequence[Message]) -> Encoded:
-        """Encode what follows the model's end of turn: these messages and a generation prompt."""
-        pieces = self._cached_scaffold(tuple(message.role for message in messages))
-        text, ranges = pieces[0], []
-        for message, piece in zip(messages, pieces[1:], strict=True):
-            body = self._body(message)
+    def encode_continuation(
+        self, messages: Sequence[Message], calls: Sequence[RequestedCall] = ()
+    ) -> Encoded:
+        """Encode what follows the model's end of turn: these messages and a generation prompt.
+        `calls` are the calls of that turn: some families name the tool with each result."""
+        tools = {call.id: call.tool for call in calls}
+        text, ranges = "", []
+        for piece in self._continuations.around(tuple(message.role for message in messages)):
+            if isinstance(piece, str):
+                text += piece
+                continue
+            message = messages[piece.message]
+            if piece.is_name:
+                text += self._escape(tools.get(message.call_id, _UNKNOWN_TOOL))
+                continue
+            body = self._continuations.body(message.role, self._escape(message.content))
             ranges.append((len(text), len(text) + len(body)))
-            text += body + piece
+            text += body
         ids, offsets = self._tokenise(text)
         return Encoded(ids, _body_spans(offsets, ranges))
 
@@ -135,7 +144,7 @@ class ChatCodec:
 
     def encode_reply(self, message: Message) -> array[int]:
         """Encode a turn as the model would have written it, including its end."""
-        before, after = self._render([_QUESTION], None), self._render_turn(message)
+        before, after = self._render([QUESTION], None), self._render_turn(message)
         last = (self.family.end_of_calls if message.calls else None) or self.family.end_of_turn
         turn, end, _ = after[len(before) :].partition(last)
         if not after.startswith(before) or not end:
@@ -149,12 +158,14 @@ class ChatCodec:
         """Render a turn after a question. If the generation prompt opens a thinking block, the turn
         closes it, even if the template omits the thinking of earlier turns."""
         chat = self._chat_message(message)
-        before, after = self._render([_QUESTION], None), self._render([_QUESTION, chat], None)
+        is_past = not self.family.rewrites_answers
+        before = self._render([QUESTION], None)
+        after = self._render([QUESTION, chat], None, then_asks=is_past)
         if after.startswith(before) or not self.family.thinking:
             return after
         opening, closing = self.family.thinking
-        slot = _SLOT.format(0)
-        thought = self._render([_QUESTION, {**chat, "reasoning_content": slot}], None)
+        slot = _SLOT
+        thought = self._render([QUESTION, {**chat, "reasoning_content": slot}], None)
         if slot in thought and not message.thinking:
             return re.sub(slot + r"\n?", "", thought)
         head = before.rstrip().removesuffix(opening)
@@ -173,9 +184,12 @@ class ChatCodec:
         chat: dict[str, Any] = {"role": message.role, "content": self._escape(message.content)}
         if message.thinking:
             chat["reasoning_content"] = self._escape(message.thinking)
+        if message.call_id and self.family.names_results:
+            chat["tool_call_id"] = self._escape(message.call_id)
         if message.calls:
             chat["tool_calls"] = [
                 {
+                    **({"id": self._escape(call.id)} if self.family.names_results else {}),
                     "type": "function",
                     "function": {
                         "name": self._escape(call.tool),
@@ -223,77 +237,29 @@ class ChatCodec:
         while length and ids[length - 1] in self.stop_ids:
             length -= 1
         text, thinking = self.decode(ids[:length]), ""
-        if self.family.thinking:
+        if self.family.thinking and not self.family.reads_thinking:
             text, thinking = split_thinking(text, *self.family.thinking)
         reply = self.family.tool_calls.parse(text, tools)
-        return Reply(reply.content, thinking, reply.calls, reply.malformed)
+        return replace(reply, thinking=thinking) if thinking else reply
 
     # ------------------------------------------------------------------ rendering
 
-    def _render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        *,
+        then_asks: bool = True,
+    ) -> str:
         return str(
             self.tokenizer.apply_chat_template(
                 messages,
                 tools=tools or None,
                 chat_template=self.family.template,
                 tokenize=False,
-                add_generation_prompt=True,
+                add_generation_prompt=then_asks,
             )
         )
-
-    def _render_scaffold(self, roles: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the template's text around the bodies of messages that follow the model's turn.
-
-        It is found by rendering marked slots after a marked turn, so it is also right for a
-        template that changes earlier turns when later ones arrive.
-        """
-        turn = len(roles)
-        messages = [_QUESTION, {"role": "assistant", "content": _SLOT.format(turn)}]
-        messages += [
-            {"role": role, "content": _SLOT.format(number)} for number, role in enumerate(roles)
-        ]
-        _, found, after = self._render(messages, None).partition(_SLOT.format(turn))
-        if not found:
-            raise UnknownFamily(
-                f"the template of {self.family.name} does not render the assistant's content; "
-                "a training template must render it unchanged"
-            )
-        pieces = _SLOTS.split(after.removeprefix(self.family.end_of_turn))
-        if [int(number) for number in pieces[1::2]] != list(range(len(roles))):
-            raise UnknownFamily(
-                f"the template of {self.family.name} leaves out or reorders messages of the roles "
-                f"{', '.join(roles)}; a training template must render each once"
-            )
-        scaffold = (
-            [_unquoted(piece) for piece in pieces[0::2]]
-            if self._has_quotes(pieces)
-            else pieces[0::2]
-        )
-        return tuple(scaffold)
-
-    def _has_quotes(self, pieces: list[str]) -> bool:
-        return len(pieces) > 1 and pieces[0].endswith('"') and pieces[2].startswith('"')
-
-    def _body_transform(self, role: str) -> Callable[[str], str]:
-        """Find how the template changes a body: not at all, as a JSON string, or trimmed."""
-        frame = [_QUESTION, {"role": "assistant", "content": "-"}]
-        slot = self._render([*frame, {"role": role, "content": _SLOT.format(0)}], None)
-        before, _, after = slot.partition(_SLOT.format(0))
-        rendered = self._render([*frame, {"role": role, "content": _PROBE}], None)
-        if before.endswith('"') and after.startswith('"'):
-            before, after = before[:-1], after[1:]
-        body = rendered[len(before) : len(rendered) - len(after)]
-        for transform in _TRANSFORMS:
-            if transform(_PROBE) == body:
-                return transform
-        raise UnknownFamily(
-            f"the template of {self.family.name} changes the text of {role} messages; "
-            "a training template must render it as it is, trimmed, or as a JSON string"
-        )
-
-    def _body(self, message: Message) -> str:
-        transform = self._body_transforms["tool" if message.role == "tool" else "user"]
-        return transform(self._escape(message.content))
 
     # ------------------------------------------------------------------ tokenising
 
@@ -357,7 +323,3 @@ def _body_spans(
         last = bisect_right(offsets, stop, first, key=_end)
         spans.append(BodySpan(number, first, last))
     return tuple(spans)
-
-
-def _unquoted(piece: str) -> str:
-    return piece.removeprefix('"').removesuffix('"')

@@ -15,6 +15,8 @@ from functools import cache
 from sparring.contracts.errors import InvalidInput, MissingPackage, UnknownFamily
 from sparring.installed import load_plugin, plugin_names
 from sparring.models.templates import own_template, trl_template, with_schemas
+from sparring.policies.gemma_calls import GemmaCalls
+from sparring.policies.harmony_calls import HarmonyCalls
 from sparring.policies.python_calls import PythonCalls
 from sparring.policies.text_calls import FunctionTags, KeyValueTags
 from sparring.policies.tool_calls import BareJson, NoCalls, TaggedJson, ToolCallFormat
@@ -35,7 +37,9 @@ class Family:
     `also_stops` lists further tokens that end generation. `thinking` are the tags around the
     model's reasoning; `can_switch_thinking` says whether the template has `enable_thinking`.
     Chat clients do not send thinking back, so a turn after it starts a new row, unless
-    `keeps_thinking`.
+    `keeps_thinking`. `names_results` says that the tool's name stands beside each of its results;
+    `rewrites_answers`, that an answer of the past ends otherwise than the model ended it, so a
+    turn after it starts a new row too.
     """
 
     name: str
@@ -47,6 +51,8 @@ class Family:
     end_of_calls: str | None = None
     can_switch_thinking: bool = False
     keeps_thinking: bool = False
+    names_results: bool = False
+    rewrites_answers: bool = False
 
     def adapted(self, thinking: str = "auto", history_thinking: str = "drop") -> Family:
         """Return the family with thinking switched on or off, and with the thinking of earlier
@@ -70,6 +76,11 @@ class Family:
         """Whether agents of this family can have tools."""
         return not isinstance(self.tool_calls, NoCalls)
 
+    @property
+    def reads_thinking(self) -> bool:
+        """Whether the parser of calls also finds the thinking."""
+        return isinstance(self.tool_calls, HarmonyCalls)
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -89,6 +100,8 @@ class Entry:
     also_stops: tuple[str, ...] = ("<|endoftext|>",)
     end_of_calls: str | None = None
     can_switch_thinking: bool = False
+    names_results: bool = False
+    rewrites_answers: bool = False
     changes: tuple[tuple[str, str], ...] = ()
 
 
@@ -155,6 +168,17 @@ TABLE: Mapping[str, Entry] = {
     "qwen3.6": _qwen_xml("qwen3_6"),
     "qwen3.8": _qwen_xml("qwen3_8"),
     "qwen3-coder": Entry(2, "qwen3_coder", ("Qwen3-Coder.jinja",), calls=FunctionTags()),
+    "gpt-oss": Entry(
+        1,
+        "gpt_oss",
+        ("gptoss",),
+        "<|return|>",
+        HarmonyCalls(),
+        thinking=("<|channel|>analysis<|message|>", "<|end|>"),
+        end_of_calls="<|call|>",
+        names_results=True,
+        rewrites_answers=True,
+    ),
     "nemotron-3-nano": _nemotron("nemotron_3_nano"),
     "nemotron-3-super": _nemotron("nemotron_3_super"),
     "nemotron-3-ultra": _nemotron("nemotron_3_ultra"),
@@ -192,6 +216,18 @@ TABLE: Mapping[str, Entry] = {
         "<|eot_id|>",
         BareJson(),
         also_stops=("<|eom_id|>", "<|end_of_text|>"),
+    ),
+    "gemma4": Entry(
+        2,
+        "gemma4",
+        ("gemma4", "gemma4_v3", "gemma4_v4", "gemma4_v5"),
+        "<turn|>",
+        GemmaCalls(),
+        thinking=("<|channel>thought\n", "<channel|>"),
+        also_stops=("<eos>",),
+        end_of_calls="<|tool_response>",
+        can_switch_thinking=True,
+        names_results=True,
     ),
     "smollm2": Entry(2, "smollm2", ("SmolLM2-Instruct.jinja",)),
     "llama3-plain": _plain("llama3_training", "<|eot_id|>", "llama3", stops=("<|end_of_text|>",)),
@@ -242,6 +278,8 @@ def _built_in(name: str) -> Family:
         entry.also_stops,
         entry.end_of_calls,
         entry.can_switch_thinking,
+        names_results=entry.names_results,
+        rewrites_answers=entry.rewrites_answers,
     )
 
 

@@ -53,7 +53,7 @@ def round_trip_problems(codec: ChatCodec) -> Iterator[RoundTripProblem]:
         if parsed != [(_CALL.tool, json.loads(_CALL.arguments))]:
             yield RoundTripProblem(f"a tool call comes back as {parsed}", concerns_tools=True)
         result = Message("tool", "7 degrees", call_id="call-1")
-        continuation = codec.encode_continuation([result])
+        continuation = codec.encode_continuation([result], [_CALL])
         whole = codec.decode(array("i", [*prompt, *reply, *continuation.ids]))
         if "7 degrees" not in whole:
             message = "a tool result is missing from what the model sees"

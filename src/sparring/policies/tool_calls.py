@@ -115,20 +115,38 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
             return "a tool call has no name"
         arguments = value.get(arguments_key, {})
         if isinstance(arguments, str):
-            arguments = json.loads(arguments, strict=False, parse_constant=_reject_constant)
-        if arguments is None:
-            arguments = {}
-        if not isinstance(arguments, dict):
-            return (
-                f"the {arguments_key} of {name} must be an object, not {type(arguments).__name__}"
-            )
-        if problem := arguments_problem(name, arguments):
-            return problem
-        return ParsedCall(clean_text(name), clean_text(json.dumps(arguments, ensure_ascii=False)))
+            return read_arguments(name, arguments, arguments_key)
+        return call_of(name, arguments, arguments_key)
     except RecursionError:
         return "a tool call is nested too deeply"
     except ValueError as error:
         return f"a tool call is not JSON: {error}"
+
+
+def read_arguments(name: str, text: str, arguments_key: str = "arguments") -> ParsedCall | str:
+    """Return the call of a tool with these arguments, a JSON text, or what is wrong with them."""
+    try:
+        arguments = json.loads(text, strict=False, parse_constant=_reject_constant)
+    except RecursionError:
+        return "a tool call is nested too deeply"
+    except ValueError as error:
+        return f"the {arguments_key} of {name} are not JSON: {error}"
+    return call_of(name, arguments, arguments_key)
+
+
+def call_of(name: str, arguments: Any, arguments_key: str = "arguments") -> ParsedCall | str:
+    """Return the call of a tool with these arguments, or what is wrong with them."""
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        return f"the {arguments_key} of {name} must be an object, not {type(arguments).__name__}"
+    if problem := arguments_problem(name, arguments):
+        return problem
+    try:
+        written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # such as 1e999, which Python reads as infinity
+        return f"the {arguments_key} of {name} contain a number that is too large"
+    return ParsedCall(clean_text(name), clean_text(written))
 
 
 def _object_opening(tool: str | None, arguments_key: str) -> str:

@@ -8,6 +8,8 @@ parsers from the template; the same tests have its server read a call of every f
 from __future__ import annotations
 
 from sparring.policies.families import Family
+from sparring.policies.gemma_calls import GemmaCalls
+from sparring.policies.harmony_calls import HarmonyCalls
 from sparring.policies.python_calls import PythonCalls
 from sparring.policies.text_calls import FunctionTags, KeyValueTags
 from sparring.policies.tool_calls import BareJson, TaggedJson, ToolCallFormat
@@ -18,8 +20,16 @@ _VLLM_CALLS: tuple[tuple[ToolCallFormat, str], ...] = (
     (FunctionTags(), "qwen3_coder"),
     (KeyValueTags(), "glm45"),
     (PythonCalls(), "lfm2"),
+    (HarmonyCalls(), "openai"),
+    (GemmaCalls(), "gemma4"),
 )
-_VLLM_THINKING = {"qwen": "qwen3", "nemotron": "nemotron_v3", "glm": "glm45"}
+_VLLM_THINKING = {
+    "qwen": "qwen3",
+    "nemotron": "nemotron_v3",
+    "glm": "glm45",
+    "gpt-oss": "openai_gptoss",
+    "gemma4": "gemma4",
+}
 _UNREAD_BY_LLAMA_CPP = (KeyValueTags(),)
 
 

@@ -1,0 +1,136 @@
+"""The template's text around messages that follow a turn of the model.
+
+It is found once for each sequence of roles, by rendering marked slots after a marked turn. So it is
+also right for a template that changes earlier turns when later ones arrive.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from sparring.contracts.errors import UnknownFamily
+from sparring.policies.families import Family
+
+QUESTION = {"role": "user", "content": "-"}
+_BODY, _NAME = "SPARRINGxBODYx{}x", "SPARRINGxNAMEx{}x"
+_SLOTS = re.compile(r"SPARRINGx(BODY|NAME)x(\d+)x")
+_PROBE = ' a "quoted"\nprobe '
+_TRANSFORMS: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: json.dumps(text, ensure_ascii=False),
+    str.strip,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The place of a message's text, or of the name of the tool whose result it is."""
+
+    message: int
+    is_name: bool = False
+
+
+class Continuations:
+    """Finds, by rendering, what a family's template writes after a turn of the model."""
+
+    def __init__(self, family: Family, render: Callable[[list[dict[str, Any]]], str]) -> None:
+        self._family = family
+        self._render = render
+        roles = ("tool", "user") if family.has_tools else ("user",)
+        self._transforms = {role: self._transform(role) for role in roles}
+        self.around = lru_cache(maxsize=64)(self._around)
+
+    def body(self, role: str, text: str) -> str:
+        """Return a message's text as the template writes it."""
+        return self._transforms["tool" if role == "tool" else "user"](text)
+
+    def _around(self, roles: tuple[str, ...]) -> tuple[str | Slot, ...]:
+        """Return the template's text with a slot for the body of each message, and for the names
+        of tools where the family writes them."""
+        end = len(roles)
+        bodies = [_BODY.format(number) for number in range(end)]
+        messages = [QUESTION, self._turn(roles, _BODY.format(end)), *_messages(roles, bodies)]
+        _, found, after = self._render(messages).rpartition(_BODY.format(end))
+        if not found:
+            raise UnknownFamily(
+                f"the template of {self._family.name} does not render the assistant's content; "
+                "a training template must render it unchanged"
+            )
+        if self._names_results(roles):
+            after = after.partition(self._family.end_of_calls or self._family.end_of_turn)[2]
+        pieces = list(_pieces(after.removeprefix(self._family.end_of_turn)))
+        slots = [piece for piece in pieces if isinstance(piece, Slot)]
+        if [slot.message for slot in slots if not slot.is_name] != list(range(end)):
+            raise UnknownFamily(
+                f"the template of {self._family.name} leaves out or reorders messages of the roles "
+                f"{', '.join(roles)}; a training template must render each once"
+            )
+        return tuple(_without_quotes(pieces))
+
+    def _turn(self, roles: Sequence[str], marker: str) -> dict[str, Any]:
+        """Return the turn of the model that the messages follow, with a marker at its end."""
+        if not self._names_results(roles):
+            return {"role": "assistant", "content": marker}
+        calls = [
+            {
+                "id": str(number),
+                "type": "function",
+                "function": {"name": _NAME.format(number), "arguments": {"-": marker}},
+            }
+            for number, role in enumerate(roles)
+            if role == "tool"
+        ]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+
+    def _names_results(self, roles: Sequence[str]) -> bool:
+        return self._family.names_results and "tool" in roles
+
+    def _transform(self, role: str) -> Callable[[str], str]:
+        """Find how the template changes a body: not at all, as a JSON string, or trimmed."""
+
+        def rendered(body: str) -> str:
+            return self._render([QUESTION, self._turn([role], "-"), *_messages([role], [body])])
+
+        before, _, after = rendered(_BODY.format(0)).partition(_BODY.format(0))
+        if before.endswith('"') and after.startswith('"'):
+            before, after = before[:-1], after[1:]
+        probe = rendered(_PROBE)
+        body = probe[len(before) : len(probe) - len(after)]
+        for transform in _TRANSFORMS:
+            if transform(_PROBE) == body:
+                return transform
+        raise UnknownFamily(
+            f"the template of {self._family.name} changes the text of {role} messages; "
+            "a training template must render it as it is, trimmed, or as a JSON string"
+        )
+
+
+def _messages(roles: Sequence[str], bodies: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for number, (role, body) in enumerate(zip(roles, bodies, strict=True)):
+        result = {"tool_call_id": str(number)} if role == "tool" else {}
+        yield {"role": role, "content": body, **result}
+
+
+def _pieces(text: str) -> Iterator[str | Slot]:
+    place = 0
+    for found in _SLOTS.finditer(text):
+        yield text[place : found.start()]
+        yield Slot(int(found[2]), is_name=found[1] == "NAME")
+        place = found.end()
+    yield text[place:]
+
+
+def _without_quotes(pieces: list[str | Slot]) -> Iterator[str | Slot]:
+    """Leave out the quotes around each body: a body that is a JSON string brings its own."""
+    bodies = {n for n, piece in enumerate(pieces) if isinstance(piece, Slot) and not piece.is_name}
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, str) and place + 1 in bodies:
+            piece = piece.removesuffix('"')
+        if isinstance(piece, str) and place - 1 in bodies:
+            piece = piece.removeprefix('"')
+        yield piece

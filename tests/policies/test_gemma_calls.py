@@ -1,0 +1,65 @@
+"""Calls of Gemma 4 are read value by value; what cannot be read is malformed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparring.policies.gemma_calls import GemmaCalls
+
+QUOTE = '<|"|>'
+NAMES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def written(value: Any) -> str:
+    if isinstance(value, str):
+        return f"{QUOTE}{value}{QUOTE}"
+    if isinstance(value, dict):
+        fields = (f"{name}:{written(field)}" for name, field in value.items())
+        return "{" + ",".join(fields) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(written, value)) + "]"
+    return json.dumps(value)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=4))
+def test_arguments_are_read_as_they_were_written(arguments: dict[str, Any]) -> None:
+    reply = GemmaCalls().parse(f"So:<|tool_call>call:f{written(arguments)}<tool_call|>")
+    assert (reply.content, reply.malformed) == ("So:", "")
+    assert json.loads(reply.calls[0].arguments) == arguments
+
+
+def test_spaces_between_values_and_quoted_names_are_read_too() -> None:
+    text = f"<|tool_call> call: f {'{'} {QUOTE}a{QUOTE}: [ 1 , 2 ] {'}'} <tool_call|>"
+    (call,) = GemmaCalls().parse(text).calls
+    assert (call.tool, json.loads(call.arguments)) == ("f", {"a": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("call:f{a:" + "9" * 5000 + "}", "no comma or }"),
+        ("call:f{a:1e9999}", "a number that is too large"),
+        ("call:f{" + "a:{" * 80 + "}" * 81, "deeper than 64"),
+        ("call:f[1]", "needs call:NAME"),
+        (f"call:f{{{QUOTE}a{QUOTE} 1}}", "no colon after the field 'a'"),
+    ],
+)
+def test_hostile_arguments_are_malformed(text: str, problem: str) -> None:
+    reply = GemmaCalls().parse(f"<|tool_call>{text}<tool_call|>")
+    assert problem in reply.malformed
+    assert not reply.calls
+
+
+def test_too_many_calls_are_malformed() -> None:
+    assert "more than 32" in GemmaCalls().parse("<|tool_call>call:f{}<tool_call|>" * 33).malformed

@@ -1,0 +1,54 @@
+"""Turns of gpt-oss are read message by message: thinking, what is said, and calls."""
+
+from __future__ import annotations
+
+import json
+
+from sparring.policies.harmony_calls import HarmonyCalls
+
+THOUGHT = "<|channel|>analysis<|message|>North, so cold.<|end|>"
+
+
+def test_a_call_is_read_in_the_form_in_which_the_models_write_it() -> None:
+    """The recipient stands after the channel, and the arguments are said to be JSON."""
+    text = (
+        f"{THOUGHT}<|start|>assistant<|channel|>commentary to=functions.look_up "
+        '<|constrain|>json<|message|>{"city": "Oslo"}'
+    )
+    reply = HarmonyCalls().parse(text)
+    (call,) = reply.calls
+    assert (call.tool, json.loads(call.arguments)) == ("look_up", {"city": "Oslo"})
+    assert (reply.content, reply.thinking, reply.malformed) == ("", "North, so cold.", "")
+
+
+def test_what_is_said_before_a_call_is_content() -> None:
+    text = (
+        "<|channel|>commentary<|message|>Let me look.<|end|>"
+        "<|start|>assistant to=functions.look_up<|channel|>commentary json<|message|>{}<|call|>"
+    )
+    reply = HarmonyCalls().parse(text)
+    assert reply.content == "Let me look."
+    assert [call.tool for call in reply.calls] == ["look_up"]
+
+
+def test_an_answer_is_the_final_channel_without_the_thinking() -> None:
+    reply = HarmonyCalls().parse(
+        f"{THOUGHT}<|start|>assistant<|channel|>final<|message|>It is 7.<|return|>"
+    )
+    assert (reply.content, reply.thinking) == ("It is 7.", "North, so cold.")
+
+
+def test_thinking_that_is_cut_off_is_no_answer() -> None:
+    reply = HarmonyCalls().parse("<|channel|>analysis<|message|>North, so")
+    assert (reply.content, reply.thinking) == ("", "North, so")
+
+
+def test_text_without_any_channel_is_content() -> None:
+    assert HarmonyCalls().parse(" go to=work ").content == "go to=work"
+
+
+def test_a_forced_call_goes_on_as_a_call() -> None:
+    calls = HarmonyCalls()
+    unnamed = calls.opening(None) + "look_up<|channel|>x<|message|>"
+    for opening in (calls.opening("look_up"), unnamed):
+        assert [call.tool for call in calls.parse(opening + "{}").calls] == ["look_up"]
