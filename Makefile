@@ -10,7 +10,7 @@ ALONE := OMP_NUM_THREADS=1
 AGAIN := --last-failed --last-failed-no-failures none
 TWICE := twice() { "$$@" || { echo "once more: $$*"; "$$@"; }; }; twice $(BIN)/python
 
-.PHONY: venv sandbox slurm postgres chromium web web-check check lint types contracts docs test check-slow bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm
+.PHONY: venv sandbox slurm postgres chromium web web-check check lint types contracts docs test check-slow bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
 
 venv: .venv/.ready
 
@@ -113,9 +113,10 @@ bench: venv
 	for seed in 0 1 2; do $(BIN)/python benchmarks/learning.py --seed $$seed || exit 1; done
 
 # What takes too long for the gate: hours.
-nightly: venv postgres chromium web-check sdk-versions frameworks sharded
+nightly: venv postgres chromium web-check sdk-versions frameworks sharded llama-sources
 	$(BIN)/pip install --quiet kubernetes-validate==1.37.0
-	$(ALONE) $(BIN)/pytest -m 'nightly and not frameworks'
+	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest -m 'nightly and not frameworks'
+	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest tests/policies/test_conformance.py
 	$(ALONE) $(BIN)/pytest -m hosts tests/runs
 	$(BIN)/python benchmarks/discovery.py --quick
 	$(BIN)/python benchmarks/run_index.py --quick
@@ -132,6 +133,13 @@ nightly: venv postgres chromium web-check sdk-versions frameworks sharded
 	$(BIN)/python benchmarks/pass_memory.py
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/mirrored_tests.py
+
+# The sources of llama.cpp, as far as tests need them: its converter, vocabularies and templates.
+LLAMA := .llama.cpp
+llama-sources: venv
+	test -d $(LLAMA) || { $(BIN)/pip download --quiet --no-deps --no-binary llama-cpp-python --dest $(LLAMA).part \
+		llama-cpp-python==0.3.36 && tar -xzf $(LLAMA).part/*.tar.gz -C $(LLAMA).part && \
+		mv $(LLAMA).part/*/vendor/llama.cpp $(LLAMA) && rm -r $(LLAMA).part; }
 
 # The oldest and the newest SDK that we promise to play with.
 sdk-versions: venv

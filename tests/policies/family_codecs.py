@@ -1,13 +1,17 @@
-"""A codec for each built-in family, on a byte-level vocabulary with the family's special tokens."""
+"""A codec for each built-in family, on the vocabulary of its models where it is at hand, else on a
+byte-level one with the family's special tokens."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 
+from tokenizers import AddedToken
+
 from sparring.models.tiny import build_tokenizer
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import TABLE, family_named
+from tests.policies.real_vocabularies import real_tokenizer
 
 _SPECIAL = re.compile(
     r"<\|[A-Za-z_\"]+\|?>|<｜[^｜<>]+｜>|<(?:start|end)_of_turn>|\[gMASK\]|<sop>|<[a-z_]+\|>"
@@ -44,7 +48,10 @@ def codec_of(name: str) -> ChatCodec:
     first = _FIRST.get(name)
     special = sorted({*_SPECIAL.findall(family.template), *ends, *([first] if first else [])})
     special = ["<|endoftext|>", *(token for token in special if token != "<|endoftext|>")]
-    tokenizer = build_tokenizer(tuple(special))
+    if tokenizer := real_tokenizer(name):
+        tokenizer.add_tokens([AddedToken(token, special=True) for token in special])
+    else:
+        tokenizer = build_tokenizer(tuple(special))
     tokenizer.eos_token = family.end_of_turn
     if first:
         tokenizer.bos_token = first

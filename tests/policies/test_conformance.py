@@ -20,6 +20,7 @@ from sparring.policies.codec import ChatCodec
 from sparring.policies.families import TABLE, family_named
 from sparring.policies.recognition import own_template, recognise
 from tests.policies.family_codecs import WITH_TOOLS, WITHOUT_TOOLS, codec_of
+from tests.policies.real_vocabularies import REAL
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 TOOL = {
@@ -341,14 +342,17 @@ def test_the_family_is_recognised_by_its_models_own_templates_and_by_its_own(nam
 
 def table() -> str:
     """Return the table of docs/families.md."""
-    lines = ["| family | tier | calls | thinking | training template |", "|---|---|---|---|---|"]
+    lines = ["| family | tier | calls | thinking | training template | tested vocabulary |"]
+    lines.append("|---|---|---|---|---|---|")
     for name, entry in TABLE.items():
         family = family_named(name)
         thinking = ""
         if family.thinking:
             thinking = "on or off" if family.can_switch_thinking else "the model decides"
         source = "TRL" if entry.template.startswith("trl:") else "Sparring"
-        lines.append(f"| `{name}` | {entry.tier} | {format_of(name)} | {thinking} | {source} |")
+        vocabulary = "real" if name in {*REAL, "smollm2"} else "byte-level"
+        cells = (f"`{name}`", entry.tier, format_of(name), thinking, source, vocabulary)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from sparring.contracts.errors import UnknownFamily
 from sparring.models.templates import known_digests, trl_template
 from sparring.policies.families import TABLE
 from sparring.policies.recognition import recognise, template_digest
+from sparring.shipping.llama_cpp import VARIABLE
 
 
 class Tokenizer:
@@ -55,3 +59,36 @@ def test_a_near_miss_is_refused_with_the_difference() -> None:
 def test_a_model_without_a_template_is_refused(template: str | dict[str, str] | None) -> None:
     with pytest.raises(UnknownFamily, match="has no chat template"):
         recognise(Tokenizer(template))
+
+
+# ---------------------------------------------------------------------- beside llama.cpp's own
+
+ORIGINALS = {
+    "GLM-4.6": "glm-4-moe",
+    "LFM2-8B-A1B": "lfm2",
+    "LFM2.5-8B-A1B": "lfm2.5",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "nemotron-3-nano",
+    "Qwen-Qwen2.5-7B-Instruct": "qwen2.5",
+    "Qwen-Qwen3-0.6B": "qwen3",
+    "Qwen3-Coder": "qwen3-coder",
+    "Qwen3.5-4B": "qwen3.5",
+    "google-gemma-2-2b-it": "gemma",
+    "meta-llama-Llama-3.1-8B-Instruct": "llama3",
+    "meta-llama-Llama-3.2-3B-Instruct": "llama3",
+    "meta-llama-Llama-3.3-70B-Instruct": "llama3",
+    "microsoft-Phi-3.5-mini-instruct": "phi3.5",
+    "openai-gpt-oss-120b": "gpt-oss",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} has no llama.cpp")
+def test_of_the_templates_that_llama_cpp_collects_those_of_known_families_are_recognised() -> None:
+    found = {}
+    for file in (Path(os.environ[VARIABLE]) / "models" / "templates").glob("*.jinja"):
+        try:
+            found[file.stem] = recognise(Tokenizer(file.read_text(encoding="utf-8"))).name
+        except UnknownFamily:
+            continue
+    assert found == ORIGINALS
