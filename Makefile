@@ -134,9 +134,10 @@ nightly: venv postgres chromium web-check sdk-versions frameworks sharded llama-
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/mirrored_tests.py
 
-# The sources of llama.cpp, as far as tests need them: its converter, vocabularies and templates.
+# The sources of llama.cpp: tests use its converter, vocabularies and templates.
 LLAMA := .llama.cpp
 llama-sources: venv
+	$(BIN)/pip install --quiet sentencepiece==0.2.1
 	test -d $(LLAMA) || { $(BIN)/pip download --quiet --no-deps --no-binary llama-cpp-python --dest $(LLAMA).part \
 		llama-cpp-python==0.3.36 && tar -xzf $(LLAMA).part/*.tar.gz -C $(LLAMA).part && \
 		mv $(LLAMA).part/*/vendor/llama.cpp $(LLAMA) && rm -r $(LLAMA).part; }
