@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from sparring.jobs.sampling_server import CPU_ARGUMENTS
 from sparring.services import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = Path(os.environ.get("SPARRING_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
 COMMAND = (str(PYTHON), "-m", "vllm.entrypoints.openai.api_server")
-ARGUMENTS = ("--enforce-eager", "--max-model-len", "1024", "--dtype", "float32")
+ARGUMENTS = (*CPU_ARGUMENTS, "--max-model-len", "1024", "--dtype", "float32")
 ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "4")
 VARIABLES = {
     "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agents import Agent, RunConfig, Runner, function_tool
+from agents.mcp import MCPServerStdio
 from agents.run import ModelInputData
 
 from sparring import Suite, Trainer, failed, measure, scored
@@ -126,7 +127,15 @@ def user() -> tuple[Agent[Any], Callable[[str], list[Any]], Any]:
     return agent, lambda tool: [text("sure?"), call(tool), text("done")], answer
 
 
-KINDS = {each.__name__: each for each in (handoffs, nested, clock, compacted, user)}
+def mcp() -> tuple[Agent[Any], Callable[[str], list[Any]], Any]:
+    """An agent whose tools are those of an MCP server over stdio."""
+    params: Any = {"command": sys.executable, "args": ["-m", "tests.jobs.porter_server"]}
+    server = MCPServerStdio(params, name="porter", client_session_timeout_seconds=60)
+    agent = Agent(name="porter", instructions="Ring or knock.", mcp_servers=[server])
+    return agent, lambda tool: [call(tool), text("done")], None
+
+
+KINDS = {each.__name__: each for each in (handoffs, nested, clock, compacted, user, mcp)}
 
 
 def demonstrations(folder: Path, turns: Callable[[str], list[Any]]) -> Path:

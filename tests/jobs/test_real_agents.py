@@ -16,7 +16,7 @@ from tests.jobs.real_agents import KINDS, warmed
 from tests.training import weights_digest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = {"handoffs": 2, "nested": 2, "clock": 2, "compacted": 3, "user": 1}
+ROWS = {"handoffs": 2, "nested": 2, "clock": 2, "compacted": 3, "user": 1, "mcp": 1}
 
 
 def start(kind: str, model: Path, runs: Path, run: str) -> subprocess.Popen[bytes]:

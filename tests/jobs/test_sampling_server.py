@@ -11,7 +11,13 @@ from sparring.contracts.errors import SettingError
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.jobs import sampling_server
-from sparring.jobs.sampling_server import gpus_of, main, server_command, server_environment
+from sparring.jobs.sampling_server import (
+    cpu_environment,
+    gpus_of,
+    main,
+    server_command,
+    server_environment,
+)
 from sparring.run_folder import RunFolder
 
 
@@ -57,6 +63,15 @@ def test_only_servers_of_whole_weights_offer_the_endpoints_without_a_key(tmp_pat
         variables = server_environment(folder, is_adapter=is_adapter, key="secret")
         assert ("VLLM_SERVER_DEV_MODE" in variables) is not is_adapter
         assert variables["VLLM_API_KEY"] == "secret"
+
+
+def test_servers_on_a_cpu_share_its_cores_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert cpu_environment(2, {})["OMP_NUM_THREADS"] == "4"
+    assert cpu_environment(16, {})["OMP_NUM_THREADS"] == "1"
+    assert cpu_environment(2, {"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_server_that_joins_has_all_gpus_of_its_host() -> None:

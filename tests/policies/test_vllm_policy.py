@@ -5,12 +5,7 @@ makes `.venv-vllm` (3.5 GB), and `SPARRING_VLLM_PYTHON` names another one.
 """
 
 import asyncio
-import os
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from array import array
 from pathlib import Path
 
@@ -24,10 +19,10 @@ from sparring.models.cache import development_model
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
 from sparring.policies.vllm_policy import VllmPolicy
+from tests.real_vllm import RealServer
 from tests.servers import ChatServer
 
 ROOT = Path(__file__).parents[2]
-PYTHON = Path(os.environ.get("SPARRING_VLLM_PYTHON", ROOT / ".venv-vllm" / "bin" / "python"))
 
 
 def request(prompt, case="c", temperature=0.7):
@@ -53,52 +48,12 @@ def test_a_server_that_returns_no_token_ids_is_refused(codecs):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    if not PYTHON.exists():
-        pytest.skip(f"no vLLM environment at {PYTHON}; `make vllm-venv` makes one")
     folder = development_model("smollm2")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        str(PYTHON),
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        str(folder),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--enforce-eager",
-        "--max-model-len",
-        "1024",
-        "--dtype",
-        "float32",
-        "--logprobs-mode",
-        "processed_logprobs",
-    ]
-    environment = {
-        **os.environ,
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "DO_NOT_TRACK": "1",
-    }
-    log = (tmp_path_factory.mktemp("vllm") / "log").open("wb")
-    process = subprocess.Popen(
-        command, stdout=log, stderr=log, env=environment, start_new_session=True
-    )
+    running = RealServer(folder, tmp_path_factory.mktemp("vllm") / "log").start()
     try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1)
-                break
-            except OSError:
-                assert process.poll() is None, Path(log.name).read_text()[-2000:]
-                time.sleep(1)
-        yield EndpointSpec(base_url=f"http://127.0.0.1:{port}/v1", model=str(folder))
+        yield EndpointSpec(base_url=f"{running.wait().address}/v1", model=str(folder))
     finally:
-        os.killpg(process.pid, 15)
-        process.wait(30)
+        running.kill()
 
 
 @pytest.mark.vllm
@@ -125,6 +80,20 @@ def test_log_probabilities_are_those_of_the_temperature_scaled_softmax(server):
         gap = (torch.tensor(list(sample.logprobs)) - wanted).abs().max().item()
         print({"temperature": temperature, "tokens": len(sample.ids), "largest_gap": gap})
         assert gap < 1e-3
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_more_prompts_at_once_than_a_batch_can_hold_are_all_answered(server):
+    """vLLM computes prompts in parts to fill its batches, which ends a server on a CPU."""
+    policy = VllmPolicy.load(server, server.model)
+    prompts = [[*range(20 + number, 920 + number)] for number in range(12)]
+
+    async def play():
+        requests = (request(prompt, case=f"c{n}") for n, prompt in enumerate(prompts))
+        return await asyncio.gather(*(policy.sample(each) for each in requests))
+
+    assert all(sample.ids for sample in asyncio.run(play()))
 
 
 @pytest.mark.vllm

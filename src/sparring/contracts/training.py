@@ -228,6 +228,11 @@ class TrainSettings(PlaySettings):
             return self.learning_rate
         return 1e-5 if self.adapters is None else 1e-4
 
+    @property
+    def most_validation_cases(self) -> int:
+        """How many validation cases are played at a time, if the suite has as many."""
+        return _VALIDATION_CASES if self.validation_cases is None else self.validation_cases
+
     def rollouts_per_step(self, world_size: int) -> int:
         """Return how many rollouts one optimizer step learns from, on all ranks."""
         groups = self.cases_per_batch * self.gradient_accumulation_steps
@@ -241,8 +246,7 @@ class TrainSettings(PlaySettings):
 
     def most_validated(self, steps: int) -> int:
         """Return the most validation rollouts: at the start, at checkpoints and at the end."""
-        cases = _VALIDATION_CASES if self.validation_cases is None else self.validation_cases
-        return cases * (steps // self.checkpoint_steps + 2)
+        return self.most_validation_cases * (steps // self.checkpoint_steps + 2)
 
 
 class TrainSpec(RunSpec):

@@ -49,7 +49,6 @@ from sparring.run_folder.orders import Orders
 from sparring.run_folder.server_list import server_addresses
 from sparring.suites import Suite
 
-_VALIDATION_CASES = 64
 _TRIAL_CASES = 64
 
 
@@ -82,7 +81,7 @@ class TrainWork:
             if wanted is None:
                 return 0
             raise
-        return min(wanted or _VALIDATION_CASES, self.suite.size(Split.VALIDATION))
+        return min(self.settings.most_validation_cases, self.suite.size(Split.VALIDATION))
 
     def trial_problems(self) -> list[str]:
         """Return the problems that a scripted round over the longest cases finds."""

@@ -22,6 +22,9 @@ from sparring.run_folder.server_list import JoinedServers
 _MODULE = "vllm.entrypoints.openai.api_server"
 _LOOPBACK = "127.0.0.1"
 _LEAST_LORAS = 4  # versions that a server holds at the same time
+# Computing a prompt in parts ends a vLLM on a CPU, if the request has a seed: "CPU Generator does
+# not use offset".
+CPU_ARGUMENTS = ("--enforce-eager", "--no-enable-chunked-prefill")
 
 
 def server_command(
@@ -46,7 +49,7 @@ def server_command(
     if len(gpus) > 1:
         command += ["--tensor-parallel-size", str(len(gpus))]
     if not has_gpu:
-        command += ["--enforce-eager"]
+        command += CPU_ARGUMENTS
     return [*command, *sampling.arguments]
 
 
@@ -68,6 +71,19 @@ def server_environment(
     if gpus:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     return variables
+
+
+def cpu_environment(servers: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a server without a GPU. Servers on one machine share its cores: if
+    each had threads for all of them, these would wait for one another. The user's values prevail.
+    """
+    threads = max(1, (os.cpu_count() or 1) // max(1, servers))
+    shared = {
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each pins its threads to the same cores
+    }
+    return {name: environment.get(name, value) for name, value in shared.items()}
 
 
 def gpus_of(spec: TrainSpec, number: int, visible: int) -> list[int]:
@@ -142,6 +158,8 @@ def main(
     key = JoinedServers(folder).key() if is_joined else ""
     is_adapter = spec.settings.adapters is not None
     added = server_environment(folder, is_adapter=is_adapter, gpus=gpus, key=key)
+    if not (gpus or visible):
+        added |= cpu_environment(1 if is_joined else sampling.number_started, environment)
     variables = {**environment, **added}
     os.execvpe(command[0], command, variables)  # noqa: S606 (no shell is wanted)
 

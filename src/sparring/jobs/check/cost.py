@@ -17,7 +17,6 @@ from sparring.proofs.learnability import LiveShare
 from sparring.suites import Suite
 
 _PROOF_ROLLOUTS = ProveSpec.model_fields["rollouts"].default
-_VALIDATION_CASES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def _planned(
 ) -> Planned:
     import torch
 
-    most, replacements = spec.settings.validation_cases, spec.settings.replacement_groups
+    replacements = spec.settings.replacement_groups
     sampled = sum(each.tokens.sampled for each in played.learner)
     return Planned(
         steps=plan.steps,
@@ -80,7 +79,7 @@ def _planned(
         replacement_groups=plan.cases_per_step if replacements is None else replacements,
         world_size=spec.processes * spec.nodes,
         validations=plan.steps // plan.checkpoint_steps + 2,
-        validation_cases=min(_VALIDATION_CASES if most is None else most, sizes.validation),
+        validation_cases=min(spec.settings.most_validation_cases, sizes.validation),
         tokens_per_rollout=sampled / len(played.learner),
         live=live,
         proof_rollouts=2 * _PROOF_ROLLOUTS * sizes.held_out,
