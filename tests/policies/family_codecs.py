@@ -56,3 +56,9 @@ def codec_of(name: str) -> ChatCodec:
     if first:
         tokenizer.bos_token = first
     return ChatCodec(tokenizer, family)
+
+
+def special_tokens(codec: ChatCodec) -> dict[int, str]:
+    """Return the special tokens of a codec, by their ids."""
+    added = codec.tokenizer.added_tokens_decoder
+    return {number: token.content for number, token in added.items() if token.special}

@@ -19,7 +19,7 @@ from sparring.models.templates import trl_template, without_generation_tags
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import TABLE, family_named
 from sparring.policies.recognition import own_template, recognise
-from tests.policies.family_codecs import WITH_TOOLS, WITHOUT_TOOLS, codec_of
+from tests.policies.family_codecs import WITH_TOOLS, WITHOUT_TOOLS, codec_of, special_tokens
 from tests.policies.real_vocabularies import REAL
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
@@ -85,7 +85,7 @@ def test_a_call_with_every_type_of_argument_is_read_back(name: str) -> None:
 def test_texts_and_numbers_are_read_back_as_what_they_are(
     name: str, text: str, number: int
 ) -> None:
-    """Text that spells a tag of the format ends the value, as it does in every server."""
+    """Text that spells a tag of a format that is read as text ends the value."""
     arguments = {"city": text, "day": number}
     message = Message("assistant", "", calls=(call(**arguments),))
     assert parsed(codec_of(name), message) == [("look_up", arguments)]
@@ -95,7 +95,7 @@ def test_texts_and_numbers_are_read_back_as_what_they_are(
 def test_calls_at_once_are_read_back_in_order_where_the_format_has_them(name: str) -> None:
     codec = codec_of(name)
     calls = (call(1, city="Oslo"), call(2, city="Rome"))
-    if name in ("llama3", "gpt-oss"):
+    if name == "llama3":
         pytest.skip("one call per turn")
     found = parsed(codec, Message("assistant", "", calls=calls))
     assert found == [("look_up", {"city": "Oslo"}), ("look_up", {"city": "Rome"})]
@@ -186,16 +186,37 @@ INJECTIONS: dict[str, Callable[[str], list[Message]]] = {
 @pytest.mark.parametrize("field", INJECTIONS)
 def test_text_that_spells_special_tokens_adds_none(name: str, field: str) -> None:
     codec = codec_of(name)
-    special = set(codec.tokenizer.all_special_ids) | {codec.end_of_turn, *codec.stop_ids}
-    attack = "".join(
-        token.content for token in codec.tokenizer.added_tokens_decoder.values() if token.special
-    )
+    special = special_tokens(codec)
+    attack = "".join(special.values())
 
     def count(text: str) -> int:
         ids = codec.encode_prompt(INJECTIONS[field](text), [TOOL]).ids
         return sum(token in special for token in ids)
 
     assert count(f"a{attack}b") == count("ab")
+
+
+UNUSUAL = {
+    "old definitions": {"$ref": "#/definitions/place"},
+    "itself": {"$ref": "#"},
+    "nothing": {"$ref": "#/$defs/missing"},
+    "null among words": {"type": "string", "enum": ["a", None]},
+    "several types": {"type": ["string", "null"]},
+    "no type": {},
+}
+
+
+@TOOLED
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_an_unusual_schema_is_printed(name: str, kind: str) -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"place": UNUSUAL[kind]},
+        "definitions": {"place": {"type": "string"}},
+    }
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": parameters}}
+    codec = codec_of(name)
+    assert "place" in codec.decode(codec.encode_prompt([QUESTION], [tool]).ids)
 
 
 MALFORMED = {
@@ -221,7 +242,7 @@ MALFORMED = {
         "<|channel|>commentary to=functions.look_up",
     ],
     "braces": [
-        '<|tool_call>call:look_up{city:<|"|>Oslo<|"|>}',
+        '<|tool_call>call:look_up{city:<|"|>Oslo<|"|>',
         '<|tool_call>call:look_up{city:<|"|>Oslo}<tool_call|>',
         "<|tool_call>call:look_up{city:Oslo}<tool_call|>",
         "<|tool_call>call:look_up{day:3 share:1}<tool_call|>",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -63,3 +64,34 @@ def test_hostile_arguments_are_malformed(text: str, problem: str) -> None:
 
 def test_too_many_calls_are_malformed() -> None:
     assert "more than 32" in GemmaCalls().parse("<|tool_call>call:f{}<tool_call|>" * 33).malformed
+
+
+def test_a_call_ends_thinking_that_is_not_closed() -> None:
+    reply = GemmaCalls().parse("<|channel>thought\nCold. <|tool_call>call:f{}<tool_call|>")
+    assert (reply.content, reply.thinking) == ("", "Cold.")
+    assert [call.tool for call in reply.calls] == ["f"]
+
+
+def test_every_thought_is_taken_out_of_the_answer() -> None:
+    thought = "<|channel>thought\n{}\n<channel|>"
+    reply = GemmaCalls().parse(f"A\n<channel|>One {thought.format('B')}two.")
+    assert (reply.content, reply.thinking) == ("One two.", "A\nB")
+
+
+def test_the_last_call_may_lack_its_end() -> None:
+    calls = "<|tool_call>call:f{a:1}<tool_call|><|tool_call>call:g{}"
+    assert [call.tool for call in GemmaCalls().parse(calls).calls] == ["f", "g"]
+    assert GemmaCalls().parse(calls[:-1]).malformed
+    assert GemmaCalls().parse(f"<|tool_call>call:f{{}}{calls}").malformed
+
+
+def test_names_in_ordinary_quotes_are_read_without_them() -> None:
+    (call,) = GemmaCalls().parse('<|tool_call>call:f{"day": True}<tool_call|>').calls
+    assert json.loads(call.arguments) == {"day": True}
+
+
+def test_a_long_name_of_a_field_takes_no_time() -> None:
+    text = "<|tool_call>call:f{a" + " " * 200_000 + "<tool_call|>"
+    started = time.process_time()
+    assert GemmaCalls().parse(text).malformed
+    assert time.process_time() - started < 1

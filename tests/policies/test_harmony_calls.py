@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from sparring.policies.harmony_calls import HarmonyCalls
 
 THOUGHT = "<|channel|>analysis<|message|>North, so cold.<|end|>"
@@ -52,3 +54,43 @@ def test_a_forced_call_goes_on_as_a_call() -> None:
     unnamed = calls.opening(None) + "look_up<|channel|>x<|message|>"
     for opening in (calls.opening("look_up"), unnamed):
         assert [call.tool for call in calls.parse(opening + "{}").calls] == ["look_up"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ' to=functions.f<|constrain|>json<|message|>{"a": 1}',
+        '<|channel|>commentary to=f <|constrain|>json<|message|>{"a": 1}',
+    ],
+)
+def test_a_call_without_a_channel_or_prefix_is_a_call_of_a_known_tool(text: str) -> None:
+    (call,) = HarmonyCalls().parse(text, [{"function": {"name": "f"}}]).calls
+    assert (call.tool, json.loads(call.arguments)) == ("f", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    "unfinished", ["<|start|>assistant", "<|start|>assistant<|channel|>final", "<|start|>user"]
+)
+def test_a_header_without_text_is_not_text(unfinished: str) -> None:
+    reply = HarmonyCalls().parse(THOUGHT + unfinished)
+    assert (reply.content, reply.thinking, reply.malformed) == ("", "North, so cold.", "")
+
+
+def test_messages_in_the_name_of_others_are_left_out() -> None:
+    text = "<|channel|>final<|message|>Hi<|end|><|start|>user<|message|>More"
+    assert HarmonyCalls().parse(text).content == "Hi"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "<|start|>assistant to=python<|channel|>commentary<|message|>1",
+        "<|start|>assistant to=functions.f<|channel|>commentary",
+        "<|start|>assistant<|channel|>commentary<|message|>So<|channel|>final<|message|>7",
+    ],
+)
+def test_a_broken_message_is_malformed_and_shows_no_thinking(broken: str) -> None:
+    reply = HarmonyCalls().parse(THOUGHT + broken)
+    assert reply.malformed
+    assert "North" not in reply.content
+    assert reply.thinking == "North, so cold."

@@ -157,8 +157,8 @@ class Codec(Protocol):
         """Encode a whole conversation, up to where the model answers."""
         ...
 
-    def is_kept(self, turn: Reply | Message) -> bool:
-        """Whether later turns see this one as it was sampled."""
+    def is_kept(self, turn: Reply | Message, ids: Sequence[int] = ()) -> bool:
+        """Whether later turns see this one as it was sampled. `ids` are its tokens, if known."""
         ...
 
     def encode_continuation(

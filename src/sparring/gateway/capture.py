@@ -34,7 +34,7 @@ from sparring.gateway.calls import (
     ModelReply,
     Refused,
 )
-from sparring.gateway.contexts import Context, continue_context, start_context
+from sparring.gateway.contexts import Context, all_kept, continue_context, start_context
 from sparring.gateway.exchanges import Exchange
 from sparring.gateway.message_tree import MessageTree, Node, Place, SampledReply
 from sparring.gateway.rows import rows_of
@@ -201,7 +201,8 @@ class Capture:
         if policy is None:
             return None
         episode.tokens_left()
-        if base is None or base.is_hidden:
+        is_seen = base is not None and not base.is_hidden
+        if base is None or not is_seen or not all_kept(after, policy.codec):
             context = start_context(_rendered(call), call.tools, policy.codec, self._tree)
             if base is not None:
                 context.follows, base.last_use = base, self._calls
@@ -327,7 +328,7 @@ class Capture:
         content: str,
         calls: tuple[RequestedCall, ...],
     ) -> SampledReply:
-        policy = self._token_policy
+        policy, ids = self._token_policy, sampled.sample.ids
         reply = SampledReply(
             number=turn.number,
             agent=turn.agent,
@@ -336,7 +337,7 @@ class Capture:
             parent=context.base if context is not None else _base_of(node)[0],
             tokens=context.tokens if context is not None else array("i"),
             start=sampled.start,
-            end=sampled.start + len(sampled.sample.ids),
+            end=sampled.start + len(ids),
             sample=sampled.sample,
             bodies=context.bodies if context is not None else (),
             depth=turn.key.turn,
@@ -344,7 +345,7 @@ class Capture:
             content=content,
             calls=calls,
             opening=context.opening if context is not None else array("i"),
-            is_hidden=policy is not None and not policy.codec.is_kept(sampled.reply),
+            is_hidden=policy is not None and not policy.codec.is_kept(sampled.reply, ids),
             follows=context.follows if context is not None else None,
         )
         if reply.parent is not None:

@@ -49,8 +49,7 @@ def start_context(
     if not codec.keeps_thinking:
         messages = [replace(message, thinking="") for message in messages]
     sampled = [reply for message in messages if (reply := tree.sampled(message)) is not None]
-    answers = [message for message in messages if message.role == "assistant"]
-    if any(reply.is_hidden for reply in sampled) or not all(map(codec.is_kept, answers)):
+    if any(reply.is_hidden for reply in sampled) or not all_kept(messages, codec):
         return Context(array("i", codec.encode_prompt(messages, tools).ids))
     first = next(
         (place for place, message in enumerate(messages) if tree.sampled(message) is not None),
@@ -61,6 +60,11 @@ def start_context(
     if first < len(messages):
         writer.write(messages[first:], is_turn_open=True)
     return Context(tokens)
+
+
+def all_kept(messages: Sequence[Message], codec: Codec) -> bool:
+    """Return whether the turns of the model among the messages can be spliced."""
+    return all(codec.is_kept(each) for each in messages if each.role == "assistant")
 
 
 def continue_context(

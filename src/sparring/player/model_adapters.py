@@ -138,7 +138,7 @@ class TokenAdapter:
         row.add_sample(sample)
         episode.spent += len(sample.ids)
         reply = codec.parse(opening + sample.ids, prompt.tools)
-        if not codec.is_kept(reply):
+        if not codec.is_kept(reply, sample.ids):
             row.close()
         note_reply = partial(row.note_reply, prompt.items)
         return AdapterReply(reply, sample.finish, prompt_tokens, len(sample.ids), note_reply)

@@ -91,7 +91,7 @@ class PolicyModel(RunModel):
         sample = await self._sample(turn, row.ids, sampling_for(model_settings, self._sampling))
         row.add_sample(sample)
         reply = codec.parse(opening + sample.ids, prompt.tools)
-        if not codec.is_kept(reply):
+        if not codec.is_kept(reply, sample.ids):
             row.close()
         calls = [
             RequestedCall(f"call_{secrets.token_hex(8)}", call.tool, call.arguments)

@@ -16,14 +16,14 @@ import json
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
 from sparring.contracts.errors import UnknownFamily
-from sparring.contracts.policies import BodySpan, Encoded, Reply
+from sparring.contracts.policies import BodySpan, Encoded, ParsedCall, Reply
 from sparring.contracts.rollouts import Message, RequestedCall, clean_text
 from sparring.policies.continuations import QUESTION, Continuations
 from sparring.policies.families import Family
@@ -55,12 +55,14 @@ class ChatCodec:
         self._ids_of_stand_in = {
             self._stand_ins[token]: self._plain_ids(token) for token in special
         }
+        self._special_ids = frozenset(self._id(token) for token in special)
         self.end_of_turn = self._id(family.end_of_turn)
+        self._end_of_calls = self._id(family.end_of_calls) if family.end_of_calls else None
         self.stop_ids = frozenset(
             {
                 self.end_of_turn,
                 *(self._id(stop, optional=True) for stop in family.also_stops),
-                *([self._id(family.end_of_calls)] if family.end_of_calls else []),
+                *([] if self._end_of_calls is None else [self._end_of_calls]),
             }
             - {-1}
         )
@@ -78,11 +80,14 @@ class ChatCodec:
         """Whether later turns see the thinking of earlier ones."""
         return self.family.keeps_thinking
 
-    def is_kept(self, turn: Reply | Message) -> bool:
-        """Whether later turns see this one as it was sampled."""
+    def is_kept(self, turn: Reply | Message, ids: Sequence[int] = ()) -> bool:
+        """Whether later turns see this one as it was sampled. `ids` are its tokens: results follow
+        calls only where the model has ended them as its template does."""
         if turn.thinking and not self.family.keeps_thinking:
             return False
-        return bool(turn.calls) or not self.family.rewrites_answers
+        if not turn.calls:
+            return not self.family.rewrites_answers
+        return not ids or self._end_of_calls is None or ids[-1] == self._end_of_calls
 
     # ------------------------------------------------------------------ encoding
 
@@ -102,15 +107,16 @@ class ChatCodec:
     ) -> Encoded:
         """Encode what follows the model's end of turn: these messages and a generation prompt.
         `calls` are the calls of that turn: some families name the tool with each result."""
-        tools = {call.id: call.tool for call in calls}
+        roles = tuple(message.role for message in messages)
+        tools = _tools_of(messages, calls)
         text, ranges = "", []
-        for piece in self._continuations.around(tuple(message.role for message in messages)):
+        for piece in self._continuations.around(roles, follows_calls=bool(calls)):
             if isinstance(piece, str):
                 text += piece
                 continue
             message = messages[piece.message]
             if piece.is_name:
-                text += self._escape(tools.get(message.call_id, _UNKNOWN_TOOL))
+                text += self._escape(tools[piece.message])
                 continue
             body = self._continuations.body(message.role, self._escape(message.content))
             ranges.append((len(text), len(text) + len(body)))
@@ -146,7 +152,8 @@ class ChatCodec:
         """Encode a turn as the model would have written it, including its end."""
         before, after = self._render([QUESTION], None), self._render_turn(message)
         last = (self.family.end_of_calls if message.calls else None) or self.family.end_of_turn
-        turn, end, _ = after[len(before) :].partition(last)
+        rest = after[len(before) :]
+        turn, end, _ = rest.rpartition(last) if message.calls else rest.partition(last)
         if not after.startswith(before) or not end:
             raise UnknownFamily(
                 f"the template of {self.family.name} does not render a turn after its own "
@@ -158,9 +165,9 @@ class ChatCodec:
         """Render a turn after a question. If the generation prompt opens a thinking block, the turn
         closes it, even if the template omits the thinking of earlier turns."""
         chat = self._chat_message(message)
-        is_past = not self.family.rewrites_answers
+        then_asks = not self.family.rewrites_answers
         before = self._render([QUESTION], None)
-        after = self._render([QUESTION, chat], None, then_asks=is_past)
+        after = self._render([QUESTION, chat], None, then_asks=then_asks)
         if after.startswith(before) or not self.family.thinking:
             return after
         opening, closing = self.family.thinking
@@ -216,13 +223,7 @@ class ChatCodec:
 
     def _escape_within(self, value: Any) -> Any:
         """Escape every string in a JSON value, including the names of fields."""
-        if isinstance(value, str):
-            return self._escape(value)
-        if isinstance(value, list):
-            return [self._escape_within(item) for item in value]
-        if isinstance(value, dict):
-            return {self._escape(name): self._escape_within(item) for name, item in value.items()}
-        return value
+        return _with_strings(value, self._escape)
 
     # ------------------------------------------------------------------ decoding
 
@@ -236,11 +237,45 @@ class ChatCodec:
         length = len(ids)
         while length and ids[length - 1] in self.stop_ids:
             length -= 1
+        if self.family.reads_tokens:
+            reply = self.family.tool_calls.parse(self._decode_escaped(ids[:length]), tools)
+            return self._unescaped(reply)
         text, thinking = self.decode(ids[:length]), ""
-        if self.family.thinking and not self.family.reads_thinking:
+        if self.family.thinking:
             text, thinking = split_thinking(text, *self.family.thinking)
         reply = self.family.tool_calls.parse(text, tools)
         return replace(reply, thinking=thinking) if thinking else reply
+
+    def _decode_escaped(self, ids: array[int]) -> str:
+        """Return the text of token ids, with stand-ins where plain tokens spell a special one."""
+        text, start = "", 0
+        for place, token in enumerate(ids):
+            if token in self._special_ids:
+                text += self._escape(self.decode(ids[start:place])) + self.decode(
+                    ids[place : place + 1]
+                )
+                start = place + 1
+        return text + self._escape(self.decode(ids[start:]))
+
+    def _unescaped(self, reply: Reply) -> Reply:
+        """Put the spelling of special tokens back in the place of their stand-ins."""
+        spelled = {stand_in: token for token, stand_in in self._stand_ins.items()}
+
+        def plain(text: str) -> str:
+            return self._stand_in_pattern.sub(lambda found: spelled[found.group()], text)
+
+        def plain_json(text: str) -> str:
+            if not self._stand_in_pattern.search(text):
+                return text
+            return json.dumps(_with_strings(json.loads(text), plain), ensure_ascii=False)
+
+        calls = [ParsedCall(plain(each.tool), plain_json(each.arguments)) for each in reply.calls]
+        return Reply(
+            plain(reply.content),
+            plain(reply.thinking),
+            tuple(calls),
+            malformed=plain(reply.malformed),
+        )
 
     # ------------------------------------------------------------------ rendering
 
@@ -309,6 +344,30 @@ def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
         return after.strip(), before.replace(opening, "", 1).strip()
     head, opened, thought = text.partition(opening)
     return (head.strip(), thought.strip()) if opened else (text, "")
+
+
+def _with_strings(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with every string changed, including the names of fields."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_with_strings(item, change) for item in value]
+    if isinstance(value, dict):
+        return {change(name): _with_strings(item, change) for name, item in value.items()}
+    return value
+
+
+def _tools_of(messages: Sequence[Message], calls: Sequence[RequestedCall]) -> list[str]:
+    """Return the tool whose result each message is, by the call's id, or else in the order of the
+    calls, as templates do."""
+    by_id = {call.id: call.tool for call in calls if call.id}
+    in_order = iter(calls)
+    tools = []
+    for message in messages:
+        following = next(in_order, None) if message.role == "tool" else None
+        other = following.tool if following else _UNKNOWN_TOOL
+        tools.append(by_id.get(message.call_id, other))
+    return tools
 
 
 def _body_spans(

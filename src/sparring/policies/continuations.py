@@ -1,4 +1,4 @@
-"""The template's text around messages that follow a turn of the model.
+"""What a template writes between a sampled turn and the next generation prompt.
 
 It is found once for each sequence of roles, by rendering marked slots after a marked turn. So it is
 also right for a template that changes earlier turns when later ones arrive.
@@ -20,11 +20,13 @@ QUESTION = {"role": "user", "content": "-"}
 _BODY, _NAME = "SPARRINGxBODYx{}x", "SPARRINGxNAMEx{}x"
 _SLOTS = re.compile(r"SPARRINGx(BODY|NAME)x(\d+)x")
 _PROBE = ' a "quoted"\nprobe '
-_TRANSFORMS: tuple[Callable[[str], str], ...] = (
-    lambda text: text,
-    lambda text: json.dumps(text, ensure_ascii=False),
-    str.strip,
-)
+
+
+def _as_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+_TRANSFORMS: tuple[Callable[[str], str], ...] = (lambda text: text, _as_json, str.strip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +51,23 @@ class Continuations:
         """Return a message's text as the template writes it."""
         return self._transforms["tool" if role == "tool" else "user"](text)
 
-    def _around(self, roles: tuple[str, ...]) -> tuple[str | Slot, ...]:
+    def _around(
+        self, roles: tuple[str, ...], *, follows_calls: bool = False
+    ) -> tuple[str | Slot, ...]:
         """Return the template's text with a slot for the body of each message, and for the names
         of tools where the family writes them."""
         end = len(roles)
         bodies = [_BODY.format(number) for number in range(end)]
-        messages = [QUESTION, self._turn(roles, _BODY.format(end)), *_messages(roles, bodies)]
+        follows_calls = self._family.names_results and (follows_calls or "tool" in roles)
+        turn = self._turn(roles, _BODY.format(end), has_calls=follows_calls)
+        messages = [QUESTION, turn, *_messages(roles, bodies)]
         _, found, after = self._render(messages).rpartition(_BODY.format(end))
         if not found:
             raise UnknownFamily(
                 f"the template of {self._family.name} does not render the assistant's content; "
                 "a training template must render it unchanged"
             )
-        if self._names_results(roles):
+        if follows_calls:
             after = after.partition(self._family.end_of_calls or self._family.end_of_turn)[2]
         pieces = list(_pieces(after.removeprefix(self._family.end_of_turn)))
         slots = [piece for piece in pieces if isinstance(piece, Slot)]
@@ -70,31 +76,34 @@ class Continuations:
                 f"the template of {self._family.name} leaves out or reorders messages of the roles "
                 f"{', '.join(roles)}; a training template must render each once"
             )
-        return tuple(_without_quotes(pieces))
+        quoted = {number for number, role in enumerate(roles) if self._is_json(role)}
+        return tuple(_without_quotes(pieces, quoted))
 
-    def _turn(self, roles: Sequence[str], marker: str) -> dict[str, Any]:
+    def _is_json(self, role: str) -> bool:
+        return self._transforms["tool" if role == "tool" else "user"] is _as_json
+
+    def _turn(self, roles: Sequence[str], marker: str, *, has_calls: bool) -> dict[str, Any]:
         """Return the turn of the model that the messages follow, with a marker at its end."""
-        if not self._names_results(roles):
+        if not has_calls:
             return {"role": "assistant", "content": marker}
+        numbers = [number for number, role in enumerate(roles) if role == "tool"] or [0]
         calls = [
             {
                 "id": str(number),
                 "type": "function",
                 "function": {"name": _NAME.format(number), "arguments": {"-": marker}},
             }
-            for number, role in enumerate(roles)
-            if role == "tool"
+            for number in numbers
         ]
         return {"role": "assistant", "content": "", "tool_calls": calls}
-
-    def _names_results(self, roles: Sequence[str]) -> bool:
-        return self._family.names_results and "tool" in roles
 
     def _transform(self, role: str) -> Callable[[str], str]:
         """Find how the template changes a body: not at all, as a JSON string, or trimmed."""
 
+        turn = self._turn([role], "-", has_calls=self._family.names_results and role == "tool")
+
         def rendered(body: str) -> str:
-            return self._render([QUESTION, self._turn([role], "-"), *_messages([role], [body])])
+            return self._render([QUESTION, turn, *_messages([role], [body])])
 
         before, _, after = rendered(_BODY.format(0)).partition(_BODY.format(0))
         if before.endswith('"') and after.startswith('"'):
@@ -125,9 +134,13 @@ def _pieces(text: str) -> Iterator[str | Slot]:
     yield text[place:]
 
 
-def _without_quotes(pieces: list[str | Slot]) -> Iterator[str | Slot]:
-    """Leave out the quotes around each body: a body that is a JSON string brings its own."""
-    bodies = {n for n, piece in enumerate(pieces) if isinstance(piece, Slot) and not piece.is_name}
+def _without_quotes(pieces: list[str | Slot], quoted: set[int]) -> Iterator[str | Slot]:
+    """Leave out the quotes around the bodies of these messages: JSON strings bring their own."""
+    bodies = {
+        place
+        for place, piece in enumerate(pieces)
+        if isinstance(piece, Slot) and not piece.is_name and piece.message in quoted
+    }
     for place, piece in enumerate(pieces):
         if isinstance(piece, str) and place + 1 in bodies:
             piece = piece.removesuffix('"')

@@ -77,9 +77,10 @@ class Family:
         return not isinstance(self.tool_calls, NoCalls)
 
     @property
-    def reads_thinking(self) -> bool:
-        """Whether the parser of calls also finds the thinking."""
-        return isinstance(self.tool_calls, HarmonyCalls)
+    def reads_tokens(self) -> bool:
+        """Whether calls and thinking stand between special tokens, which their spelling in plain
+        text is not; the parser of calls then finds the thinking, too."""
+        return bool(getattr(self.tool_calls, "reads_tokens", False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,26 @@
-"""Tool calls of Gemma 4: `call:look_up{city:<|"|>Oslo<|"|>,day:3}` between two tags."""
+"""Turns of Gemma 4: calls such as `call:look_up{city:<|"|>Oslo<|"|>,day:3}` between two tags, and
+thinking between two others."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.tool_calls import MAX_CALLS, call_of
 
 _QUOTE = '<|"|>'
 _CALL = re.compile(r"\s*call:\s*([^{\s]+)\s*(?=\{)")
-_KEY = re.compile(r"\s*([^:{}\[\],]+?)\s*:")
+_KEY = re.compile(r"([^:{}\[\],]+):")
+_THOUGHT = re.compile(
+    r"<\|channel>(?:thought\n)?(.*?)(?:<channel\|>|(?=<\|tool_call>)|\Z)", re.DOTALL
+)
 _NUMBER = re.compile(r"-?\d{1,4000}(\.\d+)?([eE][+-]?\d{1,4})?")
-_WORDS = {"true": True, "false": False, "null": None, "None": None}
+_WORDS = {
+    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
+}  # fmt: skip
 _MAX_DEPTH = 64
 
 
@@ -23,28 +29,42 @@ class GemmaCalls:
     """`call:NAME{…}` between two tags, any number of times. Strings stand between `<|"|>`, names
     of fields without quotes."""
 
+    reads_tokens: ClassVar[bool] = True
     open: str = "<|tool_call>"
     close: str = "<tool_call|>"
 
     def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
-        """Return the text before the first call, and the calls."""
+        """Return the text before the first call, the thinking and the calls."""
+        text, thinking = _split_thinking(text)
         content, *bodies = text.split(self.open)
         if len(bodies) > MAX_CALLS:
-            return Reply(text, malformed=f"more than {MAX_CALLS} tool calls at once")
+            return Reply(text, thinking, malformed=f"more than {MAX_CALLS} tool calls at once")
         calls: list[ParsedCall] = []
         for body in bodies:
             inside, closed, _ = body.partition(self.close)
-            if not closed:
-                return Reply(text, malformed=f"a tool call is not closed by {self.close}")
             call = _read_call(inside)
+            if not closed and (isinstance(call, str) or body is not bodies[-1]):
+                call = f"a tool call is not closed by {self.close}"
             if isinstance(call, str):
-                return Reply(text, malformed=call)
+                return Reply(text, thinking, malformed=call)
             calls.append(call)
-        return Reply(content.strip(), calls=tuple(calls))
+        return Reply(content.strip(), thinking, tuple(calls))
 
     def opening(self, tool: str | None) -> str:
         """Return the beginning of a call, up to the tool's name or its first argument."""
         return f"{self.open}call:" + ("" if tool is None else f"{tool}{{")
+
+
+def _split_thinking(text: str) -> tuple[str, str]:
+    """Return the text without its thinking, and the thinking. A prompt may have opened the first
+    thought, and a call ends one that is not closed."""
+    first, closed, rest = text.partition("<channel|>")
+    is_open = bool(closed) and "<|channel>" not in first
+    thoughts = [first] if is_open else []
+    text = rest if is_open else text
+    thoughts += _THOUGHT.findall(text)
+    joined = "\n".join(thought.strip() for thought in thoughts if thought.strip())
+    return _THOUGHT.sub("", text).strip(), joined
 
 
 def _read_call(text: str) -> ParsedCall | str:
@@ -109,6 +129,7 @@ class _Reader:
         self._skip_space()
         if self._took(_QUOTE):
             key = self._string()
+            self._skip_space()
             if not self._took(":"):
                 raise ValueError(f"no colon after the field {key!r}")
             return key
@@ -116,7 +137,8 @@ class _Reader:
         if found is None:
             raise ValueError(f"no field at {self._shown()}")
         self._place = found.end()
-        return found[1]
+        key = found[1].strip()
+        return key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
 
     def _items(self, depth: int) -> list[Any]:
         items: list[Any] = []

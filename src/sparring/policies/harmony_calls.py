@@ -7,9 +7,9 @@ A turn is any number of messages. Those in the channel `analysis` are thinking, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.tool_calls import MAX_CALLS, read_arguments
@@ -24,25 +24,36 @@ _FUNCTIONS = "functions."
 class HarmonyCalls:
     """A message to `functions.NAME` in the channel `commentary`, whose text is JSON."""
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+    reads_tokens: ClassVar[bool] = True
+
+    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
         """Return what is said to the user, the thinking and the calls."""
         content: list[str] = []
         thinking: list[str] = []
         calls: list[ParsedCall] = []
-        for message in text.split("<|start|>"):
+        known = {tool["function"]["name"] for tool in tools}
+        for number, message in enumerate(text.split("<|start|>")):
             header, has_text, rest = message.partition("<|message|>")
-            body = _ENDS.split(rest if has_text else header, maxsplit=1)[0]
-            recipient = _RECIPIENT.search(header)
-            if recipient and _CHANNEL.search(header):
-                call = _read(recipient[1], body if has_text else "")
-                if isinstance(call, str) or len(calls) == MAX_CALLS:
-                    wrong = call if isinstance(call, str) else "too many tool calls at once"
-                    return Reply(text, malformed=wrong)
-                calls.append(call)
-                continue
-            channel = _CHANNEL.search(header)
-            part = thinking if channel and channel[1] == "analysis" else content
-            part.append(body.strip())
+            if number and not header.startswith("assistant"):
+                continue  # the model wrote a message in another's name
+            recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
+            body = _ENDS.split(rest, maxsplit=1)[0]
+            wrong = ""
+            if not has_text and not channel and not number:
+                content.append(_ENDS.split(header, maxsplit=1)[0].strip())
+            elif recipient:
+                call = _read(recipient[1], body, known)
+                wrong = call if isinstance(call, str) else ""
+                calls += [] if isinstance(call, str) else [call]
+            elif "<|message|>" in body or "<|channel|>" in body:
+                wrong = "a message begins inside another"
+            else:
+                part = thinking if channel and channel[1] == "analysis" else content
+                part.append(body.strip())
+            if len(calls) > MAX_CALLS:
+                wrong = f"more than {MAX_CALLS} tool calls at once"
+            if wrong:
+                return Reply(message.strip(), _joined(thinking), malformed=wrong)
         return Reply(_joined(content), _joined(thinking), tuple(calls))
 
     def opening(self, tool: str | None) -> str:
@@ -52,12 +63,11 @@ class HarmonyCalls:
         return f" to={_FUNCTIONS}{tool}<|channel|>commentary json<|message|>"
 
 
-def _read(recipient: str, body: str) -> ParsedCall | str:
-    if not recipient.startswith(_FUNCTIONS):
+def _read(recipient: str, body: str, known: Set[str]) -> ParsedCall | str:
+    name = recipient.removeprefix(_FUNCTIONS)
+    if name == recipient and name not in known:
         return f"a message goes to {recipient!r}, but tools are called as functions.NAME"
-    if not (name := recipient.removeprefix(_FUNCTIONS)):
-        return "a tool call has no name"
-    return read_arguments(name, body)
+    return read_arguments(name, body) if name else "a tool call has no name"
 
 
 def _joined(parts: list[str]) -> str:

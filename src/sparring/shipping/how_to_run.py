@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sparring.contracts.ship_specs import Form
 from sparring.policies.families import Family
+from sparring.policies.harmony_calls import HarmonyCalls
 from sparring.shipping.call_parsers import (
     is_read_by_llama_cpp,
     vllm_call_parser,
@@ -160,6 +161,11 @@ def _vllm_notes(program: str, shipped: Runnable) -> list[str]:
         notes.append(
             f"vLLM has no known parser for the tool calls of {family.name}: they arrive as text. "
             "Its `--tool-parser-plugin` takes one of your own."
+        )
+    if isinstance(family.tool_calls, HarmonyCalls):
+        notes.append(
+            "vLLM writes the prompts of this family itself and states today's date. Set "
+            "`VLLM_SYSTEM_START_DATE=2025-08-05`, the date that the model was trained with."
         )
     if shipped.thinks and not vllm_reasoning_parser(family):
         notes.append(

@@ -77,7 +77,7 @@ def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
         if calls := copy.get("tool_calls"):
             copy["tool_calls"] = [
                 {
-                    "type": "function",
+                    **call,
                     "function": {
                         "name": call["function"]["name"],
                         "arguments": json.loads(call["function"]["arguments"]),
@@ -85,6 +85,5 @@ def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
                 }
                 for call in calls
             ]
-        copy.pop("tool_call_id", None)
         prepared.append(copy)
     return prepared
