@@ -175,6 +175,7 @@ sharded: venv
 nightly-vllm: vllm-venv
 	$(ALONE) $(BIN)/pytest -m vllm
 	$(BIN)/python benchmarks/server_learning.py
+	PATH="$$PATH:$(CURDIR)/.venv-vllm/bin" $(BIN)/python benchmarks/ship.py --quick --vllm
 
 # A vLLM of its own for `pytest -m vllm`: it pins other versions than we do.
 vllm-venv:

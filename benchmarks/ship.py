@@ -1,19 +1,22 @@
 """Ships a trained model in every format, and prints size, seconds, gap and mean reward of each.
 
-    python benchmarks/ship.py --project FOLDER --run RUN [--quants q8_0,f16,q4_k_m] [--quick]
+    python benchmarks/ship.py --project FOLDER --run RUN [--quants q8_0,f16] [--quick] [--vllm]
 
 Without a run, SmolLM2 is trained on the calculator first, which takes about half an hour on two
-cores. An agent of the openai-agents SDK is then pointed at llama.cpp's server by the lines that
-the shipment printed, and plays ten validation cases. The bar: every artefact is verified, none
+cores. An agent of the openai-agents SDK is then pointed at each server by the lines that the
+shipment printed, and plays ten validation cases. The bar: every artefact is verified, none
 but the information-only quantisations plays worse than the checkpoint, the improvement is kept on
-held-out cases, and the agent passes eight of its ten.
+held-out cases, and the agent passes eight of its ten. With `--vllm`, which must be on PATH, adapter
+and merged model also play on vLLM, and play no worse there.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -67,6 +70,10 @@ def line(row: dict[str, Any]) -> dict[str, Any]:
         "likeness": played.get("likeness"),
         "played_seconds": played.get("seconds"),
         "server": row["server"],
+        "servers": {
+            name: {key: other.get(key) for key in ("mean_reward", "likeness", "seconds")}
+            for name, other in row.get("servers", {}).items()
+        },
     }
 
 
@@ -84,26 +91,39 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def agent_passes(place: Path, summary: dict[str, Any], target: str) -> dict[str, int]:
-    """How many of ten validation cases the user's own agent passes on llama.cpp's server, pointed
-    at it by the printed lines, with its own tools, without Sparring's player."""
+def agent_passes(
+    place: Path, summary: dict[str, Any], target: str, *, uses_vllm: bool
+) -> dict[str, dict[str, int]]:
+    """How many of ten validation cases the user's own agent passes on each server, pointed at it
+    by the printed lines, with its own tools, without Sparring's player."""
+    from sparring.shipping.llama_cpp import find_llama_cpp, served
+    from sparring.shipping.vllm import find_vllm, served_by_vllm
+
+    gguf = next(place.glob("gguf/*q8_0.gguf"))
+    with served(find_llama_cpp(), gguf, place.parent / "agent.log") as server:
+        found = {"llama.cpp": _agent_on(server.base_url, summary, target)}
+    if uses_vllm:
+        arguments = shlex.split(summary["commands"]["vLLM"])[1:]
+        log = place.parent / "vllm.log"
+        with contextlib.chdir(place), served_by_vllm(find_vllm(), arguments, log) as address:
+            found["vLLM"] = _agent_on(address, summary, target)
+    return found
+
+
+def _agent_on(address: str, summary: dict[str, Any], target: str) -> dict[str, int]:
     from agents import OpenAIChatCompletionsModel
     from openai import AsyncOpenAI
 
     from sparring.contracts.cases import Split
     from sparring.environments import load_environment
-    from sparring.shipping.llama_cpp import find_llama_cpp, served
 
     environment = load_environment(target)
     cases = list(environment.suite().cases(Split.VALIDATION, ASKED))
-    gguf = next(place.glob("gguf/*q8_0.gguf"))
-    with served(find_llama_cpp(), gguf, place.parent / "agent.log") as server:
-        lines = summary["agent_lines"].replace("http://127.0.0.1:8080/v1", server.base_url)
-        names: dict[str, Any] = {"agent": environment.agent(), "AsyncOpenAI": AsyncOpenAI}
-        names["OpenAIChatCompletionsModel"] = OpenAIChatCompletionsModel
-        exec(lines, names)
-        found = asyncio.run(_ask(names["agent"], cases))
-    return {"asked": len(cases), **found}
+    lines = summary["agent_lines"].replace("http://127.0.0.1:8080/v1", address)
+    names: dict[str, Any] = {"agent": environment.agent(), "AsyncOpenAI": AsyncOpenAI}
+    names["OpenAIChatCompletionsModel"] = OpenAIChatCompletionsModel
+    exec(lines, names)
+    return {"asked": len(cases), **asyncio.run(_ask(names["agent"], cases))}
 
 
 async def _ask(agent: Any, cases: list[Any]) -> dict[str, int]:
@@ -126,6 +146,7 @@ def main() -> int:
     parser.add_argument("--run", default="")
     parser.add_argument("--quants", default="q8_0,f16,q4_k_m")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--vllm", action="store_true")
     parser.add_argument("--keep", type=Path, help="copy the shipped folder here")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -133,11 +154,14 @@ def main() -> int:
         run = given.run or train(project)
         place = Path(scratch) / "shipped"
         options: list[object] = ["--to", place, "--quant", given.quants]
+        options += ["--vllm"] if given.vllm else []
         if given.quick:
             options += ["--validation-cases", 8, "--cases", 16]
         summary = sparring(project, "ship", run, *options)
         spec = json.loads((project / "runs" / run / "spec.json").read_text())
-        agent = agent_passes(place, summary, spec["target"]) if summary["to"] else {"passed": 0}
+        agents = {}
+        if summary["to"]:
+            agents = agent_passes(place, summary, spec["target"], uses_vllm=given.vllm)
         if given.keep:
             shutil.copytree(place, given.keep)
     rows = [line(row) for row in summary["artefacts"]]
@@ -147,7 +171,9 @@ def main() -> int:
     held_out = summary["held_out"] or {}
     is_met = summary["verdict"] != "refused" and bool(summary["is_fine"])
     is_met &= all(row["likeness"] != "worse" for row in rows if row["name"] in BOUND)
-    is_met &= agent["passed"] >= PASSED
+    others = [other["likeness"] for row in rows for other in row["servers"].values()]
+    is_met &= "worse" not in others and len(others) == (2 if given.vllm else 0)
+    is_met &= bool(agents) and all(each["passed"] >= PASSED for each in agents.values())
     result = {
         "benchmark": "ship",
         "verdict": summary["verdict"],
@@ -158,7 +184,7 @@ def main() -> int:
             name: held_out.get(name)
             for name in ("artefact", "likeness", "is_improved", "against_base", "parse_rate")
         },
-        "agent": agent,
+        "agents": agents,
         "seconds": summary["seconds"],
         "is_met": is_met,
     }

@@ -93,7 +93,8 @@ def trained(original: Path) -> tuple[str, str]:
 def project(original: Path, trained: tuple[str, str], tmp_path: Path) -> Path:
     """A copy, so that every transport begins with the same budget."""
     copied = tmp_path / "vault"
-    shutil.copytree(original, copied)
+    # A supervisor that ends removes its reserve.
+    shutil.copytree(original, copied, ignore=shutil.ignore_patterns(".reserve"))
     return copied
 
 
