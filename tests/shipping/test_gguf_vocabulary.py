@@ -28,12 +28,18 @@ def content(*steps: dict[str, Any], kind: str = "BPE") -> dict[str, Any]:
     [
         ((BYTES,), "gpt-2"),
         ((DIGITS, BYTES), "smollm"),
-        ((split(_LLAMA3), PLAIN), "llama-bpe"),
+        ((split(_LLAMA3), PLAIN), "smaug-bpe"),
         ((split(_QWEN2), PLAIN), "qwen2"),
     ],
 )
 def test_a_known_structure_has_llama_cpps_name(steps: Any, name: str) -> None:
     assert pre_tokenizer_of(content(*steps)) == name
+
+
+def test_llama_3_does_not_merge_words_of_its_vocabulary() -> None:
+    llama = content(split(_LLAMA3), PLAIN)
+    llama["model"]["ignore_merges"] = True
+    assert pre_tokenizer_of(llama) == "llama-bpe"
 
 
 @pytest.mark.parametrize(

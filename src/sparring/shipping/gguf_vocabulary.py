@@ -18,6 +18,7 @@ _LLAMA3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_WHOLE_WORDS = "words of the vocabulary are not merged"
 _SPECIAL_TYPES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 
@@ -39,13 +40,16 @@ def add_vocabulary(writer: Any, folder: Path, vocabulary_size: int) -> None:
 
 def pre_tokenizer_of(content: Mapping[str, Any]) -> str:
     """Return llama.cpp's name of the pre-tokenizer in a `tokenizer.json`; refuses unknown ones."""
-    kind = (content.get("model") or {}).get("type")
-    steps = _steps(content.get("pre_tokenizer"))
-    shape = tuple(_signature(step) for step in steps)
+    model = content.get("model") or {}
+    kind = model.get("type")
+    shape = tuple(_signature(step) for step in _steps(content.get("pre_tokenizer")))
+    if model.get("ignore_merges"):
+        shape += (_WHOLE_WORDS,)
     names = {
         ("bytes+regex",): "gpt-2",
         ("digits", "bytes+regex"): "smollm",
-        (f"split {_LLAMA3}", "bytes"): "llama-bpe",
+        (f"split {_LLAMA3}", "bytes", _WHOLE_WORDS): "llama-bpe",
+        (f"split {_LLAMA3}", "bytes"): "smaug-bpe",
         (f"split {_QWEN2}", "bytes"): "qwen2",
     }
     if kind != "BPE" or shape not in names:
