@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 from tokenizers import AddedToken
 
@@ -37,7 +38,18 @@ WITHOUT_TOOLS = [name for name, entry in TABLE.items() if entry.tier == 3]
 
 @cache
 def codec_of(name: str) -> ChatCodec:
-    """Return a codec of the family, whose control tokens are special tokens."""
+    """Return a codec of the family, with the vocabulary of its models where it is at hand."""
+    return _build(name, real_tokenizer(name))
+
+
+@cache
+def byte_level_codec_of(name: str) -> ChatCodec:
+    """Return a codec of the family with a small vocabulary."""
+    return _build(name, None)
+
+
+def _build(name: str, tokenizer: Any | None) -> ChatCodec:
+    """Return a codec whose control tokens are special tokens."""
     family = family_named(name)
     ends = [
         *_UNWRITTEN.get(name, []),
@@ -48,7 +60,7 @@ def codec_of(name: str) -> ChatCodec:
     first = _FIRST.get(name)
     special = sorted({*_SPECIAL.findall(family.template), *ends, *([first] if first else [])})
     special = ["<|endoftext|>", *(token for token in special if token != "<|endoftext|>")]
-    if tokenizer := real_tokenizer(name):
+    if tokenizer is not None:
         tokenizer.add_tokens([AddedToken(token, special=True) for token in special])
     else:
         tokenizer = build_tokenizer(tuple(special))

@@ -19,7 +19,7 @@ from sparring.shipping.call_parsers import (
 )
 from sparring.shipping.llama_cpp import LlamaServer, find_llama_cpp, served
 from sparring.shipping.template import chat_messages
-from tests.policies.family_codecs import WITH_TOOLS, WITHOUT_TOOLS, codec_of
+from tests.policies.family_codecs import WITH_TOOLS, WITHOUT_TOOLS, byte_level_codec_of
 from tests.shipping.made import CALL, TOOLS, chats, has_server
 from tests.shipping.parrot import write_parrot
 
@@ -89,7 +89,7 @@ def test_vllm_knows_these_names() -> None:
 def test_llama_cpp_renders_the_familys_prompts_and_reads_its_calls(
     name: str, tmp_path: Path
 ) -> None:
-    codec = codec_of(name)
+    codec = byte_level_codec_of(name)
     ask = chats()[0]
     prompt = codec.encode_prompt(ask, TOOLS).ids
     reply = codec.decode(codec.encode_reply(Message("assistant", "", calls=(CALL,))))

@@ -13,7 +13,7 @@ from sparring.models.tiny import CHATML, LLAMA, build_tokenizer
 from sparring.policies.families import family_named
 from sparring.policies.recognition import recognise
 from sparring.shipping.template import chat_messages, shipped_template, template_messages
-from tests.policies.family_codecs import WITH_TOOLS, codec_of
+from tests.policies.family_codecs import WITH_TOOLS, byte_level_codec_of
 from tests.shipping.made import TOOLS, chats
 
 FAMILIES = ("qwen3", "qwen2.5", "llama3", "smollm2")
@@ -57,7 +57,7 @@ def test_no_tag_is_left_that_only_transformers_knows(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_TOOLS)
 def test_a_server_that_switches_thinking_on_renders_the_prompt_of_the_training(name: str) -> None:
     """llama.cpp passes `enable_thinking` with every request."""
-    codec = codec_of(name)
+    codec = byte_level_codec_of(name)
 
     def render(template: str, **values: Any) -> str:
         messages = template_messages(chat_messages(chats()[6]))

@@ -14,7 +14,7 @@ from sparring.contracts.ship_specs import Form
 from sparring.shipping.how_to_run import Runnable, vllm_arguments
 from sparring.shipping.llama_cpp import LlamaServer
 from sparring.shipping.vllm import find_vllm, served_by_vllm
-from tests.policies.family_codecs import codec_of
+from tests.policies.family_codecs import byte_level_codec_of
 from tests.shipping.made import CALL, TOOLS, chats
 from tests.shipping.parrot import write_parrot
 from tests.shipping.test_call_parsers import VLLM, calls_of
@@ -39,7 +39,7 @@ def test_vllm_reads_the_familys_calls_by_the_printed_options(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    codec = codec_of(name)
+    codec = byte_level_codec_of(name)
     ask = chats()[0]
     last = codec.encode_prompt(ask, TOOLS).ids[-1]
     reply = codec.decode(codec.encode_reply(Message("assistant", "", calls=(CALL,))))
