@@ -15,7 +15,7 @@ import pytest
 from sparring.contracts.errors import FaultyArtefact, InvalidInput, NotEnoughSpace
 from sparring.contracts.ship_specs import Form, ShipSpec
 from sparring.jobs.ship import handing_over, verifying
-from sparring.jobs.ship.shipment import Shipment
+from sparring.jobs.ship.shipment import Shipment, _players
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 from sparring.shipping import artefacts, gguf_support
@@ -257,3 +257,19 @@ def test_python_ships_a_training_of_an_environment(proved: Path, tmp_path: Path)
     assert result.verdict == "equal"
     assert verify_folder_digests(result.folder) == []
     assert "Unproven" in (result.folder / "proof_card.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "players"),
+    [
+        ({}, 4),
+        ({"forms": (Form.ADAPTER, Form.MERGED, Form.GGUF)}, 4),
+        ({"forms": (Form.MERGED,)}, 2),
+        ({"vllm": True}, 6),
+        ({"forms": (Form.OLLAMA,), "register_with_ollama": True}, 3),
+    ],
+)
+def test_the_time_left_counts_every_server_that_plays(
+    options: dict[str, Any], players: int
+) -> None:
+    assert _players(ShipSpec.model_construct(quantizations=("q8_0",), **options)) == players

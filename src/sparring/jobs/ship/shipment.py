@@ -137,8 +137,7 @@ class Shipment:
         measures = MeasureSet.of(
             parts.measures, environment.weights, seconds=spec.play.measure_seconds
         )
-        players = 1 + len(spec.forms or (1, 2)) + len(spec.quantizations)
-        total = players * min(spec.validation_cases, parts.suite.size(Split.VALIDATION))
+        total = _players(spec) * min(spec.validation_cases, parts.suite.size(Split.VALIDATION))
         if spec.proof:
             held_out = min(spec.cases or 0, parts.suite.size(Split.HELD_OUT))
             total += held_out * (2 + spec.rollouts)
@@ -148,3 +147,12 @@ class Shipment:
     def _stage(self, name: str) -> None:
         """Report the stage; a shipment can be killed and resumed at every stage."""
         self._heartbeat.note(name)
+
+
+def _players(spec: ShipSpec) -> int:
+    """Return how often the validation cases are played: by the checkpoint, by each form, and by
+    each on the other servers that were asked for."""
+    forms = spec.forms or (Form.ADAPTER, Form.MERGED, Form.GGUF)
+    folders = sum(form in (Form.ADAPTER, Form.MERGED) for form in forms)
+    files = len(spec.quantizations) if {Form.GGUF, Form.OLLAMA} & set(forms) else 0
+    return 1 + folders * (2 if spec.vllm else 1) + files + spec.register_with_ollama
