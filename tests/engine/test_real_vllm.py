@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sparring.policies.vllm_server import VllmServer
+from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog
 from tests.real_vllm import ADAPTERS, RealServer
 from tests.training import trainer, weights_digest
@@ -35,9 +36,12 @@ def rollouts_of(result: Any) -> list[Any]:
     return list(RolloutLog(result.folder.rollouts()).records())
 
 
+def metrics_of(result: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.folder.metrics.read_text().splitlines()]
+
+
 def gaps_of(result: Any) -> list[float]:
-    rows = [json.loads(line) for line in result.folder.metrics.read_text().splitlines()]
-    return [row["sampling/sampling_logp_difference/max"] for row in rows]
+    return [row["sampling/sampling_logp_difference/max"] for row in metrics_of(result)]
 
 
 def test_one_server_two_and_one_of_two_killed_end_alike(tiny_folder, tmp_path, monkeypatch):
@@ -68,6 +72,26 @@ def test_one_server_two_and_one_of_two_killed_end_alike(tiny_folder, tmp_path, m
     for result in (both, killed):
         assert rollouts_of(result) == rollouts_of(alone)
         assert weights_digest(result) == weights_digest(alone)
+
+
+def test_rollouts_of_older_weights_are_learned_from_alike_each_time(tiny_folder, tmp_path):
+    model = wide_tiny(tiny_folder, tmp_path / "model")
+    server = RealServer(model, tmp_path / "log", *ADAPTERS).start()
+    try:
+        runs = [
+            train(model, tmp_path / name, [server.wait()], max_staleness=1, max_steps=4)
+            for name in ("once", "again")
+        ]
+    finally:
+        server.kill()
+    once, again = runs
+    rows = [row for each in rollouts_of(once) for row in from_record(each).rows]
+    largest = max(row["parity_gap"] for row in metrics_of(once))
+    print({"largest_gap": largest})
+    assert {version for row in rows for version, _ in row.versions} == {0, 1, 2}
+    assert 0 < largest <= 1e-4
+    assert rollouts_of(again) == rollouts_of(once)
+    assert weights_digest(again) == weights_digest(once)
 
 
 def test_whole_weights_are_reloaded_from_disk(tiny_folder, tmp_path):
