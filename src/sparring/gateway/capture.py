@@ -201,8 +201,7 @@ class Capture:
         if policy is None:
             return None
         episode.tokens_left()
-        is_seen = base is not None and not base.is_hidden
-        if base is None or not is_seen or not all_kept(after, policy.codec):
+        if base is None or base.is_hidden or not all_kept(after, policy.codec):
             context = start_context(_rendered(call), call.tools, policy.codec, self._tree)
             if base is not None:
                 context.follows, base.last_use = base, self._calls

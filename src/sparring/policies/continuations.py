@@ -49,7 +49,7 @@ class Continuations:
 
     def body(self, role: str, text: str) -> str:
         """Return a message's text as the template writes it."""
-        return self._transforms["tool" if role == "tool" else "user"](text)
+        return self._transform_of(role)(text)
 
     def _around(
         self, roles: tuple[str, ...], *, follows_calls: bool = False
@@ -76,11 +76,11 @@ class Continuations:
                 f"the template of {self._family.name} leaves out or reorders messages of the roles "
                 f"{', '.join(roles)}; a training template must render each once"
             )
-        quoted = {number for number, role in enumerate(roles) if self._is_json(role)}
+        quoted = {n for n, role in enumerate(roles) if self._transform_of(role) is _as_json}
         return tuple(_without_quotes(pieces, quoted))
 
-    def _is_json(self, role: str) -> bool:
-        return self._transforms["tool" if role == "tool" else "user"] is _as_json
+    def _transform_of(self, role: str) -> Callable[[str], str]:
+        return self._transforms["tool" if role == "tool" else "user"]
 
     def _turn(self, roles: Sequence[str], marker: str, *, has_calls: bool) -> dict[str, Any]:
         """Return the turn of the model that the messages follow, with a marker at its end."""
@@ -99,7 +99,6 @@ class Continuations:
 
     def _transform(self, role: str) -> Callable[[str], str]:
         """Find how the template changes a body: not at all, as a JSON string, or trimmed."""
-
         turn = self._turn([role], "-", has_calls=self._family.names_results and role == "tool")
 
         def rendered(body: str) -> str:

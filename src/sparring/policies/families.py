@@ -78,8 +78,8 @@ class Family:
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether calls and thinking stand between special tokens, which their spelling in plain
-        text is not; the parser of calls then finds the thinking, too."""
+        """Whether only special tokens begin a call or a thought, and plain text that spells them
+        does not. The format then parses the thinking, too."""
         return bool(getattr(self.tool_calls, "reads_tokens", False))
 
 
