@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ def train(model: Path, runs: Path, servers: list[RealServer], **options: Any) ->
         "mask_truncated_completions": False,
         "max_completion_length": 12,
         "gradient_accumulation_steps": 1,
+        "max_steps": 6,
     }
     return trainer(model, runs, **{**settings, **options}).train()
 
@@ -44,34 +47,70 @@ def gaps_of(result: Any) -> list[float]:
     return [row["sampling/sampling_logp_difference/max"] for row in metrics_of(result)]
 
 
-def test_one_server_two_and_one_of_two_killed_end_alike(tiny_folder, tmp_path, monkeypatch):
-    model = wide_tiny(tiny_folder, tmp_path / "model")
-    one, other = (
-        RealServer(model, tmp_path / f"{name}.log", *ADAPTERS).start() for name in ("one", "two")
-    )
+@pytest.fixture(scope="module")
+def served(tiny_folder, tmp_path_factory):
+    """A model, a server of it, and a training with that server alone."""
+    place = tmp_path_factory.mktemp("served")
+    model = wide_tiny(tiny_folder, place / "model")
+    server = RealServer(model, place / "log", *ADAPTERS).start()
     try:
-        one.wait()
-        alone = train(model, tmp_path / "alone", [one])
-        assert 0 < max(gaps_of(alone)) <= 1e-4
-        other.wait()
-        both = train(model, tmp_path / "both", [one, other])
-        complete, asked = VllmServer.complete, []
+        yield model, server.wait(), train(model, place / "alone", [server])
+    finally:
+        server.kill()
 
-        async def and_kill(self: VllmServer, *given: Any, **options: Any) -> Any:
-            asked.append(self.address)
-            if asked.count(other.address) == 3:
-                threading.Thread(target=other.kill).start()
-            return await complete(self, *given, **options)
 
+def test_two_servers_end_as_one_does_and_so_does_one_of_two_that_is_killed(
+    served, tmp_path, monkeypatch
+):
+    model, one, alone = served
+    other = RealServer(model, tmp_path / "log", *ADAPTERS).start()
+    complete, asked = VllmServer.complete, []
+
+    async def and_kill(self: VllmServer, *given: Any, **options: Any) -> Any:
+        asked.append(self.address)
+        if asked.count(other.address) == 3:
+            threading.Thread(target=other.kill).start()
+        return await complete(self, *given, **options)
+
+    try:
+        both = train(model, tmp_path / "both", [one, other.wait()])
         monkeypatch.setattr(VllmServer, "complete", and_kill)
         killed = train(model, tmp_path / "killed", [one, other])
     finally:
-        one.kill()
         other.kill()
     print({"largest_gap": max(gaps_of(alone)), "weights": weights_digest(alone)[:12]})
+    assert 0 < max(gaps_of(alone)) <= 1e-4
     for result in (both, killed):
         assert rollouts_of(result) == rollouts_of(alone)
         assert weights_digest(result) == weights_digest(alone)
+
+
+def test_a_server_that_starts_in_mid_run_changes_nothing(served, tmp_path, monkeypatch):
+    """The second server starts when it is first asked; the first one waits until it is up."""
+    model, one, alone = served
+    late = RealServer(model, tmp_path / "log", *ADAPTERS)
+    complete, begin = VllmServer.complete, threading.Event()
+    answered: Counter[str] = Counter()
+
+    async def and_start(self: VllmServer, *given: Any, **options: Any) -> Any:
+        if self.address == late.address and not begin.is_set():
+            begin.set()
+            late.start()
+        elif self.address == one.address and begin.is_set():
+            await asyncio.to_thread(late.wait)
+        sample = await complete(self, *given, **options)
+        answered[self.address] += 1
+        return sample
+
+    monkeypatch.setattr(VllmServer, "complete", and_start)
+    try:
+        result = train(model, tmp_path / "runs", [one, late])
+    finally:
+        late.kill()
+    print({"answered": [answered[each.address] for each in (one, late)]})
+    assert min(answered[each.address] for each in (one, late)) > 0
+    assert rollouts_of(result) == rollouts_of(alone)
+    assert weights_digest(result) == weights_digest(alone)
 
 
 def test_rollouts_of_older_weights_are_learned_from_alike_each_time(tiny_folder, tmp_path):

@@ -8,6 +8,7 @@ import threading
 from array import array
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,6 +104,31 @@ def test_a_server_that_comes_late_is_waited_for(codecs: Any) -> None:
         policy = pool(codecs, server)
         assert list(asyncio.run(policy.sample(ask())).ids) == [7]
         assert policy.retries == 2
+
+
+def test_requests_that_fail_together_keep_a_server_out_no_longer_than_one(
+    codecs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("sparring.policies.server_policy.time", clock)
+    with ExitStack() as stack:
+        late, other = served(stack, 2)
+        late.answer = lambda _: (503, {})
+        policy = pool(codecs, late, other)
+
+        async def play(cases: range) -> None:
+            await asyncio.gather(*(policy.sample(ask(f"case {n}")) for n in cases))
+
+        asyncio.run(play(range(60)))
+        assert policy.retries > 3
+        late.answer = lambda _: (200, OK)
+        late.requests.clear()
+        asyncio.run(play(range(60, 120)))
+        assert not late.requests
+        now[0] += 1
+        asyncio.run(play(range(120, 180)))
+        assert late.requests
 
 
 def test_a_rollout_fails_once_no_server_answers(codecs: Any) -> None:

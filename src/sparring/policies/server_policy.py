@@ -221,9 +221,11 @@ class ServerPolicy:
 
     def _note_failure(self, server: VllmServer) -> None:
         self.retries += 1
-        _, last = self._backoff.get(server.address, (0.0, _FIRST_BACKOFF / 2))
-        seconds = min(2 * last, _MAX_BACKOFF)
-        self._backoff[server.address] = (time.monotonic() + seconds, seconds)
+        now = time.monotonic()
+        until, last = self._backoff.get(server.address, (0.0, _FIRST_BACKOFF / 2))
+        if now >= until:  # of requests that fail at the same time, the first one counts
+            seconds = min(2 * last, _MAX_BACKOFF)
+            self._backoff[server.address] = (now + seconds, seconds)
 
 
 async def _nothing_of(awaitable: Any) -> None:
