@@ -59,6 +59,14 @@ def test_every_version_has_a_name_with_step_and_digest(adapted: Any, tmp_path: P
     assert sorted(each.name for each in tmp_path.iterdir()) == [first.name, second.name]
 
 
+def test_the_same_weights_in_another_folder_get_another_name(adapted: Any, tmp_path: Path) -> None:
+    policy = Policy()
+    for place in ("one", "other"):
+        Publisher(trainer_of(adapted), policy, tmp_path / place, "run").sync_weights()  # type: ignore[arg-type]
+    first, second = policy.used
+    assert first.name != second.name
+
+
 def test_a_resumed_attempt_with_other_weights_gets_another_name(
     adapted: Any, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 def train(model: Path, runs: Path, servers: list[RealServer], **options: Any) -> Any:
     settings: dict[str, Any] = {
-        "run": "run",  # it is part of the adapters' names
+        "run": "run",
         "sampling": {"servers": [each.address for each in servers], "wait_seconds": 300},
         "lora": True,
         "learning_rate": 5e-3,

@@ -86,15 +86,15 @@ def test_what_makes_no_sense_is_refused(owner: Caller, given: Any, named: str) -
         start_ship(StartShip(run=proved(owner), **given), owner)
 
 
-def test_an_adapter_of_a_quantised_base_is_shipped_as_an_adapter_only(owner: Caller) -> None:
+def test_an_adapter_of_a_4_bit_base_is_shipped_merged_and_not_by_itself(owner: Caller) -> None:
     run = proved(owner)
     folder = RunFolder(owner.runs / run)
     spec = read_json(folder.spec)
     spec["settings"] |= {"quantization": True, "lora": {}}
     write_json(folder.spec, spec)
-    with pytest.raises(InvalidInput, match="trained on a quantised base"):
-        start_ship(StartShip(run=run), owner)
-    start_ship(StartShip(run=run, forms=(Form.ADAPTER,)), owner)
+    with pytest.raises(InvalidInput, match=r"trained on a 4-bit base .* --form merged,gguf"):
+        start_ship(StartShip(run=run, forms=(Form.ADAPTER, Form.GGUF)), owner)
+    start_ship(StartShip(run=run), owner)
 
 
 def test_operators_ship_their_own_runs_and_nothing_leaves_the_machine(

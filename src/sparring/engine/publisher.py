@@ -1,9 +1,10 @@
 """Publishes the weights of a training run to sampling servers, through a folder.
 
-Each version gets a name of its own, with the step and a digest of the weights, and is renamed into
-place when it is complete. A name never gets other weights: a server that reloads weights under a
-known name keeps the prefix cache of the old ones. TRL calls `sync_weights` before it plays, where
-it expects its own vLLM.
+Each version gets a name of its own, with the step and a digest of the weights and the folder, and
+is renamed into place when it is complete. A name never gets other weights: a server that reloads
+weights under a known name keeps the prefix cache of the old ones. Nor does it get another folder: a
+server that has dropped an adapter loads it again from where it was first, and ends if that is gone.
+TRL calls `sync_weights` before it plays, where it expects its own vLLM.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Publisher:
                 config.save_pretrained(str(staging))
         else:
             self._model.config.save_pretrained(str(staging))
-        name = f"{self._run}-v{step:06d}-{_digest_of(file)}"
+        name = f"{self._run}-v{step:06d}-{_digest_of(file, self._folder)}"
         place = self._folder / name
         if not place.exists():  # a resumed attempt may publish the same weights again
             sync_folder(staging)
@@ -212,6 +213,8 @@ def _as_inference(config: Any) -> Iterator[None]:
         config.inference_mode = was
 
 
-def _digest_of(file: Path) -> str:
+def _digest_of(file: Path, folder: Path) -> str:
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()[:8]
+        digest = hashlib.file_digest(opened, "sha256")
+    digest.update(os.fsencode(folder))
+    return digest.hexdigest()[:8]

@@ -117,11 +117,10 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     spec = training_spec(folder)
     _refuse_for_operators(request, folder, caller)
     _refuse_unknown(request)
-    if spec.settings.quantization and request.forms != (Form.ADAPTER,):
+    if spec.settings.quantization and Form.ADAPTER in request.forms:
         raise InvalidInput(
-            f"run {folder.id} was trained on a quantised base (quantization=true), and merging its "
-            "adapter into other weights would change it; ship the adapter with --form adapter, and "
-            "serve it on the same quantised base"
+            f"run {folder.id} was trained on a 4-bit base (quantization=true), and on the base "
+            "that others load its adapter is another model; use --form merged,gguf"
         )
     if request.accept_changes:
         now = digests_of(map(Path, spec.code_files))

@@ -100,7 +100,8 @@ def write_folders(
         place = folder.write(ADAPTER, lambda at: _adapter(source, at, writing))
         seconds = time.monotonic() - started
         artefacts.append(Artefact(ADAPTER, Form.ADAPTER, place, "float32", seconds))
-    if Form.MERGED in forms or Form.GGUF in forms:
+    needs_work = Form.GGUF in forms and not folder.is_delivered
+    if Form.MERGED in forms or needs_work:
         name = MERGED if Form.MERGED in forms else WORK
         started = time.monotonic()
         place = folder.write(name, lambda at: _merged(source, at, writing))

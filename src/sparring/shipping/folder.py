@@ -1,4 +1,5 @@
-"""The shipped folder: staged beside its place, listed with digests, and renamed when complete."""
+"""Writes the shipped folder: stages it beside its destination, lists the digest of every file, and
+renames it when it is complete."""
 
 from __future__ import annotations
 
@@ -39,20 +40,24 @@ class ShipFolder:
         return self.place if self.is_delivered else self.staging
 
     def open(self, needed: int) -> None:
-        """Create the staging folder, or keep the one of an earlier attempt. Refuses an existing
-        folder, a place that cannot be written, and a disk without room."""
-        refuse_place(self.place)
+        """Create the staging folder, or keep the one of an earlier attempt.
+
+        Raises InvalidInput if `place` exists or cannot be written, and NotEnoughSpace if the disk
+        is too small.
+        """
+        refuse_unusable(self.place)
         with _explained(self.place):
             self.staging.mkdir(parents=True, exist_ok=True)
             for leftover in self.staging.glob("*.writing"):
                 shutil.rmtree(leftover, ignore_errors=True)
             written = sum(each.stat().st_size for each in self.staging.rglob("*") if each.is_file())
             free = shutil.disk_usage(self.staging).free
-        if needed - written > free:
+        missing = needed - written
+        if missing > free:
             raise NotEnoughSpace(
-                f"{self.place.parent} has {free / 1e9:.1f} GB free, and the shipment needs "
-                f"{needed / 1e9:.1f} GB; free some space, choose another folder with --to, or "
-                "fewer forms with --form"
+                f"{self.place.parent} has {free / 1e9:.1f} GB free, and the shipment "
+                f"needs another {missing / 1e9:.1f} GB; free some space, choose another folder with --to, "
+                "or fewer forms with --form"
             )
 
     def write(self, name: str, writer: Callable[[Path], None]) -> Path:
@@ -98,7 +103,7 @@ class ShipFolder:
             }
             write_json(self.staging / MANIFEST, {**facts, "shipment": self._run, "files": files})
             _sync(self.staging)
-            refuse_place(self.place)
+            refuse_unusable(self.place)
             self.staging.rename(self.place)
             sync_folder(self.place.parent)
         return self.place
@@ -108,8 +113,8 @@ class ShipFolder:
         shutil.rmtree(self.staging, ignore_errors=True)
 
 
-def refuse_place(place: Path) -> None:
-    """Refuse a folder that exists, and a parent that cannot be written."""
+def refuse_unusable(place: Path) -> None:
+    """Raise InvalidInput if `place` exists, or if its nearest existing parent cannot be written."""
     if place.exists() or place.is_symlink():
         raise InvalidInput(
             f"{place} exists already, and a shipment never overwrites; choose another folder with "
@@ -130,8 +135,8 @@ def digest_of_file(path: Path) -> dict[str, Any]:
 
 
 def verify_folder_digests(place: Path) -> list[str]:
-    """Return what is wrong with a shipped folder: missing, changed and added files. A signature is
-    added after the folder is complete."""
+    """Return what is wrong with a shipped folder: missing, changed and added files. Ignores the
+    manifest and the signature, which is added later."""
     listed = read_json_or_empty(place / MANIFEST).get("files")
     if not isinstance(listed, dict):
         return [f"{MANIFEST} is missing or cannot be read"]
@@ -160,12 +165,18 @@ def _sync_one(path: Path) -> None:
         os.close(descriptor)
 
 
+def _is_under(path: Path, folder: Path) -> bool:
+    return path.absolute().is_relative_to(folder.absolute())
+
+
 @contextmanager
 def _explained(place: Path) -> Iterator[None]:
-    """Turn errors of the file system into refusals that say what to do."""
+    """Turn file system errors at `place` into errors that say what to do."""
     try:
         yield
     except OSError as error:
+        if isinstance(error.filename, str) and not _is_under(Path(error.filename), place.parent):
+            raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NotEnoughSpace(
                 f"the disk of {place.parent} is full; free some space and run "

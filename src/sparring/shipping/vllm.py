@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from sparring.contracts.services import Service
 from sparring.services import running
 
 _START_SECONDS = 1200.0
+# Gigabytes for keys and values on a CPU. By itself, vLLM demands nearly all of the memory there.
+_CPU_CACHE, _CPU_GIGABYTES = "VLLM_CPU_KVCACHE_SPACE", "4"
 
 
 def find_vllm() -> str:
@@ -28,7 +31,8 @@ def find_vllm() -> str:
 def served_by_vllm(program: str, arguments: Sequence[str], log: Path) -> Iterator[str]:
     """Serve on loopback while inside; yields the address of the OpenAI-compatible API. The server
     ends with this process."""
-    command = [program, *arguments, "--host", "127.0.0.1", "--port", "{port}"]
+    cache = f"{_CPU_CACHE}={os.environ.get(_CPU_CACHE, _CPU_GIGABYTES)}"
+    command = ["env", cache, program, *arguments, "--host", "127.0.0.1", "--port", "{port}"]
     service = Service("vllm", command, ready_http="/health", seconds=_START_SECONDS)
     with running([service], lambda _: log, Path.cwd()) as addresses:
         yield f"http://{addresses['vllm']}/v1"

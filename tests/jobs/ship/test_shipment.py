@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import FaultyArtefact, InvalidInput, NotEnoughSpace
 from sparring.contracts.ship_specs import Form, ShipSpec
 from sparring.jobs.ship import handing_over, verifying
-from sparring.jobs.ship.shipment import Shipment, _players
+from sparring.jobs.ship.shipment import Shipment, _validation_plays
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 from sparring.shipping import artefacts, gguf_support
 from sparring.shipping.folder import ShipFolder, verify_folder_digests
 from sparring.shipping.llama_cpp import find_llama_cpp, served
+from sparring.suites import Suite
 from tests.jobs.ship.made import PROOF, RUN, new_shipment, ship_spec, shipped
 from tests.shipping.made import has_server
 
@@ -188,6 +190,35 @@ def test_killed_at_every_stage_it_resumes_and_never_leaves_a_folder_that_looks_c
     assert len([row for row in read_lines(folder.events) if row["event"] == "looked"]) == 1
 
 
+def test_a_delivered_folder_stays_as_it_is_when_its_shipment_resumes(
+    proved: Path, tmp_path: Path
+) -> None:
+    """Without the merged form, the merged model is written for the GGUF file only."""
+    spec = ship_spec(proved, tmp_path / "porter", forms=(Form.GGUF,), cases=0, validation_cases=2)
+    folder = new_shipment(proved, "once", spec)
+    shipped(folder, spec)
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "porter").rglob("*")}
+    shipped(folder, spec)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "porter").rglob("*")} == files
+    assert verify_folder_digests(tmp_path / "porter") == []
+    assert [path.name for path in tmp_path.iterdir()] == ["porter"]
+
+
+@pytest.mark.parametrize("changes", [{"validation_cases": 0}, {}])
+def test_a_suite_without_enough_validation_cases_is_shipped(
+    proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    size = Suite.size
+    monkeypatch.setattr(
+        Suite, "size", lambda self, split: 3 if split is Split.VALIDATION else size(self, split)
+    )
+    given = {"forms": (Form.MERGED,), "cases": 0, **changes}
+    spec = ship_spec(proved, tmp_path / "porter", **given)
+    summary = shipped(new_shipment(proved, f"few{len(changes)}", spec), spec)
+    assert "validation" not in summary["artefacts"][0]
+    assert verify_folder_digests(tmp_path / "porter") == []
+
+
 # ---------------------------------------------------------------------- refusals
 
 
@@ -272,4 +303,6 @@ def test_python_ships_a_training_of_an_environment(proved: Path, tmp_path: Path)
 def test_the_time_left_counts_every_server_that_plays(
     options: dict[str, Any], players: int
 ) -> None:
-    assert _players(ShipSpec.model_construct(quantizations=("q8_0",), **options)) == players
+    assert (
+        _validation_plays(ShipSpec.model_construct(quantizations=("q8_0",), **options)) == players
+    )

@@ -1,4 +1,5 @@
-"""Executes a shipment: writes and verifies artefacts in a staging folder, and publishes it.
+"""Executes a shipment: writes and verifies artefacts in a staging folder, and renames that folder
+into place.
 
 Every stage can be repeated: files are complete or absent, and the run's folder holds the results of
 checks and the rollouts. A killed shipment therefore resumes at the stage where it stopped.
@@ -83,9 +84,9 @@ class Shipment:
         forms = self._forms()
         if not shipping.ship.is_delivered:
             shipping.ship.open(needed_bytes(shipping.source, forms, spec.quantizations))
-        validation = list(shipping.parts.suite.cases(Split.VALIDATION, spec.validation_cases))
+        validation = self._validation_cases()
         artefacts = await self._write_and_verify(forms, validation)
-        if validation and not self._plays_once(artefacts):
+        if validation and not self._plays_held_out_only(artefacts):
             self._stage("comparing")
             await compare_on_validation(shipping, artefacts, validation)
         if spec.vllm or spec.register_with_ollama:
@@ -102,7 +103,8 @@ class Shipment:
         return verdict
 
     def _forms(self) -> tuple[Form, ...]:
-        """Return the forms to write. A missing program or package is refused before any play."""
+        """Return the forms to write. Raises MissingPackage if llama.cpp, vLLM or a package is
+        missing."""
         shipping, spec = self._shipping, self._spec
         if spec.vllm:
             find_vllm()
@@ -111,6 +113,12 @@ class Shipment:
         if found.warning:
             shipping.warnings.append(found.warning)
         return found.forms
+
+    def _validation_cases(self) -> list[Case]:
+        """Return the validation cases to play; none if the suite has too few."""
+        suite, wanted = self._shipping.parts.suite, self._spec.validation_cases
+        has_enough = suite.size(Split.VALIDATION) >= suite.minimum
+        return list(suite.cases(Split.VALIDATION, wanted)) if wanted and has_enough else []
 
     async def _write_and_verify(
         self, forms: Sequence[Form], validation: Sequence[Case]
@@ -128,7 +136,7 @@ class Shipment:
         verify_artefacts(shipping, artefacts, proved or played)
         return artefacts
 
-    def _plays_once(self, artefacts: Sequence[Artefact]) -> bool:
+    def _plays_held_out_only(self, artefacts: Sequence[Artefact]) -> bool:
         """Return whether there is only one artefact, and it will play held-out cases."""
         return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
 
@@ -137,9 +145,12 @@ class Shipment:
         measures = MeasureSet.of(
             parts.measures, environment.weights, seconds=spec.play.measure_seconds
         )
-        total = _players(spec) * min(spec.validation_cases, parts.suite.size(Split.VALIDATION))
+        total = _validation_plays(spec) * min(
+            spec.validation_cases, parts.suite.size(Split.VALIDATION)
+        )
         if spec.proof:
-            held_out = min(spec.cases or 0, parts.suite.size(Split.HELD_OUT))
+            held_out = parts.suite.size(Split.HELD_OUT)
+            held_out = held_out if spec.cases is None else min(spec.cases, held_out)
             total += held_out * (2 + spec.rollouts)
         play_parts = PlayParts(parts, measures, spec.play)
         return ShipPlayer(self._folder, spec, play_parts, self._heartbeat, total)
@@ -149,9 +160,9 @@ class Shipment:
         self._heartbeat.note(name)
 
 
-def _players(spec: ShipSpec) -> int:
-    """Return how often the validation cases are played: by the checkpoint, by each form, and by
-    each on the other servers that were asked for."""
+def _validation_plays(spec: ShipSpec) -> int:
+    """Return how many times the validation cases are played at most: once by the checkpoint, once
+    by each artefact, and once more on each other server."""
     forms = spec.forms or (Form.ADAPTER, Form.MERGED, Form.GGUF)
     folders = sum(form in (Form.ADAPTER, Form.MERGED) for form in forms)
     files = len(spec.quantizations) if {Form.GGUF, Form.OLLAMA} & set(forms) else 0
