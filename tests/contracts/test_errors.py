@@ -34,6 +34,7 @@ TREE = sorted(set(below(SparringError)), key=lambda kind: kind.__name__)
 def test_what_the_caller_did_wrong_ends_with_2_and_what_broke_ends_with_another_code() -> None:
     codes = {kind.__name__: kind.exit_code for kind in TREE if kind.exit_code != 2}
     assert codes == {
+        "AmbiguousRun": 102,
         "FaultyArtefact": 110,
         "GuardStop": 100,
         "InfrastructureError": 100,

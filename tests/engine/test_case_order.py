@@ -56,5 +56,5 @@ def test_a_step_is_looked_up_once_and_in_order() -> None:
         boundary=2,
     )
     assert order(12) == [["2", "3"]]
-    with pytest.raises(InfrastructureError, match="too late"):
+    with pytest.raises(InfrastructureError, match="requested after those of step"):
         order(12)

@@ -130,6 +130,15 @@ def test_a_reused_process_that_ends_is_replaced(codecs, tmp_path):
     assert "exit code 3" in rollouts[3].detail
 
 
+def test_a_reused_process_that_prints_a_line_without_end_fails_its_rollout(codecs, tmp_path):
+    endless = "import sys\nsys.stdin.readline()\nprint('x' * 4_000_001, flush=True)\ninput()\n"
+    program = ReusedProgram(script(tmp_path, endless), tmp_path)
+    policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
+    (rollout,) = play_all(agent_of(program), policy, plays(1), in_flight=1)
+    assert rollout.ending is Ending.NO_MODEL_CALL
+    assert "a line of more than 4,000,000 bytes" in rollout.detail
+
+
 def test_python_names_a_virtual_environment(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import EnvironmentNotFound, InvalidInput, NotPermitted
+from sparring.contracts.errors import (
+    AmbiguousRun,
+    EnvironmentNotFound,
+    InvalidInput,
+    NotPermitted,
+)
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.chatting import ChatWith, prepare_chat
@@ -68,7 +73,7 @@ def test_a_training_is_chatted_with_at_its_best_checkpoint_and_as_it_was_played(
 
 def test_without_validation_the_last_checkpoint_answers(owner: Caller) -> None:
     folder = make_training(owner)
-    with pytest.raises(InvalidInput, match="has no checkpoint yet"):
+    with pytest.raises(InvalidInput, match="has no checkpoint; wait"):
         prepare_chat(ChatWith(target=folder.id), owner)
     for step in (9, 10):
         save(folder, step, None)
@@ -88,6 +93,19 @@ def test_what_has_no_model_to_chat_with_is_refused_with_the_way_out(owner: Calle
         prepare_chat(ChatWith(target="played"), owner)
     with pytest.raises(EnvironmentNotFound):
         prepare_chat(ChatWith(target="nothing"), owner)
+
+
+def test_a_training_keeps_its_settings_in_a_chat(owner: Caller) -> None:
+    save(make_training(owner), 3, 0.5)
+    with pytest.raises(InvalidInput, match=r"temperature: run shop-.* keeps the settings"):
+        prepare_chat(ChatWith(target="ab12", settings={"temperature": 0.1}), owner)
+
+
+def test_a_part_of_several_ids_is_refused_with_those_ids(owner: Caller) -> None:
+    for name in ("shop-20260101-000000-ab12", "shop-20260101-000001-cd34"):
+        make_training(owner, name)
+    with pytest.raises(AmbiguousRun, match=r"matches 2 runs .* give more of the id"):
+        prepare_chat(ChatWith(target="shop-20260101"), owner)
 
 
 def test_chatting_is_for_the_owner(owner: Caller) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,7 @@ def test_a_package_of_an_extra_is_optional_and_says_what_needs_it(
     monkeypatch.setattr(doctor, "version_of", lambda _: None)
     found = package_finding("trl")
     assert (found.standing, found.fix) == ("optional", "pip install 'sparring[train]'")
-    assert "training needs it" in found.found
+    assert "needed to train" in found.found
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,17 @@ def test_a_torch_that_cannot_be_imported_is_told_in_its_own_words(
     monkeypatch.setattr(doctor, "_TORCH_PROBE", "raise ImportError('libcuda is too old')")
     found = findings(tmp_path)["devices"]
     assert (found.standing, found.found) == ("optional", "ImportError: libcuda is too old")
+
+
+def test_a_machine_that_takes_too_long_is_not_one_without_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_long(command: list[str], **_: Any) -> None:
+        raise subprocess.TimeoutExpired(command, 120, stderr=b"warning: slow disk")
+
+    monkeypatch.setattr(doctor.subprocess, "run", too_long)
+    found = findings(tmp_path)["devices"]
+    assert (found.standing, found.found[:34]) == ("warning", "torch was not imported within 120 ")
 
 
 def test_a_sandbox_that_does_not_work_is_told_with_its_own_fix(
@@ -175,4 +187,4 @@ def test_a_key_file_that_is_no_text_is_told_without_its_content(
     (tmp_path / "key").write_bytes(b"\xff\xfesecret")
     monkeypatch.setenv("HF_TOKEN_FILE", str(tmp_path / "key"))
     found = key_finding("HF_TOKEN", "gated models")
-    assert found.found == "HF_TOKEN_FILE cannot be read: not a text"
+    assert found.found == "HF_TOKEN_FILE cannot be read: it is not UTF-8"

@@ -52,7 +52,7 @@ def test_spaces_between_values_and_quoted_names_are_read_too() -> None:
         ("call:f{a:" + "9" * 5000 + "}", "no comma or }"),
         ("call:f{a:1e9999}", "a number that is too large"),
         ("call:f{" + "a:{" * 80 + "}" * 81, "deeper than 64"),
-        ("call:f[1]", "needs call:NAME"),
+        ("call:f[1]", "must have the form call:NAME"),
         (f"call:f{{{QUOTE}a{QUOTE} 1}}", "no colon after the field 'a'"),
     ],
 )

@@ -73,6 +73,14 @@ def test_a_measure_that_passes_in_hardly_any_group_hardly_ever_passes() -> None:
     assert str(verdict) == "m hardly ever passes (1 of 200 rollouts)"
 
 
+@pytest.mark.parametrize("movement", [Movement.NEVER_PASSES, Movement.ALREADY_PASSED])
+def test_a_measure_that_depends_on_the_case_alone_is_described_so(movement: Movement) -> None:
+    verdict = MeasureVerdict("m", movement, 200, 90, 0.02)
+    assert str(verdict) == (
+        "m passes 90 of 200 rollouts, but hardly any case both passes and fails"
+    )
+
+
 def test_the_weakest_measure_comes_first_and_guards_are_left_out() -> None:
     found = judged(played(moves=half, guard=lambda _: 0.0, done=lambda _: 1.0, dead=lambda _: 0.0))
     assert [each.name for each in found] == ["dead", "done", "moves"]

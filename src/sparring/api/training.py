@@ -48,7 +48,7 @@ def train(
     measures: Measures | None = None,
     **options: Unpack[TrainOptions],
 ) -> TrainResult:
-    """Trains the agent's model on the suite's training cases, rewarded by the measures.
+    """Train the agent's model on the suite's training cases, rewarded by the measures.
 
     `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
     an environment, whose suite, measures, weights, world, user, family and settings apply where
@@ -57,12 +57,12 @@ def train(
     Options are those of `Trainer`: model, weights, run, …, and the settings of
     `TrainSettings`: max_steps, learning_rate, num_generations, lora, …
     """
-    return Trainer(agent, suite, measures, **options).train()
+    return Trainer(agent, suite, measures, **options)._train()
 
 
 class Trainer:
-    """A configured training that you can inspect and change before `train()`: its `model`,
-    `tokenizer`, and TRL's own trainer, `engine`."""
+    """A training run that is configured and not started. Inspect or change its `model`,
+    `tokenizer` and `engine`, which is TRL's own trainer, before `train()`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Trainer:
             family=family,
             is_unsandboxed=given.get("unsandboxed") is True,
         )
-        launched = _join_launch(processes)
+        launched = _read_launch(processes)
         self.settings = _checked(given, task.suite, launched.world_size)
         if rollout_function is None:
             _refuse_untrainable(task, self.settings)
@@ -127,7 +127,7 @@ class Trainer:
 
     @property
     def engine(self) -> Any:
-        """TRL's own trainer, built before the first step."""
+        """TRL's own trainer, built by the constructor."""
         return self._training.built.trainer
 
     @property
@@ -150,7 +150,10 @@ class Trainer:
         self._stop.set()
 
     def train(self) -> TrainResult:
-        """Trains to the end; a run of this name that was stopped is resumed."""
+        """Train to the last step, from the run's newest checkpoint if it has one."""
+        return self._train()
+
+    def _train(self) -> TrainResult:
         is_first = self._launched.rank == 0
         lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
         with lock, _stops_on_signals(self._stop), self._display:
@@ -159,7 +162,7 @@ class Trainer:
                 summary = self._training.run()
             except KeyboardInterrupt:
                 self._report("stopped")
-                print(f"stopped; run={self.folder.id!r} resumes it", file=sys.stderr)
+                print(f"stopped; pass run={self.folder.id!r} to resume it", file=sys.stderr)
                 raise
             except Exception as error:
                 self._report("failed", kind=type(error).__name__, message=str(error))
@@ -168,9 +171,9 @@ class Trainer:
         if self._training.stopped:
             done = f"after {summary['steps']} of {summary['planned_steps']} steps"
             warnings.warn(
-                f"the training was stopped {done}; run={self.folder.id!r} resumes it",
+                f"the training was stopped {done}; pass run={self.folder.id!r} to resume it",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=3,  # the caller of `train`, the function or the method
             )
         return TrainResult(
             folder=self.folder,
@@ -198,9 +201,9 @@ class Trainer:
             report_event(self.folder, event, **data)
 
 
-def _join_launch(processes: int | None) -> Launched:
-    """Return the launch that this process belongs to; raises unless it has `processes`
-    processes."""
+def _read_launch(processes: int | None) -> Launched:
+    """Return rank and world size of this process. Raises WorldSizeError unless the world has
+    `processes` processes."""
     launched = Launched.here()
     if processes is not None:
         launched.require(processes)
@@ -247,7 +250,7 @@ def _spec_of(
 
 
 def _load_model(spec: TrainSpec, task: Task, *, model: Any, tokenizer: Any) -> Loaded:
-    """`model` is a name, which is in the spec, or an object, which is used directly."""
+    """Load the model. A name is already in the spec; a model object is used as it is."""
     return load(
         spec.policy,
         spec.settings,
@@ -266,11 +269,14 @@ def _checked(given: Mapping[str, Any], suite: Suite, world_size: int) -> TrainSe
     except ValidationError as error:
         raise SettingError(explain_validation_error(error, TrainSettings)) from error
     if settings.players:
-        raise SettingError("train() plays in this process; `sparring train` starts players")
+        raise SettingError(
+            "players is not available in train(), which plays in this process; use "
+            "`sparring train --players N`"
+        )
     if settings.sampling is not None and settings.sampling.number_started:
         raise SettingError(
-            "train() uses sampling servers by address, sampling=['http://HOST:PORT']; "
-            "`sparring train --sampling N` starts them"
+            "train() starts no sampling servers; pass their addresses, "
+            "sampling=['http://HOST:PORT'], or use `sparring train --sampling N`"
         )
     check(settings, suite.size(Split.TRAINING), world_size)
     return settings
@@ -283,7 +289,8 @@ def _shared_folder(
     launched: Launched,
     accept_changes: bool,
 ) -> RunFolder:
-    """Rank 0 creates the folder. The others need no wait: they meet rank 0 before they use it."""
+    """Rank 0 creates the folder. Other ranks do not wait here: they synchronise with rank 0 before
+    they use it."""
     if launched.world_size > 1 and run is None:
         raise InvalidInput("several processes share one run: give it a name, run='…'")
     if launched.rank != 0:
@@ -296,8 +303,9 @@ def _shared_folder(
 
 @contextmanager
 def _stops_on_signals(stop: threading.Event) -> Iterator[None]:
-    """While inside, SIGTERM and Ctrl-C end the training after the current step, with a checkpoint;
-    a second Ctrl-C ends it at once. Handlers that are not Python's defaults stay in place."""
+    """While inside, SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
+    Ctrl-C after a stop request ends it at once. Handlers that are not Python's defaults stay in
+    place."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

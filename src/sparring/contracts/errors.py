@@ -150,6 +150,10 @@ class RunNotFound(SparringError):
     exit_code = 102
 
 
+class AmbiguousRun(RunNotFound):
+    """Several runs match this name."""
+
+
 class NotFinished(SparringError):
     """The run has not ended yet."""
 

@@ -13,8 +13,8 @@ from sparring.contracts.errors import InfrastructureError
 class CaseOrder:
     """The cases of the steps to come, by rank. Steps must be asked for in increasing order.
 
-    `sampler` is a copy of TRL's, at the beginning of the epoch of `first_step`: it has a random
-    order of its own, so that looking ahead changes nothing. A generation takes `boundary` steps.
+    `sampler` is a copy of TRL's with a random generator of its own, at the beginning of the epoch
+    of `first_step`: looking ahead does not advance TRL's. A generation takes `boundary` steps.
     """
 
     def __init__(
@@ -35,7 +35,9 @@ class CaseOrder:
     def __call__(self, step: int) -> list[list[str]]:
         """Return the cases that TRL will propose at this step, by rank."""
         if step <= self._step:
-            raise InfrastructureError(f"the cases of step {step} were asked for too late")
+            raise InfrastructureError(
+                f"the cases of step {step} were requested after those of step {self._step}"
+            )
         chunk: list[int] = []
         while self._step < step:
             chunk = next(self._chunks)
@@ -46,9 +48,9 @@ class CaseOrder:
 
 
 def _chunks_of(sampler: Any) -> Iterator[list[int]]:
-    """Yield the cases of each generation, for one epoch after another.
+    """Yield the positions in the data set of each generation's cases, epoch after epoch.
 
-    TRL's sampler repeats a case for every rollout, and all of them for every pass.
+    TRL's sampler repeats each position for every rollout, and all of a batch for every pass.
     """
     rows = sampler.batch_size * sampler.mini_repeat_count
     while True:

@@ -21,28 +21,28 @@ from sparring.gateway.sessions import Session
 from sparring.threads import DaemonThreads
 
 _TAIL_BYTES = 4_000
-_MOST_THREADS = 65_536
-_MOST_ANSWER_BYTES = 4_000_000
+_MAX_THREADS = 65_536
+_MAX_ANSWER_BYTES = 4_000_000
 
 
 class CommandProgram:
     """A command that is run once for each rollout.
 
-    The program finds its case in the file SPARRING_CASE_FILE, and writes its answer to
-    SPARRING_ANSWER_FILE; without an answer, the model's last reply counts. Its process group ends
-    with the rollout.
+    The environment variables SPARRING_CASE_FILE and SPARRING_ANSWER_FILE name the file with its
+    case and the file for its answer; without an answer, the model's last reply counts. Its process
+    group is killed when the rollout ends.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, python: Path | None = None) -> None:
         self._command = command_line(command, python)
         self._folder = folder
         self._python = python
-        self._threads = DaemonThreads(_MOST_THREADS)
+        self._threads = DaemonThreads(_MAX_THREADS)
         self._processes: set[subprocess.Popen[bytes]] = set()
         weakref.finalize(self, _kill_all, self._processes)
 
     async def run(self, session: Session) -> str | None:
-        """Run the command to its end."""
+        """Run the command, and return the answer that it wrote."""
         with tempfile.TemporaryDirectory(prefix="sparring-") as scratch:
             case, answer = Path(scratch, "case.json"), Path(scratch, "answer.txt")
             await asyncio.to_thread(case.write_text, case_text(session.case))
@@ -66,7 +66,7 @@ class CommandProgram:
 class ReusedProgram:
     """A command whose processes take case after case, because starting one takes seconds.
 
-    A process reads one JSON object a line from its standard input, with `case` and `session`, and
+    A process reads one JSON object per line from its standard input, with `case` and `session`, and
     prints one line for each: `{"answer": …}` or `{"error": …}`. Other lines are ignored.
     """
 
@@ -74,7 +74,7 @@ class ReusedProgram:
         self._command = command_line(command, python)
         self._folder = folder
         self._python = python
-        self._threads = DaemonThreads(_MOST_THREADS)
+        self._threads = DaemonThreads(_MAX_THREADS)
         self._idle: list[subprocess.Popen[bytes]] = []
         self._processes: set[subprocess.Popen[bytes]] = set()
         weakref.finalize(self, _kill_all, self._processes)
@@ -127,7 +127,7 @@ def command_line(command: Sequence[str], python: Path | None) -> list[str]:
     interpreter = python / "bin" / "python"
     if not interpreter.exists():
         raise InvalidInput(
-            f"python = {str(python)!r} has no bin/python; make it with `python -m venv {python}`"
+            f"python = {str(python)!r} has no bin/python; create it with `python -m venv {python}`"
         )
     is_python = Path(command[0]).name in ("python", "python3")
     return [str(interpreter), *command[1:]] if is_python else list(command)
@@ -141,7 +141,7 @@ def start(
     *,
     takes_input: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a group of its own."""
+    """Start a process in a session and a process group of its own."""
     environment = {**os.environ, **variables}
     if python is not None:
         environment["PATH"] = f"{python / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
@@ -180,10 +180,10 @@ def check_exit(command: Sequence[str], code: int, tail: bytes) -> None:
 
 
 def read_answer(path: Path) -> str | None:
-    """Return the answer that a program wrote; None if it wrote none."""
+    """Return the answer that a program wrote, up to 4 MB of it; None if it wrote none."""
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_ANSWER_BYTES).decode("utf-8", "replace").strip()
+            return file.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
     except OSError:
         return None
 
@@ -218,13 +218,20 @@ def _read_tail(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes) -> dict[str, Any] | None:
-    """Send one line, and return the next one that is a result; None if the process has ended."""
+    """Send one line, and return the next one that is a result; None if the process has ended.
+
+    Raises InfrastructureError for a line that is longer than an answer may be.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         process.stdin.write(line)
         process.stdin.flush()
-        while reply := process.stdout.readline(_MOST_ANSWER_BYTES):
+        while reply := process.stdout.readline(_MAX_ANSWER_BYTES):
+            if len(reply) == _MAX_ANSWER_BYTES and not reply.endswith(b"\n"):
+                raise InfrastructureError(
+                    f"the program printed a line of more than {_MAX_ANSWER_BYTES:,} bytes"
+                )
             with contextlib.suppress(ValueError, RecursionError):
                 result = json.loads(reply)
                 if isinstance(result, dict) and ("answer" in result or "error" in result):

@@ -1,4 +1,5 @@
-"""A chat with an agent outside of the agents SDK: each message is a rollout of its own."""
+"""A chat with an agent that does not use the agents SDK. Each message is a rollout of its own,
+without the messages before it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class ProgramConversation:
         self.example = ""
 
     async def begin(self) -> int:
-        """Take the next case; returns the number of worked-example turns that precede it."""
+        """Take the next case, and return the number of worked-example turns before it."""
         self._case = next(self._cases)
         self.example = " ".join(question_of(self._case).split())
         return len(examples_before(self._case))
@@ -61,8 +62,8 @@ class ProgramConversation:
         return shown if is_shown else [*shown, answer]
 
     def tools(self) -> list[tuple[str, str]]:
-        """Return nothing: the agent's tools are known to the agent alone."""
+        """Return an empty list: Sparring does not know the tools of such an agent."""
         return []
 
     async def end(self) -> None:
-        """End nothing: each rollout has ended its own world."""
+        """Do nothing: `say` has already ended each world."""

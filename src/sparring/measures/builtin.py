@@ -22,7 +22,8 @@ SEARCH_SECONDS = 2.0
 
 
 def exact(*, ignore_case: bool = True, name: str = "exact") -> Measure:
-    """Passes if the answer equals the expected text, ignoring white space at both ends."""
+    """Passes if the answer equals the expected text. Ignores white space at both ends, and case
+    unless `ignore_case` is off."""
 
     def judge(rollout: Rollout, expected: Any) -> Verdict:
         answer, wanted = rollout.answer.strip(), str(expected).strip()
@@ -42,7 +43,7 @@ def contains(
     name: str = "contains",
 ) -> Measure:
     """Passes if the answer contains `text`, or the expected text if none is given. By default
-    it matches whole words: 1428 does not contain 42."""
+    it matches whole words: 42 is not found in 1428."""
 
     def judge(rollout: Rollout, expected: Any) -> Verdict:
         answer, part = rollout.answer, str(expected)
@@ -54,7 +55,8 @@ def contains(
 
 
 def numeric(*, tolerance: float = 1e-9, name: str = "numeric") -> Measure:
-    """Passes if the last number of the answer equals the expected one within `tolerance`."""
+    """Passes if the last number of the answer equals the expected one within `tolerance`, which is
+    relative for expected numbers above 1 and absolute for smaller ones."""
 
     def judge(rollout: Rollout, expected: Any) -> Verdict:
         wanted = _last_number(str(expected))
@@ -90,7 +92,8 @@ def regex(pattern: str | None = None, *, name: str = "regex") -> Measure:
 
 
 def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_schema") -> Measure:
-    """Passes if the answer is JSON that fits `schema`, or the expected schema if none is given."""
+    """Passes if the answer is JSON that is valid under `schema`, or under the expected schema if
+    none is given."""
     if schema is not None:
         try:
             jsonschema.Draft202012Validator.check_schema(schema)
@@ -103,7 +106,7 @@ def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_sc
         wanted = rollout.expected if schema is None else schema
         if not isinstance(wanted, Mapping):
             return cannot_tell(
-                f"the case expects {shortened(repr(wanted))}, which is not a JSON schema"
+                f"the case expects {shortened(str(wanted))}, which is not a JSON schema"
             )
         try:
             value = json.loads(rollout.answer)
@@ -118,14 +121,16 @@ def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_sc
 
 
 def tool_called(tool: str | None = None, *, name: str | None = None) -> Measure:
-    """Passes if `tool` was called, or any tool if none is given."""
+    """Passes if `tool` was called, or any tool if none is given. Calls of tools that do not exist
+    do not count."""
 
     def judge(rollout: Rollout) -> Verdict:
         called = [call.tool for call in rollout.tool_calls if call.failure != "unknown_tool"]
         if tool is None and called:
             return passed(f"called {called[0]}")
         if tool in called:
-            return passed(f"called {tool} {called.count(tool)} times")
+            count = called.count(tool)
+            return passed(f"called {tool} {count} times" if count > 1 else f"called {tool} once")
         listed = ", ".join(dict.fromkeys(called)) or "no tool"
         return failed(f"called {listed}" + (f", not {tool}" if tool else ""))
 
@@ -175,7 +180,7 @@ BUILTIN: Mapping[str, Callable[[], Measure]] = {
 def _against_expected(
     judge: Callable[[Rollout, Any], Verdict], fixed: Any = None
 ) -> Callable[[Rollout], Verdict]:
-    """Judge against `fixed` or the case's expected value; of a list, any item may match."""
+    """Judge against `fixed` or the case's expected value. If it is a list, any item may match."""
 
     def judge_any(rollout: Rollout) -> Verdict:
         expected = rollout.expected if fixed is None else fixed
@@ -214,5 +219,5 @@ def _missing_expectation(rollout: Rollout) -> Verdict:
 
 
 def shortened(text: str) -> str:
-    """Return a text in quotes, cut to what a reason can show."""
+    """Return a text in quotes, shortened to 120 characters."""
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…")

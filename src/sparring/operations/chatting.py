@@ -1,4 +1,5 @@
-"""Operation that finds the model for a chat: an environment's agent, base or trained."""
+"""Operation that prepares a chat with an environment's agent, on its base model or on a trained
+checkpoint."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from sparring.contracts.errors import InvalidInput, RunNotFound
+from sparring.contracts.errors import AmbiguousRun, InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller, Forms, Role, operation
@@ -43,9 +44,12 @@ class ChatSpec(Frozen):
     forms=Forms(cli="chat", python="sparring.TrainResult.generate"),
 )
 def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
-    """Chat with the best checkpoint of a run, or with an environment's own model."""
+    """Prepare a chat with a run's best checkpoint (the last one if none was validated), or with an
+    environment's own model."""
     try:
         folder = find_run(caller.runs, request.target, kind="train")
+    except AmbiguousRun:
+        raise
     except RunNotFound:
         return _base(request, caller)
     if _is_environment(request.target, caller):
@@ -53,6 +57,11 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
         return _base(request, caller, trained=folder.id if is_trained else "")
     if folder.read_spec().get("kind") != "train":
         raise InvalidInput(f"run {folder.id} is not a training run; name its environment instead")
+    if request.settings:
+        raise InvalidInput(
+            f"{', '.join(sorted(request.settings))}: run {folder.id} keeps the settings that it "
+            "was trained with; name its environment to chat with other ones"
+        )
     spec = TrainSpec.model_validate(folder.read_spec())
     if not spec.environment:
         raise InvalidInput(
@@ -62,7 +71,9 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     checkpoints = list_checkpoints(folder.checkpoints)
     chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
     if chosen is None:
-        raise InvalidInput(f"run {folder.id} has no checkpoint yet; wait for the first one")
+        raise InvalidInput(
+            f"run {folder.id} has no checkpoint; wait for the first one, or resume it"
+        )
     play = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
     policy = spec.policy.model_copy(update={"model": str(chosen.path)})
     return ChatSpec(
@@ -89,5 +100,6 @@ def _base(request: ChatWith, caller: Caller, trained: str = "") -> ChatSpec:
 
 
 def _is_environment(target: str, caller: Caller) -> bool:
-    """Run are also found by their environment's name; here such a name means the environment."""
+    """Return whether the target names an environment. `find_run` also finds runs by that name; here
+    it means the environment."""
     return any(each.name == target for each in find_project(caller.folder).catalogue().environments)

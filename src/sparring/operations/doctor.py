@@ -1,4 +1,5 @@
-"""Operation that examines the installation and the machine; each finding has a fix."""
+"""Operation that examines the installation and the machine; each problem comes with
+a fix."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ TESTED_PYTHON = (3, 11)
 KEYS = {
     "OPENAI_API_KEY": "an OpenAI-compatible endpoint",
     "OPENROUTER_API_KEY": "models behind OpenRouter",
-    "HF_TOKEN": "gated models of the Hugging Face hub",
+    "HF_TOKEN": "gated models on the Hugging Face Hub",
     "WANDB_API_KEY": "reporting to Weights & Biases",
 }
 _MIN_GIGABYTES = 20
@@ -106,16 +107,16 @@ def _python() -> Finding:
 
 
 def package_finding(name: str) -> Finding:
-    """Whether a package is installed, and in the tested version."""
+    """Whether a package is installed, and in the tested version but for its last number."""
     tested, extra = TESTED[name]
     source = f"sparring[{extra}]" if extra else "sparring"
     fix = f"pip install '{source}'"
     found = version_of(name)
     if found is None:
         standing: Standing = "optional" if extra else "missing"
-        purposes = {"local": "running a model in this process", "train": "training"}
-        purpose = {**purposes, "mcp": "operation by an AI agent"}.get(extra, "")
-        text = f"not installed ({purpose} needs it)" if purpose else "not installed"
+        purposes = {"local": "to run a model in this process", "train": "to train"}
+        purpose = {**purposes, "mcp": "to let an AI agent operate runs"}.get(extra, "")
+        text = f"not installed (needed {purpose})" if purpose else "not installed"
         return Finding(what=name, standing=standing, found=text, fix=fix)
     if found.split("+")[0].rsplit(".", 1)[0] == tested.rsplit(".", 1)[0]:
         return Finding(what=name, standing="ok", found=f"{found} (tested with {tested})")
@@ -125,7 +126,7 @@ def package_finding(name: str) -> Finding:
 
 
 def _torch() -> Finding:
-    """Run in another process: the control plane never imports torch."""
+    """Probe torch in another process, because the control plane never imports it."""
     try:
         process = subprocess.run(
             [sys.executable, "-c", _TORCH_PROBE],
@@ -135,6 +136,9 @@ def _torch() -> Finding:
             check=True,
         )
         facts = json.loads(process.stdout.strip().splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        found = "torch was not imported within 120 s; the machine may be busy"
+        return Finding(what="devices", standing="warning", found=found, fix="sparring doctor")
     except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
         last_line = (getattr(error, "stderr", "") or "").strip().splitlines()[-1:]
         fix = "pip install 'sparring[local]'"
@@ -168,7 +172,7 @@ def sandbox_findings() -> Iterator[Finding]:
         found = "each workspace is a file system with a fixed size"
         yield Finding(what="sandbox disk", standing="ok", found=found)
     else:
-        found = "periodic checks, between which a program can exceed it"
+        found = "checked periodically; a program can exceed the limit between two checks"
         fix = "for hard limits: install util-linux (unshare, nsenter)"
         yield Finding(what="sandbox disk", standing="optional", found=found, fix=fix)
 
@@ -185,7 +189,7 @@ def _project(caller: Caller) -> Finding:
 
 
 def _sampling(caller: Caller) -> Iterator[Finding]:
-    """Return the sampling servers of the project, if it has some."""
+    """Yield a finding for each sampling server of the project."""
     try:
         sampling = find_project(caller.folder).file.sampling
     except SparringError:
@@ -223,7 +227,7 @@ def key_finding(variable: str, purpose: str) -> Finding:
     try:
         is_set = read_key(variable) is not None
     except (OSError, ValueError) as error:
-        found = f"{variable}_FILE cannot be read: {getattr(error, 'strerror', 'not a text')}"
+        found = f"{variable}_FILE cannot be read: {getattr(error, 'strerror', 'it is not UTF-8')}"
         return Finding(what=variable, standing="warning", found=found, fix="check the path")
     if is_set:
         return Finding(what=variable, standing="ok", found="set")

@@ -110,7 +110,7 @@ class ChatCodec:
         roles = tuple(message.role for message in messages)
         tools = _tools_of(messages, calls)
         text, ranges = "", []
-        for piece in self._continuations.around(roles, follows_calls=bool(calls)):
+        for piece in self._continuations.pieces_after(roles, follows_calls=bool(calls)):
             if isinstance(piece, str):
                 text += piece
                 continue

@@ -1,7 +1,7 @@
-"""What a template writes between a sampled turn and the next generation prompt.
+"""What a template writes after a sampled turn: the next messages and the generation prompt.
 
-It is found once for each sequence of roles, by rendering marked slots after a marked turn. So it is
-also right for a template that changes earlier turns when later ones arrive.
+Each sequence of roles is rendered once, with markers after a marked turn. The result is therefore
+right even for a template that changes earlier turns when later ones arrive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRANSFORMS: tuple[Callable[[str], str], ...] = (lambda text: text, _as_json, st
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of a message's text, or of the name of the tool whose result it is."""
+    """Where a message's text goes, or the name of the tool that returned it."""
 
     message: int
     is_name: bool = False
@@ -44,30 +44,31 @@ class Continuations:
         self._family = family
         self._render = render
         roles = ("tool", "user") if family.has_tools else ("user",)
-        self._transforms = {role: self._transform(role) for role in roles}
-        self.around = lru_cache(maxsize=64)(self._around)
+        self._transforms = {role: self._detect_transform(role) for role in roles}
+        self.pieces_after = lru_cache(maxsize=64)(self._pieces_after)
 
     def body(self, role: str, text: str) -> str:
         """Return a message's text as the template writes it."""
         return self._transform_of(role)(text)
 
-    def _around(
+    def _pieces_after(
         self, roles: tuple[str, ...], *, follows_calls: bool = False
     ) -> tuple[str | Slot, ...]:
         """Return the template's text with a slot for the body of each message, and for the names
-        of tools where the family writes them."""
+        of tools where the family writes them. `follows_calls` says that the turn ended with tool
+        calls."""
         end = len(roles)
         bodies = [_BODY.format(number) for number in range(end)]
-        follows_calls = self._family.names_results and (follows_calls or "tool" in roles)
-        turn = self._turn(roles, _BODY.format(end), has_calls=follows_calls)
+        has_calls = self._family.names_results and (follows_calls or "tool" in roles)
+        turn = self._turn(roles, _BODY.format(end), has_calls=has_calls)
         messages = [QUESTION, turn, *_messages(roles, bodies)]
         _, found, after = self._render(messages).rpartition(_BODY.format(end))
         if not found:
             raise UnknownFamily(
-                f"the template of {self._family.name} does not render the assistant's content; "
-                "a training template must render it unchanged"
+                f"the template of {self._family.name} does not render the assistant's content, "
+                "or the arguments of its calls; a training template must render both unchanged"
             )
-        if follows_calls:
+        if has_calls:
             after = after.partition(self._family.end_of_calls or self._family.end_of_turn)[2]
         pieces = list(_pieces(after.removeprefix(self._family.end_of_turn)))
         slots = [piece for piece in pieces if isinstance(piece, Slot)]
@@ -97,7 +98,7 @@ class Continuations:
         ]
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
-    def _transform(self, role: str) -> Callable[[str], str]:
+    def _detect_transform(self, role: str) -> Callable[[str], str]:
         """Find how the template changes a body: not at all, as a JSON string, or trimmed."""
         turn = self._turn([role], "-", has_calls=self._family.names_results and role == "tool")
 

@@ -18,7 +18,7 @@ _THOUGHT = re.compile(
     r"<\|channel>(?:thought\n)?(.*?)(?:<channel\|>|(?=<\|tool_call>)|\Z)", re.DOTALL
 )
 _NUMBER = re.compile(r"-?\d{1,4000}(\.\d+)?([eE][+-]?\d{1,4})?")
-_WORDS = {
+_LITERALS = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
 }  # fmt: skip
 _MAX_DEPTH = 64
@@ -26,8 +26,8 @@ _MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class GemmaCalls:
-    """`call:NAME{…}` between two tags, any number of times. Strings stand between `<|"|>`, names
-    of fields without quotes."""
+    """`call:NAME{…}` between two tags, any number of times. Strings are quoted with `<|"|>`,
+    and names of fields are not quoted."""
 
     reads_tokens: ClassVar[bool] = True
     open: str = "<|tool_call>"
@@ -40,10 +40,10 @@ class GemmaCalls:
         if len(bodies) > MAX_CALLS:
             return Reply(text, thinking, malformed=f"more than {MAX_CALLS} tool calls at once")
         calls: list[ParsedCall] = []
-        for body in bodies:
+        for number, body in enumerate(bodies, 1):
             inside, closed, _ = body.partition(self.close)
             call = _read_call(inside)
-            if not closed and (isinstance(call, str) or body is not bodies[-1]):
+            if not closed and (isinstance(call, str) or number < len(bodies)):
                 call = f"a tool call is not closed by {self.close}"
             if isinstance(call, str):
                 return Reply(text, thinking, malformed=call)
@@ -51,13 +51,13 @@ class GemmaCalls:
         return Reply(content.strip(), thinking, tuple(calls))
 
     def opening(self, tool: str | None) -> str:
-        """Return the beginning of a call, up to the tool's name or its first argument."""
+        """Return the beginning of a call: up to its arguments, or to its name if none is given."""
         return f"{self.open}call:" + ("" if tool is None else f"{tool}{{")
 
 
 def _split_thinking(text: str) -> tuple[str, str]:
-    """Return the text without its thinking, and the thinking. A prompt may have opened the first
-    thought, and a call ends one that is not closed."""
+    """Return the text without its thinking, and the thinking. The prompt may have opened the first
+    thought, and a tool call ends a thought that is not closed."""
     first, closed, rest = text.partition("<channel|>")
     is_open = bool(closed) and "<|channel>" not in first
     thoughts = [first] if is_open else []
@@ -70,7 +70,7 @@ def _split_thinking(text: str) -> tuple[str, str]:
 def _read_call(text: str) -> ParsedCall | str:
     found = _CALL.match(text)
     if found is None:
-        return "a tool call needs call:NAME{…}"
+        return "a tool call must have the form call:NAME{…}"
     reader = _Reader(text, found.end())
     try:
         arguments = reader.value(0)
@@ -81,7 +81,7 @@ def _read_call(text: str) -> ParsedCall | str:
 
 
 class _Reader:
-    """Reads values from a text, from a place on. Raises ValueError where there is none."""
+    """Reads values from `text`, starting at `place`. Raises ValueError if there is none."""
 
     def __init__(self, text: str, place: int) -> None:
         self._text = text
@@ -97,7 +97,7 @@ class _Reader:
             return self._fields(depth)
         if self._took("["):
             return self._items(depth)
-        for word, value in _WORDS.items():
+        for word, value in _LITERALS.items():
             if self._took(word):
                 return value
         number = _NUMBER.match(self._text, self._place)

@@ -1,7 +1,7 @@
-"""Turns of gpt-oss: messages with a channel and a recipient, which its makers call harmony.
+"""Turns of gpt-oss, in OpenAI's harmony format: messages with a channel and a recipient.
 
 A turn is any number of messages. Those in the channel `analysis` are thinking, those to
-`functions.NAME` are calls, and the others are said to the user.
+`functions.NAME` are calls, and the others are for the user.
 """
 
 from __future__ import annotations
@@ -22,42 +22,43 @@ _FUNCTIONS = "functions."
 
 @dataclass(frozen=True, slots=True)
 class HarmonyCalls:
-    """A message to `functions.NAME` in the channel `commentary`, whose text is JSON."""
+    """Calls as messages to `functions.NAME`, whose text is JSON: written in the channel
+    `commentary`, read in any."""
 
     reads_tokens: ClassVar[bool] = True
 
     def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
-        """Return what is said to the user, the thinking and the calls."""
+        """Return the text for the user, the thinking and the calls."""
         content: list[str] = []
         thinking: list[str] = []
         calls: list[ParsedCall] = []
         known = {tool["function"]["name"] for tool in tools}
         for number, message in enumerate(text.split("<|start|>")):
-            header, has_text, rest = message.partition("<|message|>")
+            header, marker, rest = message.partition("<|message|>")
             if number and not header.startswith("assistant"):
-                continue  # the model wrote a message in another's name
+                continue  # the model wrote a message of another role
             recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
             body = _ENDS.split(rest, maxsplit=1)[0]
-            wrong = ""
-            if not has_text and not channel and not number:
+            problem = ""
+            if not marker and not channel and not number:
                 content.append(_ENDS.split(header, maxsplit=1)[0].strip())
             elif recipient:
                 call = _read(recipient[1], body, known)
-                wrong = call if isinstance(call, str) else ""
+                problem = call if isinstance(call, str) else ""
                 calls += [] if isinstance(call, str) else [call]
             elif "<|message|>" in body or "<|channel|>" in body:
-                wrong = "a message begins inside another"
+                problem = "a message begins inside another"
             else:
                 part = thinking if channel and channel[1] == "analysis" else content
                 part.append(body.strip())
             if len(calls) > MAX_CALLS:
-                wrong = f"more than {MAX_CALLS} tool calls at once"
-            if wrong:
-                return Reply(message.strip(), _joined(thinking), malformed=wrong)
+                problem = f"more than {MAX_CALLS} tool calls at once"
+            if problem:
+                return Reply(message.strip(), _joined(thinking), malformed=problem)
         return Reply(_joined(content), _joined(thinking), tuple(calls))
 
     def opening(self, tool: str | None) -> str:
-        """Return the header of a call, up to the tool's name or its arguments."""
+        """Return the header of a call: up to its arguments, or up to its name if none is given."""
         if tool is None:
             return f" to={_FUNCTIONS}"
         return f" to={_FUNCTIONS}{tool}<|channel|>commentary json<|message|>"

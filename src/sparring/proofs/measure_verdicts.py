@@ -1,4 +1,4 @@
-"""Judges for each measure that carries reward whether training can improve it.
+"""Judges, for each measure with a weight above 0, whether training can improve it.
 
 A reward that differs between rollouts is not enough: if one measure never passes and another
 passes by luck, training learns the second one only.
@@ -16,13 +16,15 @@ from sparring.proofs.eval_summary import Reasons
 from sparring.proofs.learnability import live_shares
 
 _MIN_SCORED = 8
-_ENOUGH_LIVE = 0.1  # share of groups; below it, hardly any step has a gradient from the measure
+_ENOUGH_LIVE = 0.1  # below this share of groups, hardly any step has a gradient from a measure
+_RARELY = 0.1  # below this share of rollouts, a measure hardly ever passes
 _NEARLY_ALL = 0.95
 _HALF = 0.5
 
 
 class Movement(StrEnum):
-    """Whether training can improve a measure. Ordered from the weakest, which is the headline."""
+    """Whether training can improve a measure. Ordered from worst to best; a check names the worst
+    first."""
 
     NEVER_PASSES = "never passes"
     CANNOT_TELL = "cannot tell"
@@ -48,17 +50,19 @@ class MeasureVerdict:
 
     def __str__(self) -> str:
         share = f"{self.passed} of {self.scored} rollouts"
-        if self.movement is Movement.NEVER_PASSES and not self.passed:
-            return f"{self.name} never passes"
-        if self.movement is Movement.NEVER_PASSES:
-            return f"{self.name} hardly ever passes ({share})"
+        if self.movement is Movement.CAN_BE_LEARNED:
+            return f"{self.name} passes {share}"
         if self.movement is Movement.CANNOT_TELL:
             return f"{self.name} could judge only {self.scored} rollouts"
         if self.movement is Movement.CONSTANT:
             return f"{self.name} gives every rollout the same score"
-        if self.movement is Movement.ALREADY_PASSED:
+        if not self.passed:
+            return f"{self.name} never passes"
+        if self.passed < _RARELY * self.scored:
+            return f"{self.name} hardly ever passes ({share})"
+        if self.passed >= _NEARLY_ALL * self.scored:
             return f"{self.name} already passes ({share})"
-        return f"{self.name} passes {share}"
+        return f"{self.name} passes {share}, but hardly any case both passes and fails"
 
 
 def judge_measures(
@@ -99,7 +103,7 @@ def _movement(judged: Sequence[Judgement], passed: int, live: float, played: int
     if live < _ENOUGH_LIVE and passed < _HALF * len(judged):
         return Movement.NEVER_PASSES
     if live < _ENOUGH_LIVE:
-        return Movement.ALREADY_PASSED if passed else Movement.CONSTANT
+        return Movement.ALREADY_PASSED
     return Movement.CAN_BE_LEARNED
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparring.contracts.errors import RunNotFound
+from sparring.contracts.errors import AmbiguousRun, RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.ids import is_plain_name, is_run_of, slug
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     """Return the run that a name means. An environment's name means its newest run, of `kind` if it
-    has one. RunNotFound lists the candidates of an ambiguous name."""
+    has one. AmbiguousRun lists the candidates."""
     if not is_plain_name(name):
         raise _not_found(runs, name)
     if (runs / name / "spec.json").is_file():
@@ -43,7 +43,7 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     if len(ids) == 1:
         return RunFolder(runs / ids[0])
     if ids:
-        raise RunNotFound(
+        raise AmbiguousRun(
             f"{name!r} matches {'several' if len(ids) > 5 else len(ids)} runs in {runs}, newest "
             f"first: {', '.join(ids[:5])}; give more of the id"
         )

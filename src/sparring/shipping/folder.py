@@ -55,9 +55,9 @@ class ShipFolder:
         missing = needed - written
         if missing > free:
             raise NotEnoughSpace(
-                f"{self.place.parent} has {free / 1e9:.1f} GB free, and the shipment "
-                f"needs another {missing / 1e9:.1f} GB; free some space, choose another folder with --to, "
-                "or fewer forms with --form"
+                f"{self.place.parent} has {free / 1e9:.1f} GB free, and the shipment needs "
+                f"another {missing / 1e9:.1f} GB; free some space, choose another folder "
+                "with --to, or fewer forms with --form"
             )
 
     def write(self, name: str, writer: Callable[[Path], None]) -> Path:
