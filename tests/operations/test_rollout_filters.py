@@ -20,7 +20,10 @@ WRONG = to_record(played("lamps", 0, 1, is_right=False))
         ({}, (True, True)),
         ({"case": "lamps"}, (True, True)),
         ({"case": "lamp"}, (False, False)),
+        ({"question": "HOW MANY"}, (True, True)),
+        ({"question": "how few"}, (False, False)),
         ({"verdict": "passed"}, (True, False)),
+        ({"verdict": "failed"}, (False, True)),
         ({"verdict": "failed", "measure": "numeric"}, (False, True)),
         ({"verdict": "unscored"}, (False, False)),
         ({"measure": "other"}, (False, False)),
@@ -37,6 +40,12 @@ def test_filters(wanted: dict[str, Any], matches: tuple[bool, bool]) -> None:
     chosen = RecordFilter(**wanted)
     assert (chosen.matches(RIGHT), chosen.matches(WRONG)) == matches
     assert chosen.needs_no_record is (not wanted)
+
+
+def test_a_rollout_that_one_of_two_measures_failed_has_not_passed() -> None:
+    both = {**WRONG, "judgements": [*RIGHT["judgements"], *WRONG["judgements"]]}
+    assert not RecordFilter(verdict="passed").matches(both)
+    assert RecordFilter(verdict="failed").matches(both)
 
 
 def test_a_rollout_that_no_measure_judged_is_unscored() -> None:

@@ -32,11 +32,35 @@ def test_every_case_is_classified_by_its_change(tmp_path: Path) -> None:
         "c": "both wrong",
         "d": "both right",
     }
-    assert found.counts == {"fixed": 1, "broken": 1, "both wrong": 1, "both right": 1}
+    assert {name: count for name, count in found.counts.items() if count} == {
+        "fixed": 1, "broken": 1, "both wrong": 1, "both right": 1,
+    }  # fmt: skip
     assert [each.case for each in found.pairs[:2]] == ["b", "a"]
     fixed = next(each for each in found.pairs if each.case == "a")
     assert fixed.before_example == "base/a.0.0"
     assert fixed.reason == "numeric: no number in the answer"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ((False, False), (True, False), "improved"),
+        ((True, False), (True, True), "fixed"),
+        ((True, False), (False, False), "worsened"),
+        ((True, True), (True, False), "broken"),
+        ((True, False), (False, True), "both wrong"),
+    ],
+)
+def test_of_several_rollouts_the_mean_counts(
+    tmp_path: Path, before: tuple[bool, bool], after: tuple[bool, bool], change: str
+) -> None:
+    folder = make_training(tmp_path / "runs", "proof-shop-1")
+    for player, outcomes in (("base", before), ("trained", after)):
+        with RolloutWriter(folder.rollouts_of(player)) as writer:
+            for index, is_right in enumerate(outcomes):
+                writer.append(played("a", 0, index, is_right=is_right), 1.0)
+    (pair,) = pair_rollouts(PairRollouts(run=folder.id), owner_in(tmp_path)).pairs
+    assert (pair.change, pair.before_rollouts, pair.after_rollouts) == (change, 2, 2)
 
 
 def test_two_runs_are_paired_and_a_single_side_is_refused(tmp_path: Path) -> None:

@@ -155,6 +155,13 @@ function screenOf(parts: string[]) {
 }
 
 export function Crumbs({ items }: { items: [string, string[] | null][] }) {
+  const title = items.map(([label]) => label).reverse().slice(0, -1).join(" · ");
+  useEffect(() => {
+    document.title = title ? `${title} · Sparring` : "Sparring";
+    return () => {
+      document.title = "Sparring";
+    };
+  }, [title]);
   return (
     <nav className="crumbs" aria-label="Breadcrumb">
       {items.map(([label, parts], place) => (

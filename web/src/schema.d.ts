@@ -1651,10 +1651,16 @@ export interface components {
             last_step: number | null;
             /**
              * Case
-             * @description only rollouts of this case
+             * @description only rollouts of this case, by id
              * @default
              */
             case: string;
+            /**
+             * Question
+             * @description only rollouts whose question contains this text
+             * @default
+             */
+            question: string;
             /**
              * Measure
              * @description only rollouts that this measure judged
@@ -1663,7 +1669,7 @@ export interface components {
             measure: string;
             /**
              * Verdict
-             * @description only rollouts with this verdict, of `measure` or of any measure
+             * @description only rollouts with this verdict of `measure`; without a measure, passed means by all measures, and failed or unscored by any
              * @default
              * @enum {string}
              */
@@ -1850,9 +1856,10 @@ export interface components {
             question: string;
             /**
              * Change
+             * @description fixed and improved: the mean reward rose, to 1 or to less; broken and worsened: it fell, from 1 or from less
              * @enum {string}
              */
-            change: "fixed" | "broken" | "both wrong" | "both right";
+            change: "fixed" | "improved" | "worsened" | "broken" | "both wrong" | "both right";
             /**
              * Before
              * @description mean reward

@@ -44,8 +44,10 @@ class ChatSpec(Frozen):
     forms=Forms(cli="chat", python="sparring.TrainResult.generate"),
 )
 def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
-    """Prepare a chat with a run's best checkpoint (the last one if none was validated), or with an
-    environment's own model."""
+    """Prepare a chat with a run's best checkpoint, or with an environment's own model.
+
+    Without validation, the last checkpoint answers.
+    """
     try:
         folder = find_run(caller.runs, request.target, kind="train")
     except AmbiguousRun:

@@ -10,12 +10,15 @@ from typing import Any
 
 from sparring.run_folder.line_search import needle_of
 
+_SHOWN = 200
+
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
     """What a record must fulfil; empty fields ask for nothing."""
 
     case: str = ""
+    question: str = ""
     measure: str = ""
     verdict: str = ""
     tool: str = ""
@@ -27,7 +30,7 @@ class RecordFilter:
         """Return what the line of every match contains, in lower case."""
         named = [json.dumps(each).lower().encode() for each in (self.case, self.measure, self.tool)]
         plain = [each for each in named if each != b'""' and b"\\u" not in each]
-        return [*plain, *([needle_of(self.text)] if self.text else [])]
+        return [*plain, *(needle_of(each) for each in (self.question, self.text) if each)]
 
     @property
     def needs_no_record(self) -> bool:
@@ -38,11 +41,15 @@ class RecordFilter:
         """Whether the record fulfils every condition."""
         return (
             (not self.case or record["case"]["id"] == self.case)
+            and (not self.question or self._matches_question(record["case"]))
             and self._matches_advantage(record)
             and self._matches_verdict(record)
             and (not self.tool or self.tool in _tools(record))
             and (not self.text or self._matches_text(record))
         )
+
+    def _matches_question(self, case: dict[str, Any]) -> bool:
+        return self.question.casefold() in question_of(case).casefold()
 
     def _matches_advantage(self, record: dict[str, Any]) -> bool:
         if self.min_advantage is None and self.max_advantage is None:
@@ -53,20 +60,31 @@ class RecordFilter:
         return advantage is not None and least <= advantage <= most
 
     def _matches_verdict(self, record: dict[str, Any]) -> bool:
-        if not self.measure and not self.verdict:
+        judged = record["judgements"]
+        if self.measure:
+            judged = [each for each in judged if each["measure"] == self.measure]
+            return any(not self.verdict or _verdict(each) == self.verdict for each in judged)
+        if self.verdict == "passed":
+            return bool(judged) and all(_verdict(each) == "passed" for each in judged)
+        if self.verdict == "unscored" and not judged:
             return True
-        judged = [
-            each
-            for each in record["judgements"]
-            if not self.measure or each["measure"] == self.measure
-        ]
-        if self.verdict == "unscored" and not self.measure and not judged:
-            return True
-        return any(not self.verdict or _verdict(each) == self.verdict for each in judged)
+        return not self.verdict or any(_verdict(each) == self.verdict for each in judged)
 
     def _matches_text(self, record: dict[str, Any]) -> bool:
         wanted = self.text.casefold()
         return any(wanted in text.casefold() for text in texts_of(record))
+
+
+def question_of(case: dict[str, Any]) -> str:
+    """Return the text of a case's input: of a conversation, its last message with text."""
+    given = case.get("input")
+    if isinstance(given, str):
+        return given
+    for message in reversed(given if isinstance(given, list) else []):
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str) and content:
+            return content
+    return "" if given is None else str(given)[:_SHOWN]
 
 
 def texts_of(record: dict[str, Any]) -> Iterator[str]:

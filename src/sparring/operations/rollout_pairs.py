@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -12,7 +12,8 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.foreign import ForeignText, MixedText
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.rollouts import question_of, readable_run
+from sparring.operations.rollout_filters import question_of
+from sparring.operations.rollouts import readable_run
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
 from sparring.run_folder.sharded_log import ShardedLog
@@ -21,7 +22,7 @@ _MAX_ROLLOUTS = 20_000  # of each side
 _SHOWN = 200
 _SAME = 1e-9
 
-Change = Literal["fixed", "broken", "both wrong", "both right"]
+Change = Literal["fixed", "improved", "worsened", "broken", "both wrong", "both right"]
 
 
 class PairRollouts(RunQuery):
@@ -37,7 +38,10 @@ class Pair(Frozen):
 
     case: MixedText
     question: ForeignText = ""
-    change: Change
+    change: Change = Field(
+        description="fixed and improved: the mean reward rose, to 1 or to less; broken and "
+        "worsened: it fell, from 1 or from less"
+    )
     before: float = Field(description="mean reward")
     after: float
     before_rollouts: int
@@ -92,7 +96,7 @@ def pair_rollouts(request: PairRollouts, caller: Caller) -> Pairs:
     first, second = _by_case(before), _by_case(after)
     pairs = [_pair(case, first[case], second[case]) for case in first if case in second]
     pairs.sort(key=lambda each: (-abs(each.after - each.before), each.after, each.case))
-    counts = dict.fromkeys(("fixed", "broken", "both wrong", "both right"), 0)
+    counts = dict.fromkeys(get_args(Change), 0)
     for each in pairs:
         counts[each.change] += 1
     is_partial = max(len(before), len(after)) > _MAX_ROLLOUTS
@@ -125,13 +129,10 @@ def _by_case(log: ShardedLog) -> dict[str, _Played]:
 
 
 def _pair(case: str, before: _Played, after: _Played) -> Pair:
-    difference = after.mean - before.mean
-    change: Change = "both right" if after.mean >= 1 - _SAME else "both wrong"
-    if abs(difference) > _SAME:
-        change = "fixed" if difference > 0 else "broken"
-    is_worse = change == "broken"
+    change = _change(before.mean, after.mean)
+    is_worse = change in ("broken", "worsened")
     shown_before = before.best if is_worse else before.worst
-    shown_after = after.best if change in ("fixed", "both right") else after.worst
+    shown_after = after.best if change in ("fixed", "improved", "both right") else after.worst
     return Pair(
         case=case,
         question=before.question or after.question,
@@ -142,8 +143,16 @@ def _pair(case: str, before: _Played, after: _Played) -> Pair:
         after_rollouts=len(after.rewards),
         before_example=shown_before[1],
         after_example=shown_after[1],
-        reason=(shown_before if change == "fixed" else shown_after)[2],
+        reason=(shown_before if change in ("fixed", "improved") else shown_after)[2],
     )
+
+
+def _change(before: float, after: float) -> Change:
+    if after > before + _SAME:
+        return "fixed" if after >= 1 - _SAME else "improved"
+    if after < before - _SAME:
+        return "broken" if before >= 1 - _SAME else "worsened"
+    return "both right" if after >= 1 - _SAME else "both wrong"
 
 
 def _reason(record: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from sparring.contracts.rollouts import Ending
 from sparring.contracts.specs import Frozen
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.rollout_filters import RecordFilter
+from sparring.operations.rollout_filters import RecordFilter, question_of
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
 from sparring.run_folder.line_search import candidates
@@ -57,12 +57,17 @@ class ListRollouts(RolloutsQuery):
     )
     first_step: int | None = Field(default=None, ge=0, description="only this step and later ones")
     last_step: int | None = Field(default=None, ge=0, description="only this step and earlier ones")
-    case: str = Field(default="", max_length=500, description="only rollouts of this case")
+    case: str = Field(default="", max_length=500, description="only rollouts of this case, by id")
+    question: str = Field(
+        default="", max_length=500, description="only rollouts whose question contains this text"
+    )
     measure: str = Field(
         default="", max_length=500, description="only rollouts that this measure judged"
     )
     verdict: Literal["", "passed", "failed", "unscored"] = Field(
-        default="", description="only rollouts with this verdict, of `measure` or of any measure"
+        default="",
+        description="only rollouts with this verdict of `measure`; without a measure, passed means "
+        "by all measures, and failed or unscored by any",
     )
     tool: str = Field(default="", max_length=500, description="only rollouts that call this tool")
     text: str = Field(
@@ -90,6 +95,7 @@ class ListRollouts(RolloutsQuery):
         """Return the conditions that only the record can answer."""
         return RecordFilter(
             case=self.case,
+            question=self.question,
             measure=self.measure,
             verdict=self.verdict,
             tool=self.tool,
@@ -182,7 +188,7 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
         record = log.read(position, entry, heads=needs_no_record)
         records, size = records + 1, size + min(entry.length, _MAX_BYTES)
         if needs_no_record or condition.matches(record):
-            lines.append(_line(Item(entry, record), position))
+            lines.append(_line(Item(entry, record), position, request.measure))
     return RolloutPage(
         run=folder.id,
         total=total,
@@ -252,7 +258,7 @@ def _candidates(
         yield position, entry
 
 
-def _line(item: Item, position: int) -> RolloutLine:
+def _line(item: Item, position: int, measure: str) -> RolloutLine:
     entry, record = item.entry, item.record
     return RolloutLine(
         position=position,
@@ -264,24 +270,12 @@ def _line(item: Item, position: int) -> RolloutLine:
         sampled_tokens=entry.sampled,
         seconds=entry.seconds,
         answer=record["answer"][:_SHOWN],
-        reason=_first_reason(record),
+        reason=_first_reason(record, measure),
         case=str(record["case"]["id"])[:_SHOWN],
         question=question_of(record["case"])[:_SHOWN],
         advantage=record.get("advantage"),
         passed=has_passed(record),
     )
-
-
-def question_of(case: dict[str, Any]) -> str:
-    """Return the text of a case's input: of a conversation, its last message with text."""
-    given = case.get("input")
-    if isinstance(given, str):
-        return given
-    for message in reversed(given if isinstance(given, list) else []):
-        content = message.get("content") if isinstance(message, dict) else None
-        if isinstance(content, str) and content:
-            return content
-    return "" if given is None else str(given)[:_SHOWN]
 
 
 def has_passed(record: dict[str, Any]) -> bool | None:
@@ -292,9 +286,9 @@ def has_passed(record: dict[str, Any]) -> bool | None:
     return all(score >= threshold for score, threshold in scores)
 
 
-def _first_reason(record: dict[str, Any]) -> str:
-    """Why the rollout did not pass, if it did not."""
-    for judgement in record["judgements"]:
+def _first_reason(record: dict[str, Any], measure: str) -> str:
+    """Why the rollout did not pass, if it did not; if possible, by `measure`."""
+    for judgement in sorted(record["judgements"], key=lambda each: each["measure"] != measure):
         score = judgement["score"]
         if score is None or score < judgement["threshold"]:
             return f"{judgement['measure']}: {judgement['reason']}"[:_SHOWN]

@@ -62,7 +62,7 @@ def _still_fails(summary: Row) -> list[Block]:
         (each["measure"], str(each["count"]), each["reason"])
         for each in summary.get("still_fails") or ()
     ]
-    head = ("measure", "rollouts", "reason")
+    head = ("measure", "rollouts", "reason, as in")
     return [Heading("What still fails, and why"), Grid(head, rows)] if rows else []
 
 

@@ -102,7 +102,7 @@ def test_a_proof_shows_both_models_the_interval_and_what_still_fails() -> None:
     assert line_with(text, "reward  ").startswith("reward 0.000 0.000 +0.000 -0.107 … +0.107")
     assert "24 held-out cases × 4 rollouts of each model, at temperature 0.8; 43 s" in text
     assert "0 cases came out differently; an effect of 0.355 would be detected" in text
-    assert "still fails got_in 96 times: 0 calls" in text
+    assert "still fails got_in 96 times, as in: 0 calls" in text
     for unusual in ("McNemar", "corrected", "proof number", "could not be scored", "guard"):
         assert unusual not in text
 

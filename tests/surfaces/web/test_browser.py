@@ -328,6 +328,30 @@ def test_hostile_text_is_text(browser: Browser) -> None:
     assert page.evaluate("window.owned") is None
 
 
+def test_filters_that_change_before_an_answer_comes_show_each_rollout_once(
+    browser: Browser,
+) -> None:
+    page = browser.page
+    browser.open(f"/run/{TRAINING}/rollouts", "[role=row] >> text=1.00")
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route)
+
+    page.route("**/api/rollout.list*", hold)
+    for place, (label, chosen) in enumerate((("Verdict", "failed"), ("Ending", "answered")), 1):
+        page.get_by_label(label).select_option(chosen)
+        page.wait_for_function("() => new Promise(done => requestAnimationFrame(() => done(true)))")
+        assert len(held) == place
+    for route in held:
+        with page.expect_response("**/api/rollout.list*"):
+            route.continue_()
+    page.unroute("**/api/rollout.list*")
+    page.wait_for_selector("text=found in all")
+    shown = page.locator("[role=rowgroup] a").evaluate_all("links => links.map(each => each.href)")
+    assert len(shown) == len(set(shown)) > 0
+
+
 @pytest.mark.skipif(not AXE.is_file(), reason="needs axe: make web")
 @pytest.mark.parametrize(
     ("width", "theme"),

@@ -131,7 +131,7 @@ function seriesOf(lines: Line[]): { series: uPlot.Series[]; bands: uPlot.Band[] 
   const bands: uPlot.Band[] = [];
   lines.forEach((line, at) => {
     const stroke = line.color ?? color(at);
-    series.push({ label: line.label, stroke, width: line.isDots ? 1 : 1.6, spanGaps: true, points: { show: Boolean(line.isDots) || line.values.length < 3, size: 5, fill: stroke } });
+    series.push({ label: line.label, stroke, width: line.isDots ? 1 : 1.6, spanGaps: true, points: { show: Boolean(line.isDots) || line.values.filter((value) => value !== null && value !== undefined).length < 3, size: 5, fill: stroke } });
     if (line.low && line.high) {
       series.push({ label: "high", stroke: "transparent", points: { show: false }, spanGaps: true }, { label: "low", stroke: "transparent", points: { show: false }, spanGaps: true });
       bands.push({ series: [series.length - 1, series.length], fill: `${stroke}22` });

@@ -2,6 +2,8 @@
 import { type ReactNode, useEffect, useState } from "react";
 import { words } from "../format";
 
+export const PLAYED_AFTER = "The number of updates before it was played. Step 8 of the curves learns from the rollouts after step 7.";
+
 const PATHS = {
   check: "M3 8.5l3.2 3.2L13 4.8",
   cross: "M4 4l8 8M12 4l-8 8",

@@ -4,7 +4,7 @@ import { type Schemas, useCall } from "../api";
 import { Crumbs } from "../app";
 import { fixed, oneLine, signed, visible } from "../format";
 import { Conversation, type Difference } from "../parts/Conversation";
-import { Loading, Mark, Problem, useKeys } from "../parts/ui";
+import { Loading, Mark, PLAYED_AFTER, Problem, useKeys } from "../parts/ui";
 import { Verdicts } from "../parts/Verdicts";
 import { type Message, questionOf, recordPassed, type RolloutRecord } from "../records";
 import { go, link, usePlace } from "../router";
@@ -25,6 +25,7 @@ export function GroupScreen({ run, rollout }: { run: string; rollout: string }) 
   if (!group.data) return <Loading />;
   const best = Math.max(...records.map((record) => record.reward ?? -Infinity));
   const isLive = new Set(records.map((record) => record.reward)).size > 1;
+  const isTraining = records.some((record) => record.advantage !== undefined && record.advantage !== null);
   const first = records[0];
   const passed = records.filter(recordPassed).length;
   return (
@@ -32,9 +33,9 @@ export function GroupScreen({ run, rollout }: { run: string; rollout: string }) 
       <Crumbs items={[["Runs", []], [run, ["run", run]], ["rollouts", ["run", run, log === "validation" ? "validation" : "rollouts"]], [rollout, ["run", run, "rollout", rollout]], ["group", null]]} />
       <div className="title">
         <h1 className="question"><bdi>{first ? oneLine(questionOf(first)) : ""}</bdi></h1>
-        <span className="badge">step {group.data.step}</span>
+        {isTraining ? <span className="badge" title={PLAYED_AFTER}>after step {group.data.step}</span> : null}
         <span className="soft">{passed} of {records.length} rollouts passed</span>
-        <span className={`badge ${isLive ? "good" : "warn"}`}>{isLive ? "rewards differ: it carries a gradient" : "equal rewards: no gradient"}</span>
+        {isTraining ? <span className={`badge ${isLive ? "good" : "warn"}`}>{isLive ? "rewards differ: it carries a gradient" : "equal rewards: no gradient"}</span> : null}
       </div>
       <div className="siblings" tabIndex={0} role="region" aria-label="Rollouts side by side">
         {records.map((record) => (
@@ -46,7 +47,7 @@ export function GroupScreen({ run, rollout }: { run: string; rollout: string }) 
                 {record.id === rollout ? <span className="badge accent">this</span> : null}
                 <span className="grow" />
                 <span className="num">reward <b>{fixed(record.reward)}</b></span>
-                {record.advantage === undefined ? null : <span className={`num ${record.advantage > 0 ? "good" : record.advantage < 0 ? "bad" : "soft"}`}><b>{signed(record.advantage)}</b></span>}
+                {record.advantage === undefined ? null : <span className={`num ${record.advantage > 0 ? "good" : record.advantage < 0 ? "bad" : "soft"}`}>advantage <b>{signed(record.advantage)}</b></span>}
               </div>
             </header>
             <Verdicts judgements={record.judgements} />
@@ -56,7 +57,9 @@ export function GroupScreen({ run, rollout }: { run: string; rollout: string }) 
           </article>
         ))}
       </div>
-      <p className="faint" style={{ marginTop: 8 }}>The best one is on the left, {isLive ? "and the one you came from beside it" : "and all rewards are equal"}. Coloured text is where a rollout first differs from the best one.</p>
+      <p className="faint" style={{ marginTop: 8 }}>
+        {records.length < 2 ? "This case was played once: there is no other rollout to compare with." : <>The best one is on the left, {isLive ? "and the one you came from beside it" : "and all rewards are equal"}. Coloured text is where a rollout first differs from the best one.</>}
+      </p>
     </>
   );
 }
@@ -66,12 +69,15 @@ function textOf(message: Message | undefined): string {
   return JSON.stringify([message.role, message.thinking ?? "", message.content, (message.calls ?? []).map((call) => [call.tool, call.arguments])]);
 }
 
-/** How many of the first messages all records share; the last shared one stays in view. */
+/** How many of the first messages all records share. The last shared one stays in view; where nothing
+ * differs, so does all that follows the question. */
 export function commonMessages(records: RolloutRecord[]): number {
   const first = records[0];
   if (!first) return 0;
   let count = 0;
   while (count < first.messages.length && records.every((record) => count < record.messages.length && textOf(record.messages[count]) === textOf(first.messages[count]))) count += 1;
+  const isSame = records.every((record) => record.messages.length === count);
+  if (isSame) count = first.messages.findLastIndex((message) => message.role === "user") + 1;
   return Math.max(0, count - 1);
 }
 

@@ -3,7 +3,7 @@ import { useEffect, useState } from "react";
 import { call, type Schemas } from "../api";
 import { useShared } from "../app";
 import { fixed, oneLine } from "../format";
-import { Mark } from "../parts/ui";
+import { Mark, PLAYED_AFTER } from "../parts/ui";
 import { link } from "../router";
 
 type Line = Schemas["RolloutLine"];
@@ -58,7 +58,7 @@ export function OutcomesCard({ run, steps }: { run: string; steps: number }) {
     <section className="card outcomes" aria-label="One case, two outcomes">
       <header className="wrap">
         <h2>One case, two outcomes</h2>
-        <span className="badge">step {found.right.step}</span>
+        <span className="badge" title={PLAYED_AFTER}>after step {found.right.step}</span>
         <span className="soft">{found.passed} of {found.count} rollouts passed</span>
         <span className="grow" />
         <a className="button primary" href={group}>Why? Compare side by side</a>

@@ -196,7 +196,7 @@ function MeasureTable({ summary }: { summary: Record<string, unknown> }) {
     <div className="card scroll-x">
       <header><h2>Measures</h2><span className="faint">{number(summary.rollouts as number)} rollouts, reward {number(summary.reward as number)}</span></header>
       <table className="plain">
-        <thead><tr><th>Measure</th><th>Weight</th><th>Judged</th><th>Pass rate, 95 % interval</th><th>Most frequent reasons for failing</th></tr></thead>
+        <thead><tr><th>Measure</th><th>Weight</th><th>Judged</th><th>Pass rate, 95 % interval</th><th>Why it fails, each with one example</th></tr></thead>
         <tbody>
           {names.map((name) => {
             const each = measures[name]!;

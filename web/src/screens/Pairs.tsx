@@ -9,8 +9,9 @@ import { recordPassed, type RolloutRecord } from "../records";
 import { link, setParams, usePlace } from "../router";
 import { commonMessages, differenceOf } from "./Group";
 
-const CHANGES = ["fixed", "broken", "both wrong", "both right"] as const;
-const TONE: Record<string, string> = { fixed: "good", broken: "bad", "both wrong": "warn", "both right": "" };
+const CHANGES = ["fixed", "improved", "worsened", "broken", "both wrong", "both right"] as const;
+const PARTLY = ["improved", "worsened"]; // only where a case is played several times
+const TONE: Record<string, string> = { fixed: "good", improved: "good", worsened: "bad", broken: "bad", "both wrong": "warn", "both right": "" };
 
 export function PairsTab({ run, kind }: { run: string; kind: string }) {
   const place = usePlace();
@@ -31,7 +32,7 @@ export function PairsTab({ run, kind }: { run: string; kind: string }) {
       {other ? <p className="soft" style={{ marginBottom: 10 }}>Before is <a className="text" href={link(["run", run])}>{run}</a>; after is <a className="text" href={link(["run", other])}>{visible(other)}</a>. Cases that both played, largest changes first.</p> : null}
       <div className="filters" style={{ marginBottom: 12 }} role="group" aria-label="Which cases">
         <button className="button" aria-pressed={!only} onClick={() => setParams(place, { change: undefined, case: undefined })}>All <span className="count">{pairs.data.pairs.length}</span></button>
-        {CHANGES.map((change) => (
+        {CHANGES.filter((change) => pairs.data!.counts[change] || change === only || !PARTLY.includes(change)).map((change) => (
           <button key={change} className="button" aria-pressed={only === change} onClick={() => setParams(place, { change, case: undefined })}>
             {change} <span className="count">{pairs.data!.counts[change] ?? 0}</span>
           </button>
@@ -63,14 +64,23 @@ function Both({ pair, runs }: { pair: Schemas["Pair"]; runs: [string, string] })
   const records = [before.data, after.data].map((each) => each?.record as unknown as RolloutRecord | undefined);
   const common = records[0] && records[1] ? commonMessages([records[0], records[1]]) : 0;
   if (before.error ?? after.error) return <Problem error={(before.error ?? after.error)!} />;
+  const counts = [pair.before_rollouts, pair.after_rollouts] as const;
+  const change = pair.after - pair.before;
   return (
+    <div className="stack">
+    {Math.max(...counts) > 1 ? (
+      <p className="soft">
+        Mean reward <b className="num">{fixed(pair.before)} → {fixed(pair.after)}</b>{change ? <span className={`num ${change > 0 ? "good" : "bad"}`}> {signed(change)}</span> : null}, of {counts[0]} rollouts before and {counts[1]} after. Shown is the rollout of each side that shows the change best.
+      </p>
+    ) : null}
     <div className="two">
       {records.map((record, place) => (
         <article className="card" key={place}>
           <header>
             <h2>{place ? "After" : "Before"}</h2>
             {record ? <><Mark passed={recordPassed(record)} /><a className="mono cut grow faint" href={link(["run", runs[place]!, "rollout", ids[place]!])}>{visible(ids[place]!)}</a>
-              <span className="num">reward <b>{fixed(record.reward)}</b>{place ? <span className={pair.after > pair.before ? " good" : " bad"}> {signed(pair.after - pair.before)}</span> : null}</span></> : null}
+              <span className="num">reward <b>{fixed(record.reward)}</b></span>
+              {counts[place]! > 1 ? <a className="button quiet" href={link(["run", runs[place]!, "group", ids[place]!])}>all {counts[place]}</a> : null}</> : null}
           </header>
           {record ? <>
             <Verdicts judgements={record.judgements} />
@@ -78,6 +88,7 @@ function Both({ pair, runs }: { pair: Schemas["Pair"]; runs: [string, string] })
           </> : null}
         </article>
       ))}
+    </div>
     </div>
   );
 }

@@ -23,11 +23,11 @@ export function ProofSummary({ summary, run }: { summary: Record<string, unknown
   return (
     <div className="stack">
       <div className={`notice ${tone}`}>
-        <b style={{ textTransform: "capitalize" }}>{verdict}.</b> {visible(String(summary.sentence ?? ""))}
+        <b style={{ textTransform: "capitalize" }}>{verdict}</b>{summary.sentence ? <>: {visible(String(summary.sentence))}</> : null}
       </div>
       <div className="card scroll-x">
         <header>
-          <h2>Before and after, on {String(summary.cases ?? "?")} {String(summary.split ?? "")} cases</h2>
+          <h2>Before and after, on {String(summary.cases ?? "?")} {String(summary.split ?? "")} cases{summary.rollouts ? ` × ${String(summary.rollouts)} rollouts of each model` : ""}</h2>
           <span className="grow" />
           <a className="button" href={link(["run", run, "pairs"])}>See what changed</a>
         </header>
@@ -41,7 +41,7 @@ export function ProofSummary({ summary, run }: { summary: Record<string, unknown
       </div>
       {fails.length ? (
         <div className="card">
-          <header><h2>What still fails</h2></header>
+          <header><h2>What still fails</h2><span className="faint">each with one example</span></header>
           <table className="plain"><tbody>
             {fails.slice(0, 12).map((each) => (
               <tr key={each.measure + each.reason}><td className="num right" style={{ width: 60 }}>{each.count}×</td><td style={{ width: 160 }}>{visible(each.measure)}</td><td className="soft">{visible(each.reason)}</td></tr>
@@ -69,6 +69,7 @@ function DifferenceRow({ name, each, isMean }: { name: string; each: Difference;
           <span className="span" style={{ left: place(each.low), width: `calc(${place(each.high)} - ${place(each.low)})` }} />
           <span className="point" style={{ left: place(each.value) }} />
         </div>
+        <span className="num faint" style={{ fontSize: 12 }}>{signed(each.low)} … {signed(each.high)}</span>
       </td>
       <td className="num">{each.differing} of {each.cases}</td>
     </tr>

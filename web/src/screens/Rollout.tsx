@@ -5,7 +5,7 @@ import { Crumbs } from "../app";
 import { oneLine, visible } from "../format";
 import { Conversation } from "../parts/Conversation";
 import { PromptText, Tokens } from "../parts/Tokens";
-import { copy, Fold, Icon, Loading, Mark, Problem, useKeys } from "../parts/ui";
+import { copy, Fold, Icon, Loading, Mark, PLAYED_AFTER, Problem, useKeys } from "../parts/ui";
 import { Facts, Reward, Verdicts } from "../parts/Verdicts";
 import { asCase, asDemonstration, questionOf, recordPassed, type RolloutRecord } from "../records";
 import { go, link, setParams, usePlace } from "../router";
@@ -53,7 +53,7 @@ export function RolloutScreen({ run, rollout }: { run: string; rollout: string }
       <div className="title">
         <h1 className="question"><Mark passed={recordPassed(record)} /> <bdi>{oneLine(questionOf(record) || record.id)}</bdi></h1>
         <span className="faint mono cut" title="id">{visible(record.id)}</span>
-        {record.key ? <span className="badge">step {record.key.step}</span> : null}
+        {record.key ? <span className="badge" title={PLAYED_AFTER}>after step {record.key.step}</span> : null}
         <span className="grow" />
         <a className="button primary" href={group} title="g">Compare with its group</a>
         <button className="icon-button" disabled={!neighbours.before} onClick={() => to(neighbours.before)} aria-label="Previous rollout" title="Previous rollout ([)"><Icon name="left" /></button>
@@ -85,7 +85,7 @@ export function RolloutScreen({ run, rollout }: { run: string; rollout: string }
           {isExport() ? null : <OverSteps run={run} record={record} log={log} onChoose={to} />}
           <div className="filters">
             <button className="button" onClick={() => copy(asCase(record), "the case")}>Copy as case</button>
-            <button className="button" onClick={() => copy(asDemonstration(record), "the demonstration")}>Copy as demonstration</button>
+            <button className="button" disabled={!recordPassed(record)} title={recordPassed(record) ? undefined : "It did not pass: nobody should learn from it"} onClick={() => copy(asDemonstration(record), "the demonstration")}>Copy as demonstration</button>
           </div>
         </aside>
       </div>

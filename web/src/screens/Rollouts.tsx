@@ -3,7 +3,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { call, isExport, type Schemas } from "../api";
 import { duration, fixed, number, oneLine, signed } from "../format";
-import { Empty, Ending, Loading, Mark, Problem, useKeys } from "../parts/ui";
+import { Empty, Ending, Loading, Mark, PLAYED_AFTER, Problem, useKeys } from "../parts/ui";
 import { go, link, setParams, usePlace } from "../router";
 import { Choice, useNarrow } from "./Runs";
 
@@ -12,7 +12,7 @@ type Page = Schemas["RolloutPage"];
 const PAGE = 100;
 const WINDOW = 100_000; // rows in one scrolling list: browsers limit how tall an element may be
 const ENDINGS = ["answered", "unparsable_call", "unknown_tool", "tool_deadline", "turn_limit", "token_budget", "invalid_output", "input_guardrail", "output_guardrail", "tool_guardrail", "rollout_deadline", "infrastructure_error"];
-const TEXTS = ["text", "case", "measure", "tool"] as const;
+const TEXTS = ["text", "question", "case", "measure", "tool"] as const;
 const NUMBERS = ["first_step", "last_step", "min_reward", "max_reward", "min_advantage", "max_advantage"] as const;
 
 function filtersOf(params: URLSearchParams): Record<string, string | number> {
@@ -39,6 +39,7 @@ export function RolloutsTab({ run, log, isLive }: { run: string; log: string; is
   const isNarrow = useNarrow();
   const rows = useVirtualizer({ count: list.count, getScrollElement: () => scroller.current, estimateSize: () => (isNarrow ? 56 : 34), overscan: 15 });
   const items = rows.getVirtualItems();
+  const side = list.line(items[0]?.index ?? 0)?.id.includes("/");
   const [top, bottom] = [items[0]?.index ?? 0, items[items.length - 1]?.index ?? 0];
   useEffect(() => list.want(top, bottom), [top, bottom, list]);
   useEffect(() => {
@@ -72,12 +73,12 @@ export function RolloutsTab({ run, log, isLive }: { run: string; log: string; is
         {isFiltered && list.hasMore ? <button className="button quiet" onClick={list.loadMore}>Search further</button> : null}
       </p>
       {!list.count && !list.isLoading && !list.error ? (
-        <Empty title={isFiltered ? "No rollout matches." : "No rollouts yet."}>{isFiltered ? "Loosen a filter to see more." : "They appear here as they are played."}</Empty>
+        <Empty title={isFiltered ? "No rollout matches." : isLive ? "No rollouts yet." : "This run has no rollouts here."}>{isFiltered ? "Loosen a filter to see more." : isLive ? "They appear here as they are played." : ""}</Empty>
       ) : (
         <div className="grid-table rollouts-grid" role="table" aria-label="Rollouts" aria-rowcount={list.count}>
           <div className="grid-head" role="row">
-            {["", "Step", "Case", "Reward", "Advantage", "Ending", "Tools", "Tokens", "Time", "Answer, or why it failed"].map((name, at) => (
-              <span key={at} role="columnheader" className={[3, 6, 7, 8].includes(at) ? "right" : ""}>{name || <span className="hidden-label">Passed</span>}</span>
+            {["", "After step", "Case", "Reward", side ? "Model" : "Advantage", "Ending", "Tools", "Tokens", "Time", "Answer, or why it failed"].map((name, at) => (
+              <span key={at} role="columnheader" className={[3, 6, 7, 8].includes(at) ? "right" : ""} title={at === 1 ? PLAYED_AFTER : undefined}>{name || <span className="hidden-label">Passed</span>}</span>
             ))}
           </div>
           <div className="scroll" ref={scroller} style={{ maxHeight: "calc(100vh - 320px)", minHeight: 240 }} tabIndex={0} role="rowgroup" aria-label="List of rollouts">
@@ -112,7 +113,7 @@ function Row({ line, start, index, isSelected, onOpen, href, measure }: RowProps
       <span role="cell" className="num soft narrow-hide">{line.step}</span>
       <span role="cell" className="cut"><a href={href(line)} onClick={(event) => event.stopPropagation()}><bdi>{oneLine(line.question || line.case)}</bdi></a></span>
       <span role="cell" className="num right">{fixed(line.reward)}</span>
-      <span role="cell" className="narrow-hide"><Advantage value={line.advantage} /></span>
+      <span role="cell" className="cut narrow-hide">{line.id.includes("/") ? sideOf(line) : <Advantage value={line.advantage} />}</span>
       <span role="cell" className="cut narrow-hide"><Ending ending={line.ending} /></span>
       <span role="cell" className="num right soft narrow-hide">{line.tool_calls}</span>
       <span role="cell" className="num right soft narrow-hide">{number(line.sampled_tokens)}</span>
@@ -120,6 +121,11 @@ function Row({ line, start, index, isSelected, onOpen, href, measure }: RowProps
       <span role="cell" className={`cut narrow-full ${line.passed ? "soft" : ""}`}><bdi>{oneLine(line.passed ? line.answer : line.reason || line.answer)}</bdi></span>
     </div>
   );
+}
+
+/** Which model of a proof, a check or a shipment played it. */
+function sideOf(line: Line): string {
+  return oneLine(line.id.split("/")[0] ?? "");
 }
 
 function Advantage({ value }: { value: number | null | undefined }) {
@@ -154,15 +160,10 @@ function Filters() {
   const value = (name: string) => place.params.get(name) ?? "";
   const set = (name: string, text: string) => text !== value(name) && setParams(place, { [name]: text || undefined, at: undefined });
   const input = (name: string, label: string, width: number) => (
-    <input key={name + value(name)} id={name === "text" ? "search" : undefined} className="field" style={{ width }} aria-label={label} placeholder={label} defaultValue={value(name)}
-      onKeyDown={(event) => {
-        if (event.key === "Enter") set(name, event.currentTarget.value);
-        if (event.key === "Escape") event.currentTarget.blur();
-      }}
-      onBlur={(event) => set(name, event.currentTarget.value)} />
+    <TextFilter key={name} id={name === "text" ? "search" : undefined} label={label} width={width} value={value(name)} isNumber={(NUMBERS as readonly string[]).includes(name)} onChange={(text) => set(name, text)} />
   );
   const isFiltered = [...TEXTS, ...NUMBERS, "ending", "verdict"].some(value);
-  const isOpen = ["measure", "tool", "case", ...NUMBERS].some(value);
+  const isOpen = ["measure", "tool", "question", "case", ...NUMBERS].some(value);
   return (
     <div className="filters" role="search" style={{ marginBottom: 10 }}>
       {input("text", "Search messages", 190)}
@@ -171,11 +172,12 @@ function Filters() {
       <details className="fold more-filters" open={isOpen || undefined}>
         <summary>More filters</summary>
         <div className="filters">
+      {input("question", "Question", 130)}
       {input("measure", "Measure", 110)}
       {input("tool", "Tool", 90)}
-      {input("case", "Case", 110)}
-      {input("first_step", "Step ≥", 64)}
-      {input("last_step", "Step ≤", 64)}
+      {value("case") ? input("case", "Case", 150) : null}
+      {input("first_step", "After step ≥", 100)}
+      {input("last_step", "After step ≤", 100)}
       {input("min_reward", "Reward ≥", 88)}
       {input("max_reward", "Reward ≤", 88)}
       {input("min_advantage", "Advantage ≥", 104)}
@@ -184,6 +186,31 @@ function Filters() {
       </details>
       {isFiltered ? <button className="button quiet" onClick={() => go(link(place.parts))}>Clear</button> : null}
     </div>
+  );
+}
+
+const TYPING = 500; // milliseconds after the last key
+
+/** A field that filters when one stops typing. */
+function TextFilter({ id, label, width, value, isNumber, onChange }: { id: string | undefined; label: string; width: number; value: string; isNumber: boolean; onChange: (text: string) => void }) {
+  const [text, setText] = useState(value);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (document.activeElement !== field.current) setText(value);
+  }, [value]);
+  const isBad = isNumber && text.trim() !== "" && !Number.isFinite(Number(text));
+  useEffect(() => {
+    if (text === value || isBad) return;
+    const timer = window.setTimeout(() => onChange(text), TYPING);
+    return () => window.clearTimeout(timer);
+  }, [text]); // eslint-disable-line react-hooks/exhaustive-deps
+  return (
+    <input ref={field} id={id} className="field" style={{ width }} aria-label={label} placeholder={label} value={text} aria-invalid={isBad} title={isBad ? "Not a number" : undefined}
+      onChange={(event) => setText(event.target.value)}
+      onKeyDown={(event) => {
+        if (event.key === "Enter" && !isBad) onChange(text);
+        if (event.key === "Escape") event.currentTarget.blur();
+      }} />
   );
 }
 
@@ -199,16 +226,26 @@ interface Rollouts {
   error: Error | undefined;
 }
 
+interface Found {
+  key: string; // run, log and filters: what was found for others does not count
+  lines: Line[];
+  next: number | null;
+  searched: number;
+}
+
+const nothing = (key: string): Found => ({ key, lines: [], next: 0, searched: 0 });
+
 /** Without filters, row n is position n, and chunks are read where one looks. With filters, pages
  * follow each other, and each says up to where the log was searched. */
 function useRollouts(run: string, log: string, filters: Record<string, string | number>, isFiltered: boolean, base: number, isLive: boolean): Rollouts {
   const [total, setTotal] = useState(0);
   const [error, setError] = useState<Error>();
-  const [found, setFound] = useState<{ lines: Line[]; next: number | null; searched: number }>({ lines: [], next: 0, searched: 0 });
+  const [state, setFound] = useState<Found>(nothing(""));
   const chunks = useRef(new Map<number, Line[] | null>());
   const [, setVersion] = useState(0);
-  const busy = useRef(false);
+  const pending = useRef("");
   const key = `${run}|${log}|${base}|${JSON.stringify(filters)}`;
+  const found = state.key === key ? state : nothing(key);
   const current = useRef(key);
   const [isLoading, setLoading] = useState(true);
   const ask = useCallback((given: Record<string, unknown>) => call<Page>("rollout.list", { run, ...(log === "rollouts" ? {} : { log }), count: PAGE, ...given }), [run, log]);
@@ -232,30 +269,33 @@ function useRollouts(run: string, log: string, filters: Record<string, string | 
 
   const next = found.next;
   const loadMore = useCallback(async () => {
-    if (busy.current || next === null) return;
-    busy.current = true;
-    const own = current.current;
+    const own = `${key}@${next}`;
+    if (pending.current === own || next === null) return;
+    pending.current = own;
+    const follow = (page: Page | null) => setFound((now) => {
+      const known = now.key === key ? now : nothing(key);
+      if (known.next !== next) return now;
+      if (!page) return { ...known, next: null };
+      return { key, lines: [...known.lines, ...page.rollouts], next: page.next ?? null, searched: page.next ?? page.total };
+    });
     try {
       const page = await ask({ ...filters, start: next });
-      if (own !== current.current) return;
+      if (key !== current.current) return; // the filters have changed meanwhile
       setTotal(page.total);
-      setFound((now) => ({ lines: [...now.lines, ...page.rollouts], next: page.next ?? null, searched: page.next ?? page.total }));
+      follow(page);
     } catch (reason) {
-      if (own === current.current) {
-        setError(reason as Error);
-        setFound((now) => ({ ...now, next: null }));
-      }
+      if (key !== current.current) return;
+      setError(reason as Error);
+      follow(null);
     } finally {
-      busy.current = false;
-      setLoading(false);
+      if (pending.current === own) pending.current = "";
     }
-  }, [ask, filters, next]);
+    setLoading(false);
+  }, [ask, filters, next, key]);
 
   useEffect(() => {
     current.current = key;
     chunks.current.clear();
-    busy.current = false;
-    setFound({ lines: [], next: 0, searched: 0 });
     setError(undefined);
     setLoading(true);
     if (!isFiltered) void readChunk(0);
@@ -264,7 +304,7 @@ function useRollouts(run: string, log: string, filters: Record<string, string | 
 
   useEffect(() => {
     if (isFiltered && found.next !== null && found.lines.length < 2 * PAGE) void loadMore();
-  }, [isFiltered, found, loadMore]);
+  }, [isFiltered, found.next, found.lines.length, loadMore]);
 
   useEffect(() => {
     if (!isLive || isFiltered || isExport()) return;

@@ -85,7 +85,7 @@ export function RunsScreen() {
       ) : (
         <div className="grid-table runs-grid" role="table" aria-label="Runs" aria-rowcount={hasMore ? -1 : lines.length}>
           <div className="grid-head" role="row">
-            {["", "Run", "Kind", "State", "Environment", "Model", "Progress", "Reward", "Started by", "Time"].map((name, at) => (
+            {["", "Run", "Kind", "State", "Environment", "Model", "Progress", "Reward", "Started", "Time"].map((name, at) => (
               <span key={at} role="columnheader" className={at > 7 ? "right" : ""}>{name || <span className="hidden-label">Choose</span>}</span>
             ))}
           </div>

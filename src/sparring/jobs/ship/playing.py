@@ -1,8 +1,8 @@
 """Plays cases with artefacts: folders with transformers, GGUF files with llama.cpp's server.
 
-Every artefact and the checkpoint play validation cases greedily, so that sampling adds no difference.
-Only the chosen artefact plays held-out cases: greedily, to be compared with the checkpoint, and
-sampled as in the proof, to be compared with the base model's rollouts in the proof.
+Every artefact and the checkpoint play validation cases greedily, so that sampling adds no
+difference. Only the chosen artefact plays held-out cases: greedily, to be compared with the
+checkpoint, and sampled as in the proof, to be compared with the base model's rollouts in the proof.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def show_proof(summary: dict[str, Any], console: Console) -> None:
         console.print(Text(line, style="dim"), soft_wrap=True)
     for failure in summary.get("still_fails") or ():
         times = counted(failure["count"], "time")
-        line = f"still fails {failure['measure']} {times}: {failure['reason'][:100]}"
+        line = f"still fails {failure['measure']} {times}, as in: {failure['reason'][:100]}"
         console.print(Text(printable(line)), soft_wrap=True)
     for flip in [each for each in summary["flips"] if each["after"] < each["before"]][:3]:
         line = f"got worse, {flip['before']:.2f} → {flip['after']:.2f}: case {flip['case']}"
