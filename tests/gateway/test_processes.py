@@ -1,6 +1,7 @@
 """Agents that are processes: one a rollout, or one for many; nothing of them outlives a rollout."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -128,6 +129,28 @@ def test_a_reused_process_that_ends_is_replaced(codecs, tmp_path):
         Ending.ANSWERED,
     ]
     assert "exit code 3" in rollouts[3].detail
+
+
+def test_a_process_that_leaves_its_group_and_keeps_the_output_does_not_hold_up_the_others(
+    codecs, tmp_path
+):
+    child = "import time; time.sleep(600)"
+    text = (
+        "import subprocess, sys, time\n"
+        "sys.stdin.readline()\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    program = ReusedProgram(script(tmp_path, text), tmp_path)
+    policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
+    began = time.monotonic()
+    try:
+        (rollout,) = play_all(agent_of(program), policy, plays(1), rollout_seconds=2.0)
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert rollout.ending is Ending.ROLLOUT_DEADLINE
+    assert time.monotonic() - began < 30
 
 
 def test_a_reused_process_that_prints_a_line_without_end_fails_its_rollout(codecs, tmp_path):

@@ -35,6 +35,7 @@ PASSED, FAILED, UNSURE = Outcome.PASSED, Outcome.FAILED, Outcome.CANNOT_TELL
         (builtin.numeric(), rollout("12 + 30 = 42.", 42), PASSED),
         (builtin.numeric(), rollout("it is 1,234.50", "1234.5"), PASSED),
         (builtin.numeric(), rollout("−3", -3), PASSED),
+        (builtin.numeric(), rollout("pages 3-5", 5), PASSED),
         (builtin.numeric(), rollout("about 41", 42), FAILED),
         (builtin.numeric(tolerance=0.1), rollout("about 41", 42), PASSED),
         (builtin.numeric(), rollout("no idea", 42), FAILED),

@@ -157,6 +157,8 @@ class Trainer:
         is_first = self._launched.rank == 0
         lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
         with lock, _stops_on_signals(self._stop), self._display:
+            if is_first:  # under the lock: a run that is going on keeps its request
+                self.folder.stop_request.unlink(missing_ok=True)
             self._report("started", pid=os.getpid(), host=socket.gethostname())
             try:
                 summary = self._training.run()
@@ -296,9 +298,7 @@ def _shared_folder(
     if launched.rank != 0:
         return RunFolder(runs / str(run))
     name = agent_of_target(spec.target)
-    folder = open_run(runs, run, spec, name, accept_changes=accept_changes)
-    folder.stop_request.unlink(missing_ok=True)
-    return folder
+    return open_run(runs, run, spec, name, accept_changes=accept_changes)
 
 
 @contextmanager

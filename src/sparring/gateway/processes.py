@@ -21,6 +21,7 @@ from sparring.gateway.sessions import Session
 from sparring.threads import DaemonThreads
 
 _TAIL_BYTES = 4_000
+_CLOSE_SECONDS = 0.1
 _MAX_THREADS = 65_536
 _MAX_ANSWER_BYTES = 4_000_000
 
@@ -166,10 +167,10 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+    # A thread may still read what a process outside of the group keeps open; closing waits for it.
+    closing = threading.Thread(target=_close, args=(process,), name="sparring-close", daemon=True)
+    closing.start()
+    closing.join(timeout=_CLOSE_SECONDS)
 
 
 def check_exit(command: Sequence[str], code: int, tail: bytes) -> None:
@@ -191,6 +192,13 @@ def read_answer(path: Path) -> str | None:
 async def in_thread(threads: DaemonThreads, work: Callable[[], Any]) -> Any:
     """Run blocking work on a thread; a cancellation does not wait for it."""
     return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def _kill_all(processes: set[subprocess.Popen[bytes]]) -> None:
