@@ -169,6 +169,16 @@ def test_a_service_is_ready_once_its_page_answers_with_success(
     assert is_ready(service("web", "", ready_http=path), port, tmp_path / "log") is is_up
 
 
+def test_a_proxy_is_not_asked_for_a_service_on_this_machine(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert is_ready(service("web", "", ready_http="/up"), port, tmp_path / "log")
+
+
 def test_a_service_without_a_condition_is_ready_once_it_accepts_connections(
     port: int, tmp_path: Path
 ) -> None:

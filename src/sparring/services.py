@@ -24,6 +24,7 @@ from sparring.contracts.errors import ServiceFailed
 from sparring.contracts.services import Service
 
 _HOST = "127.0.0.1"
+NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # for loopback
 _LAST_LINES = 15
 _GRACE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -121,7 +122,7 @@ def is_ready(service: Service, port: int, log: Path) -> bool:
     if service.ready_http is not None:
         url = f"http://{_HOST}:{port}/{service.ready_http.lstrip('/')}"
         try:
-            with urllib.request.urlopen(url, timeout=2) as response:
+            with NO_PROXY.open(url, timeout=2) as response:
                 return bool(200 <= response.status < 300)
         except (OSError, http.client.HTTPException, ValueError):
             return False

@@ -71,6 +71,7 @@ def test_what_the_owner_left_to_operators_is_not_locked_for_them(operator: Calle
     assert shown.freed_by_owner == ("max_steps", "config.size")
     assert "max_steps" not in shown.locked_for_operators
     assert {"model", "learning_rate"} <= set(shown.locked_for_operators)
+    assert "for each environment, what you may change" in shown.note
 
 
 def test_an_operator_has_limits_where_the_project_sets_none(

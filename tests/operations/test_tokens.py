@@ -38,6 +38,18 @@ def test_a_token_gives_its_holder_its_role(owner: Caller) -> None:
     assert tokens.caller_of(f"{made.token}x") is None
 
 
+@pytest.mark.parametrize("content", ["", "not json", '{"format": 2, "tokens": []}'])
+def test_a_damaged_or_newer_file_is_refused_and_never_overwritten(
+    owner: Caller, content: str
+) -> None:
+    create_token(CreateToken(name="vera", role="operator"), owner)
+    (file,) = owner.runs.rglob("tokens.json")
+    file.write_text(content)
+    with pytest.raises(InvalidInput, match="is damaged, or a newer version wrote it"):
+        create_token(CreateToken(name="kim", role="viewer"), owner)
+    assert file.read_text() == content
+
+
 def test_neither_file_nor_log_holds_a_token(owner: Caller) -> None:
     made = create_token(CreateToken(name="vera"), owner)
     path = owner.runs / ".sparring" / "tokens.json"

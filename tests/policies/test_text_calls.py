@@ -72,9 +72,18 @@ def test_too_many_calls_and_deep_values_are_malformed(calls: FunctionTags | KeyV
     )
     many = (one + "</tool_call>\n") * (MAX_CALLS + 1)
     assert "more than" in calls.parse(many).malformed
-    deep = "[" * 70 + "]" * 70
-    argument = {
-        "FunctionTags": f"<parameter=x>\n{deep}\n</parameter>\n</function>\n",
-        "KeyValueTags": f"<arg_key>x</arg_key>\n<arg_value>{deep}</arg_value>\n",
-    }[type(calls).__name__]
-    assert "nested deeper" in calls.parse(calls.opening("f") + argument + "</tool_call>").malformed
+    for deep in ("[" * 70 + "]" * 70, "(" * 70 + "1" + ",)" * 70):
+        argument = {
+            "FunctionTags": f"<parameter=x>\n{deep}\n</parameter>\n</function>\n",
+            "KeyValueTags": f"<arg_key>x</arg_key>\n<arg_value>{deep}</arg_value>\n",
+        }[type(calls).__name__]
+        reply = calls.parse(calls.opening("f") + argument + "</tool_call>")
+        assert "nested deeper" in reply.malformed
+
+
+def test_each_format_knows_its_own_marks_only() -> None:
+    answer = "Write <function=f> in such a file."
+    assert KeyValueTags().parse(answer).content == answer
+    assert "outside of <tool_call>" in FunctionTags().parse(answer).malformed
+    unclosed = KeyValueTags().parse("<tool_call>f<arg_key></tool_call>")
+    assert "needs <arg_key> and <arg_value>" in unclosed.malformed

@@ -49,6 +49,13 @@ def test_reasons_of_one_shape_are_counted_together():
     assert second["count"] == 1
 
 
+def test_an_apostrophe_is_not_a_quote():
+    reasons = Reasons()
+    reasons.add("didn't call add; it isn't right")
+    reasons.add("didn't answer; it isn't right")
+    assert len(reasons.most_common()) == 2
+
+
 def test_a_million_different_reasons_do_not_fill_the_memory():
     reasons = Reasons()
     for number in range(20_000):

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import FaultyArtefact, InfrastructureError, MissingPackage
+from sparring.contracts.errors import (
+    FaultyArtefact,
+    InfrastructureError,
+    InvalidInput,
+    MissingPackage,
+)
 from sparring.shipping import llama_cpp
 from sparring.shipping.artefacts import Artefact
 from sparring.shipping.llama_cpp import (
@@ -50,6 +55,11 @@ def test_it_is_found_by_argument_before_the_variable_and_the_path(
     assert find_llama_cpp().converter == (
         sys.executable, str(tmp_path / "variable" / "convert_hf_to_gguf.py")
     )  # fmt: skip
+
+
+def test_a_named_folder_without_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="there is no llama-server, llama-quantize or"):
+        find_llama_cpp(str(tmp_path))
 
 
 def test_without_it_the_package_is_named(tmp_path: Path) -> None:

@@ -1541,7 +1541,7 @@ export interface components {
             budget: components["schemas"]["Budget"];
             /**
              * Starts Today
-             * @description runs that operators started within 24 hours
+             * @description runs that operators started or resumed within 24 hours
              */
             starts_today: number;
             /**
@@ -1563,7 +1563,7 @@ export interface components {
             locks: components["schemas"]["ShownLock"][];
             /**
              * Locked For Operators
-             * @description fields that operators cannot change
+             * @description fields that operators cannot change; nor can they change a field of an environment's config that the owner has not unlocked
              * @default []
              */
             locked_for_operators: string[];
@@ -1573,10 +1573,7 @@ export interface components {
              * @default []
              */
             freed_by_owner: string[];
-            /**
-             * Note
-             * @default you may change all other settings: show_config lists them
-             */
+            /** Note */
             note: string;
         };
         /**
@@ -2670,6 +2667,7 @@ export interface components {
             field: string;
             /**
              * Value
+             * @description null: the value that project and environment set
              * @default null
              */
             value: unknown;

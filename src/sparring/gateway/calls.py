@@ -80,14 +80,14 @@ class ModelCall:
         return digest(self.system, json.dumps([*self.tools, self.output_schema]))
 
     def parameters(self) -> tuple[Any, ...]:
-        """Return what else the reply depends on. Two calls are equal if their messages, frames and
-        parameters are."""
+        """Return the other parameters that the reply depends on. Calls with equal messages, frames
+        and parameters repeat each other."""
         return (self.tool_choice, self.max_tokens, self.stop, self.parallel_tool_calls)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The reply to one call. `number` counts the replies of its session."""
+    """The reply to one call. `number` is that of its turn in the session."""
 
     number: int
     content: str

@@ -182,7 +182,8 @@ class Trial:
                 self._note("sampling", True, note, is_doubtful=True)
 
     def _try_tool_round(self, environment: Environment, parts: Parts) -> None:
-        """Use the tokenizer of the model to be trained, where it is available."""
+        """Check that training can learn from a tool round, with the tokenizer of the model to be
+        trained if it is available."""
         model = str(self._to_train or parts.agent.model or self._model)
         positions = None
         try:
@@ -201,8 +202,8 @@ class Trial:
         self._note("a tool round can be learned from", not problems, "; ".join(problems))
 
     def _call_tools(self, parts: Parts, tools: Sequence[Any], case: Case, policy: Any) -> None:
-        """Call each tool once, as a model would: with the arguments of a worked call in the case,
-        or with made-up ones, which a tool may refuse."""
+        """Call each function tool of the agent and its world once, as a model would: with the
+        arguments of a worked call in the case, or with made-up ones, which a tool may refuse."""
         functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
         if not functions:
             return
@@ -235,7 +236,8 @@ class Trial:
     def _try_demonstrations(
         self, environment: Environment, parts: Parts, measures: MeasureSet
     ) -> None:
-        """Use the tokenizer of the model to be trained: lengths are counted in its tokens."""
+        """Play the demonstrations and judge them. Lengths are counted in tokens of the model to be
+        trained."""
         if not self._demonstrations:
             return
 

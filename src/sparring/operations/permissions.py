@@ -11,15 +11,23 @@ from sparring.operations.operation import Caller, Forms, NoArguments, Role, oper
 from sparring.projects import find_project
 from sparring.runs.index import Index
 from sparring.runs.lifecycle import RunState
-from sparring.settings.locks import DEFAULT_LOCKS, default_locks
+from sparring.settings.locks import default_locks
 from sparring.settings.project_file import Budget
+
+_NOTES = {
+    Role.VIEWER: "a viewer changes nothing",
+    Role.OPERATOR: "show_config lists, for each environment, what you may change",
+    Role.OWNER: "the owner may change everything",
+}
 
 
 class ShownLock(Frozen):
     """One lock of the project file."""
 
     field: str
-    value: object = None
+    value: object = Field(
+        default=None, description="null: the value that project and environment set"
+    )
     environment: str = Field(default="", description="empty: all environments")
     author: str = ""
     reason: str = ""
@@ -32,17 +40,19 @@ class Limits(Frozen):
     role: str
     project: str
     budget: Budget
-    starts_today: int = Field(description="runs that operators started within 24 hours")
+    starts_today: int = Field(description="runs that operators started or resumed within 24 hours")
     starts_left: int | None = Field(default=None, description="null: unlimited")
     runs_on: int = Field(description="runs that are running now")
     locks: tuple[ShownLock, ...] = Field(default=(), description="locks of the project file")
     locked_for_operators: tuple[str, ...] = Field(
-        default=(), description="fields that operators cannot change"
+        default=(),
+        description="fields that operators cannot change; nor can they change a field of an "
+        "environment's config that the owner has not unlocked",
     )
     freed_by_owner: tuple[str, ...] = Field(
         default=(), description="fields that the owner has unlocked for operators"
     )
-    note: str = "you may change all other settings: show_config lists them"
+    note: str
 
 
 @operation(
@@ -76,15 +86,16 @@ def show_limits(_: NoArguments, caller: Caller) -> Limits:
             )
             for each in project.file.locks
         ),
-        locked_for_operators=tuple(
-            lock.field for lock in default_locks(free) if lock.field in DEFAULT_LOCKS
-        ),
+        locked_for_operators=tuple(lock.field for lock in default_locks(free)),
         freed_by_owner=free,
+        note=_NOTES[caller.role],
     )
 
 
 def _runs_on(caller: Caller) -> int:
     if not caller.runs.is_dir():
         return 0
-    active = Index(caller.runs).active()
+    index = Index(caller.runs)
+    index.refresh()
+    active = index.active()
     return sum(row.state is not RunState.QUEUED for row in active)

@@ -175,7 +175,9 @@ def waiting_for(folder: RunFolder, history: History) -> str:
         if state is not RunState.COMPLETED:
             return f"waiting for {name}, which is {state.value}"
     most = history.runs_at_once
-    active = Index(folder.path.parent).active()
+    index = Index(folder.path.parent)
+    index.refresh()
+    active = index.active()
     running = sum(row.state is not RunState.QUEUED for row in active)
     if most is None or running < most:
         return "about to start"

@@ -22,6 +22,7 @@ from sparring.operations.operation import Caller, Forms, NoArguments, Role, oper
 from sparring.run_folder.file_locks import file_lock
 from sparring.run_folder.files import read_json_or_empty, write_json
 
+_FORMAT = 1
 _TOKEN = re.compile(r"sparring_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
 _LOCK_SECONDS = 5.0
 _DAY_SECONDS = 86_400.0
@@ -38,7 +39,7 @@ class CreateToken(Frozen):
 class TokenQuery(Frozen):
     """One token."""
 
-    id: str = Field(description="the first part of the token, from the list")
+    id: str = Field(description="the 8 characters after `sparring_`, as `token list` shows them")
 
 
 class StoredToken(Frozen):
@@ -85,7 +86,7 @@ class CreatedToken(Frozen):
 
 
 class Tokens:
-    """The tokens of one folder of runs. Reading again costs nothing while the file is unchanged."""
+    """The tokens of one folder of runs. The file is read again only if it has changed."""
 
     def __init__(self, runs: Path, folder: Path) -> None:
         self._runs = runs
@@ -102,10 +103,19 @@ class Tokens:
         except OSError:
             return {}
         if stamp != self._stamp:
-            rows = read_json_or_empty(self._path).get("tokens") or []
-            found = [StoredToken.model_validate(row) for row in rows]
+            found = [StoredToken.model_validate(row) for row in self._rows()]
             self._known, self._stamp = {each.id: each for each in found}, stamp
         return self._known
+
+    def _rows(self) -> list[Any]:
+        """Raises InvalidInput for a file that is damaged or newer: tokens must not be lost."""
+        content = read_json_or_empty(self._path)
+        if content.get("format") != _FORMAT or not isinstance(content.get("tokens"), list):
+            raise InvalidInput(
+                f"{self._path} cannot be read: it is damaged, or a newer version wrote it; restore "
+                "it, or remove it and create the tokens again"
+            )
+        return list(content["tokens"])
 
     def store(self, token: StoredToken) -> None:
         """Add or replace one token."""
@@ -113,7 +123,7 @@ class Tokens:
             self._stamp = None
             tokens = {**self.read(), token.id: token}
             rows: list[Any] = [each.model_dump(mode="json") for each in tokens.values()]
-            write_json(self._path, {"format": 1, "tokens": rows})
+            write_json(self._path, {"format": _FORMAT, "tokens": rows})
             self._path.chmod(0o600)
             self._stamp = None
 

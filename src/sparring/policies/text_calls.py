@@ -1,7 +1,7 @@
 """Tool-call formats whose arguments are plain text between tags, and their types.
 
 The text `5` may be a number or a string: the tool's schema decides, as it does in the servers of
-these models.
+these models. Where the schema gives no type, a literal keeps its own; vLLM then returns the text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FunctionTags:
 
     def parse(self, text: str, tools: Schemas = ()) -> Reply:
         """Return the text before the first call, and the calls."""
-        return _parse_blocks(text, tools, self._read)
+        return _parse_blocks(text, tools, self._read, marker="<function=")
 
     def opening(self, tool: str | None) -> str:
         """Return the opening tags, up to the tool's name or its first parameter."""
@@ -57,17 +57,17 @@ class KeyValueTags:
 
     def parse(self, text: str, tools: Schemas = ()) -> Reply:
         """Return the text before the first call, and the calls."""
-        return _parse_blocks(text, tools, self._read)
+        return _parse_blocks(text, tools, self._read, marker="<arg_key>")
 
     def opening(self, tool: str | None) -> str:
         """Return the opening tag and the tool's name."""
         return "<tool_call>" + ("" if tool is None else f"{tool}\n")
 
     def _read(self, body: str) -> tuple[str, dict[str, str]] | str:
-        name, _, rest = body.partition("<arg_key>")
-        name, rest = name.strip(), ("<arg_key>" + rest) if rest else ""
+        name, key, rest = body.partition("<arg_key>")
+        name, rest = name.strip(), key + rest
         if not name or "\n" in name:
-            return "a tool call has no name"
+            return "a tool call needs a name on one line before its first <arg_key>"
         arguments: dict[str, str] = {}
         while rest.strip():
             opened = re.match(r"\s*<arg_key>([^<]+)</arg_key>\s*<arg_value>", rest)
@@ -80,11 +80,12 @@ class KeyValueTags:
         return name, arguments
 
 
-def _parse_blocks(text: str, tools: Schemas, read: Any) -> Reply:
-    """Parse every block between `<tool_call>` and `</tool_call>`."""
+def _parse_blocks(text: str, tools: Schemas, read: Any, *, marker: str) -> Reply:
+    """Parse every block between `<tool_call>` and `</tool_call>`. A `marker` without such a block
+    is a malformed call."""
     first = text.find("<tool_call>")
     if first < 0:
-        if "<function=" in text:
+        if marker in text:
             return Reply(content=text, malformed="a tool call stands outside of <tool_call>")
         return Reply(content=text.strip())
     calls: list[ParsedCall] = []
@@ -157,11 +158,9 @@ def _literal(text: str) -> Any:
     """Return the value of a JSON or Python literal; the text itself if it is neither."""
     for read in (json.loads, _python_literal):
         try:
-            value = read(text)
-            json.dumps(value, allow_nan=False)
+            return json.loads(json.dumps(read(text), allow_nan=False))  # tuples become lists
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
-        return list(value) if isinstance(value, tuple) else value
     return text
 
 

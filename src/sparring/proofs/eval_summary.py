@@ -13,11 +13,12 @@ from sparring.proofs.intervals import share_of_cases
 
 _REASONS_SHOWN = 5
 _REASONS_TRACKED = 2000
-_VARIABLE = re.compile(r"\b[0-9a-f]{12,}(?:~\d+)?\b|'[^']*'|\"[^\"]*\"|[-+]?\d[\d.,]*")
+_VARIABLE = re.compile(r"\b[0-9a-f]{12,}(?:~\d+)?\b|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|[-+]?\d[\d.,]*")
 
 
 class Reasons:
-    """Counts reasons by shape, ignoring numbers and quoted text, with one example of each.
+    """Counts reasons by shape, with one example of each: numbers, long ids and quoted text may
+    differ.
 
     "expected 12, got 13" and "expected 7, got 9" count as the same reason.
     """

@@ -122,7 +122,8 @@ def _free_player(folder: RunFolder, spec: dict[str, Any]) -> int:
     players, sampling = int(settings.get("players") or 0), settings.get("sampling") or {}
     if players == 0:
         raise InvalidInput(
-            f"the ranks of run {folder.id} play themselves; start it with --set players=1 or more"
+            f"run {folder.id} has no separate players: its ranks play; start it with "
+            "--sampling joined --set players=1"
         )
     if isinstance(sampling.get("servers"), int):
         raise InvalidInput(

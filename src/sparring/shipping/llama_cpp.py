@@ -6,6 +6,7 @@ a Python package: xllamacpp has the server, cyllama the quantiser.
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
 import json
 import os
@@ -20,11 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparring.contracts.errors import FaultyArtefact, InfrastructureError, MissingPackage
+from sparring.contracts.errors import (
+    FaultyArtefact,
+    InfrastructureError,
+    InvalidInput,
+    MissingPackage,
+)
 from sparring.contracts.services import Service
-from sparring.services import running
+from sparring.services import NO_PROXY, running
 
 VARIABLE = "LLAMA_CPP_PATH"
+_CONVERTER = "convert_hf_to_gguf.py"
 _START_SECONDS = 600.0
 _ALIAS = "shipped"
 _FORCE = 1000.0  # more than any two logits differ by
@@ -47,24 +54,41 @@ class LlamaCpp:
 
 
 def find_llama_cpp(folder: str = "") -> LlamaCpp:
-    """Find llama.cpp in a folder, in LLAMA_CPP_PATH, on the PATH, or as packages."""
+    """Find llama.cpp in a folder, in LLAMA_CPP_PATH, on the PATH, or as packages; its converter in
+    the two folders only. Raises InvalidInput if a named folder holds no part of it."""
     places = [Path(each) for each in (folder, os.environ.get(VARIABLE, "")) if each]
+    if folder and not _holds_llama_cpp(Path(folder)):
+        raise InvalidInput(
+            f"--llama-cpp {folder}: there is no llama-server, llama-quantize or "
+            "convert_hf_to_gguf.py; name the folder that holds them"
+        )
     server = _program("llama-server", places)
     if not server and importlib.util.find_spec("xllamacpp") is not None:
         server = (sys.executable, "-m", "sparring.shipping.llama_host")
     quantize = _program("llama-quantize", places)
     if not quantize and importlib.util.find_spec("cyllama") is not None:
         quantize = (sys.executable, "-m", "sparring.shipping.cyllama_quantize")
-    scripts = [each / "convert_hf_to_gguf.py" for each in places]
+    scripts = [each / _CONVERTER for each in places]
     converter = next(((sys.executable, str(each)) for each in scripts if each.is_file()), ())
     return LlamaCpp(server, quantize, converter)
 
 
+def _holds_llama_cpp(folder: Path) -> bool:
+    programs = (_inside(folder, name) for name in ("llama-server", "llama-quantize"))
+    return any(programs) or (folder / _CONVERTER).is_file()
+
+
+def _inside(folder: Path, name: str) -> tuple[str, ...]:
+    for path in (folder / name, folder / "bin" / name, folder / "build" / "bin" / name):
+        if path.is_file() and os.access(path, os.X_OK):
+            return (str(path),)
+    return ()
+
+
 def _program(name: str, places: list[Path]) -> tuple[str, ...]:
     for place in places:
-        for path in (place / name, place / "bin" / name, place / "build" / "bin" / name):
-            if path.is_file() and os.access(path, os.X_OK):
-                return (str(path),)
+        if program := _inside(place, name):
+            return program
     found = shutil.which(name)
     return (found,) if found else ()
 
@@ -117,13 +141,13 @@ class LlamaServer:
             f"{self.address}{path}", data=body, headers={"Content-Type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=300) as response:  # noqa: S310
+            with NO_PROXY.open(request, timeout=300) as response:
                 answer: dict[str, Any] = json.load(response)
                 return answer
         except urllib.error.HTTPError as error:
             text = error.read().decode("utf-8", "replace")[:500]
             raise FaultyArtefact(f"llama.cpp refuses {path}: {text}") from error
-        except OSError as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise InfrastructureError(f"llama.cpp's server does not answer: {error}") from error
 
     def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:

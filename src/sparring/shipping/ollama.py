@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import FaultyArtefact, InfrastructureError
+from sparring.services import NO_PROXY
 
 REQUIRES = "0.30.0"
 _HOST_VARIABLE = "OLLAMA_HOST"
@@ -85,7 +86,7 @@ def _post(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         headers={"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+        with NO_PROXY.open(request, timeout=60) as response:
             answer: dict[str, Any] = json.load(response)
             return answer
     except (urllib.error.HTTPError, OSError) as error:

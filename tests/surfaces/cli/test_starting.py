@@ -54,6 +54,8 @@ def test_servers_need_the_name_of_a_model_and_without_servers_there_are_none() -
         {"base_url": "http://a/v1", **server},
         {"base_url": "http://b/v1", **server},
     ]
+    with pytest.raises(InvalidInput, match="exclude each other"):
+        starting.servers_from("m", ["http://a/v1"], "http://c", "KEY", None)
     vllm = starting.servers_from("m", None, "http://c", "KEY", None)
     assert vllm is not None
     assert (vllm["kind"], len(vllm["endpoints"])) == ("vllm", 1)
@@ -68,6 +70,8 @@ def test_a_model_without_an_address_is_one_of_openrouter_and_needs_its_key(
     assert starting.models_from(["a@b@http://c/v1"], "KEY") == [
         {"model": "a@b", "base_url": "http://c/v1", "key_variable": "KEY"}
     ]
+    with pytest.raises(InvalidInput, match="names no URL; write MODEL@http"):
+        starting.models_from(["m@localhost:8000"], "KEY")
     with pytest.raises(InvalidInput, match="OPENROUTER_API_KEY is not set: set it, or write"):
         starting.models_from(["org/large"], "KEY")
     monkeypatch.setenv("OPENROUTER_API_KEY", "secret")

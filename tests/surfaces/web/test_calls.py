@@ -55,6 +55,12 @@ def test_slow_calls_have_pools_of_their_own() -> None:
     }
 
 
+def test_what_starts_a_run_never_keeps_quick_calls_waiting() -> None:
+    starting = {name for name, each in all_operations().items() if each.starts}
+    assert len(starting) > 6
+    assert {pool_of(name) for name in starting} == {"environment"}
+
+
 def test_too_large_a_call_and_an_unknown_one_are_on_record(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()

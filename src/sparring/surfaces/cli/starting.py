@@ -48,6 +48,8 @@ def servers_from(
     family: str | None,
 ) -> dict[str, Any] | None:
     """Return the servers that play the model; None if the run's process loads the weights."""
+    if vllm and endpoints:
+        raise InvalidInput("--vllm and --endpoint exclude each other; pass one of them")
     urls = [vllm] if vllm else endpoints or []
     if not urls:
         return None
@@ -61,7 +63,8 @@ def servers_from(
 
 
 def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, Any]] | None:
-    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter; None for none."""
+    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. Without `names`,
+    return None: the default models play."""
     if names is None:
         return None
     endpoints = []
@@ -70,6 +73,8 @@ def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, An
         if at:
             endpoint = {"model": model, "base_url": f"http{url}", "key_variable": key_variable}
             endpoints.append(endpoint)
+        elif "@" in name:
+            raise InvalidInput(f"--against {name} names no URL; write MODEL@http://…")
         else:
             if read_key(OPENROUTER_KEY) is None:
                 raise InvalidInput(

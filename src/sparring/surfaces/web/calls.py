@@ -43,9 +43,10 @@ _SLOW = {
 }
 _ENVIRONMENT = (
     *("env.show", "config.show", "plan.make", "plan.revise", "plan.show", "plan.start"),
-    "run.resume",
+    *("train.start", "eval.start", "check.start", "audit.start", "prove.start", "ship.start"),
+    *("run.clone", "run.resume"),
 )
-_SLOW |= dict.fromkeys((*_ENVIRONMENT, "run.clone", "train.start", "eval.start"), "environment")
+_SLOW |= dict.fromkeys(_ENVIRONMENT, "environment")
 
 
 def web_operations(role: Role = Role.OWNER) -> dict[str, Operation[Any, Any]]:
@@ -89,7 +90,7 @@ def call(
         return 200, to_json(operation.ask(arguments, caller))
     except SparringError as error:
         return status_of(error), error_json(error)
-    except Exception as error:  # a bug in Sparring must not end the server
+    except Exception as error:  # a bug in Sparring: log it, and answer in JSON
         _LOG.exception("%s", operation.name)
         role = caller.role.name.lower()
         entry = Entry(caller.name, role, operation.name, {})
