@@ -53,9 +53,12 @@ class Rollout(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 256  # rollouts arrive in bursts
+
+
 if __name__ == "__main__":
     Rollout.tools = tuple(tool(name, schema) for name, schema in json.loads(sys.argv[1]).items())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Rollout)
-    server.request_queue_size = 256
+    server = Server(("127.0.0.1", 0), Rollout)
     print(server.server_port, flush=True)
     server.serve_forever()

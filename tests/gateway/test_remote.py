@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import struct
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,8 +38,8 @@ class Service(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def service():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+def service(handler=Service):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -50,6 +52,28 @@ def played(url, codecs):
     agent = GatewayAgent("tested", RemoteProgram(url))
     (rollout,) = play_all(agent, ScriptedPolicy(calls_tool(ADD), codecs["qwen3"]))
     return rollout
+
+
+class Overrun(Service):
+    """Breaks the first connections, as a service with a short queue does in a burst."""
+
+    broken = 0
+
+    def do_POST(self):
+        if Overrun.broken < 3:
+            Overrun.broken += 1
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+            return
+        super().do_POST()
+
+
+def test_a_connection_that_breaks_before_the_first_call_is_tried_again(codecs, monkeypatch):
+    monkeypatch.setattr("sparring.gateway.remote._PAUSE_SECONDS", 0.0)
+    with service(Overrun) as address:
+        rollout = played(f"{address}/rollout", codecs)
+    assert (rollout.ending, Overrun.broken) == (Ending.ANSWERED, 3)
 
 
 def test_a_service_plays_as_the_sdk_does(codecs):

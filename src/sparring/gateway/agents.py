@@ -141,7 +141,15 @@ class GatewayRun:
         server, episode = self._agent.server, self._episode
         opened = server.sessions.open(self._capture)
         path = f"{server.address}/session/{opened.key}"
-        session = Session(f"{path}/v1", path, opened.key, self._capture.model, episode.case, world)
+        session = Session(
+            f"{path}/v1",
+            path,
+            opened.key,
+            self._capture.model,
+            episode.case,
+            world,
+            count_calls=lambda: self._capture.calls,
+        )
         try:
             result = await self._run_program(session)
         except Exception as error:

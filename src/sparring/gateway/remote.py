@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from typing import Any
 
 import httpx
@@ -11,11 +13,15 @@ from sparring.gateway.case_files import case_record, session_record
 from sparring.gateway.sessions import Session
 
 _CONNECT_SECONDS = 10.0
+# A service that accepts few connections at once resets the others of a burst.
+_ATTEMPTS, _PAUSE_SECONDS = 6, 0.2
+_BROKEN = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
 
 class RemoteProgram:
     """Posts `{"case": …, "session": …}` to `url`, and reads `{"answer": …}` from the response. A
-    body that is not a JSON object is the answer itself. The rollout's deadline limits the wait."""
+    body that is not a JSON object is the answer itself. The rollout's deadline limits the wait. A
+    connection that breaks before the agent has called the model is tried again."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -23,15 +29,7 @@ class RemoteProgram:
     async def run(self, session: Session) -> Any:
         """Send the case and the session, and wait for the answer."""
         request = {"case": case_record(session.case), "session": session_record(session)}
-        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
-        try:
-            async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
-                response = await client.post(self._url, json=request)
-        except httpx.HTTPError as error:
-            problem = f"{type(error).__name__}: {error}"
-            raise InfrastructureError(
-                f"no answer from {self._url}: {problem}; start the agent's service, or correct url"
-            ) from error
+        response = await self._post(request, session)
         if response.status_code != 200:
             raise InfrastructureError(
                 f"{self._url} answered with status {response.status_code}: {response.text[:500]}"
@@ -41,6 +39,23 @@ class RemoteProgram:
         except ValueError:
             return response.text
         return body.get("answer") if isinstance(body, dict) else body
+
+    async def _post(self, request: dict[str, Any], session: Session) -> httpx.Response:
+        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
+                    return await client.post(self._url, json=request)
+            except httpx.HTTPError as error:
+                is_broken = isinstance(error, _BROKEN)
+                if attempt == _ATTEMPTS or not is_broken or session.count_calls():
+                    problem = f"{type(error).__name__}: {error}"
+                    raise InfrastructureError(
+                        f"no answer from {self._url}: {problem}; start the agent's service, or "
+                        "correct url"
+                    ) from error
+            await asyncio.sleep(_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311
+        raise AssertionError("the last attempt returns or raises")
 
     async def close(self) -> None:
         """Do nothing: the service is the user's."""

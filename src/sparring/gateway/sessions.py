@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,8 @@ class Session:
 
     `base_url` is for OpenAI clients, `anthropic_base_url` for Anthropic's, and `api_key` for both.
     `model` is the name of the model that answers; calls with any other name reach the same model.
-    `world` is the value that the environment's `world` returned.
+    `world` is the value that the environment's `world` returned, and `count_calls` counts the calls
+    so far.
     """
 
     base_url: str
@@ -34,6 +36,7 @@ class Session:
     model: str
     case: Case
     world: Any = field(default=None, repr=False)
+    count_calls: Callable[[], int] = field(default=int, repr=False, compare=False)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
