@@ -146,11 +146,12 @@ def test_a_process_that_leaves_its_group_and_keeps_the_output_does_not_hold_up_t
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
     began = time.monotonic()
     try:
-        (rollout,) = play_all(agent_of(program), policy, plays(1), rollout_seconds=2.0)
+        (rollout,) = play_all(agent_of(program), policy, plays(1), rollout_seconds=8.0)
     finally:
-        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        if (tmp_path / "pid").exists():
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert rollout.ending is Ending.ROLLOUT_DEADLINE
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 def test_a_reused_process_that_prints_a_line_without_end_fails_its_rollout(codecs, tmp_path):

@@ -108,6 +108,13 @@ def test_a_part_of_several_ids_is_refused_with_those_ids(owner: Caller) -> None:
         prepare_chat(ChatWith(target="shop-20260101"), owner)
 
 
+def test_an_environment_without_runs_is_meant_although_others_begin_alike(owner: Caller) -> None:
+    for name in ("shop-hard-20260101-000000-ab12", "shop-hard-20260101-000001-cd34"):
+        folder = make_training(owner, name)
+        write_json(folder.spec, {**folder.read_spec(), "environment": "shop_hard"})
+    assert prepare_chat(ChatWith(target="shop"), owner).about == "shop, not trained"
+
+
 def test_chatting_is_for_the_owner(owner: Caller) -> None:
     with pytest.raises(NotPermitted, match="needs the role owner"):
         prepare_chat(ChatWith(target="shop"), operator_of(owner))

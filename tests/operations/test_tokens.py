@@ -38,13 +38,17 @@ def test_a_token_gives_its_holder_its_role(owner: Caller) -> None:
     assert tokens.caller_of(f"{made.token}x") is None
 
 
-@pytest.mark.parametrize("content", ["", "not json", '{"format": 2, "tokens": []}'])
+@pytest.mark.parametrize(
+    "content", ["", "not json", '{"format": 2, "tokens": []}', '{"format": 1, "tokens": [7]}']
+)
 def test_a_damaged_or_newer_file_is_refused_and_never_overwritten(
     owner: Caller, content: str
 ) -> None:
     create_token(CreateToken(name="vera", role="operator"), owner)
+    made = create_token(CreateToken(name="ada", role="viewer"), owner)
     (file,) = owner.runs.rglob("tokens.json")
     file.write_text(content)
+    assert Tokens(owner.runs, owner.folder).caller_of(made.token) is None
     with pytest.raises(InvalidInput, match="is damaged, or a newer version wrote it"):
         create_token(CreateToken(name="kim", role="viewer"), owner)
     assert file.read_text() == content

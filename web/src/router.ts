@@ -25,6 +25,10 @@ function decode(part: string): string {
   }
 }
 
+export function currentPlace(): Place {
+  return parsePlace(window.location.hash);
+}
+
 export function usePlace(): Place {
   return parsePlace(useSyncExternalStore(subscribe, () => window.location.hash));
 }

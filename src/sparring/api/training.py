@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -121,7 +123,7 @@ class Trainer:
             optimizers=(optimizer, scheduler),
             code_digest=spec.code_digest,
         )
-        self._stop = threading.Event()
+        self._stop, self._built = threading.Event(), time.time()
         self._display = TrainingDisplay(show_progress and launched.rank == 0)
         self._training = self._build(work, accept_changes)
 
@@ -158,7 +160,7 @@ class Trainer:
         lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
         with lock, _stops_on_signals(self._stop), self._display:
             if is_first:  # under the lock: a run that is going on keeps its request
-                self.folder.stop_request.unlink(missing_ok=True)
+                _drop_old_request(self.folder, self._built)
             self._report("started", pid=os.getpid(), host=socket.gethostname())
             try:
                 summary = self._training.run()
@@ -299,6 +301,13 @@ def _shared_folder(
         return RunFolder(runs / str(run))
     name = agent_of_target(spec.target)
     return open_run(runs, run, spec, name, accept_changes=accept_changes)
+
+
+def _drop_old_request(folder: RunFolder, before: float) -> None:
+    """Remove a stop request that an earlier attempt was given; a later one is for this training."""
+    with contextlib.suppress(FileNotFoundError):
+        if folder.stop_request.stat().st_mtime < before:
+            folder.stop_request.unlink()
 
 
 @contextmanager

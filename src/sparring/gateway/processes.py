@@ -68,7 +68,8 @@ class ReusedProgram:
     """A command whose processes take case after case, because starting one takes seconds.
 
     A process reads one JSON object per line from its standard input, with `case` and `session`, and
-    prints one line for each: `{"answer": …}` or `{"error": …}`. Other lines are ignored.
+    prints one line for each: `{"answer": …}` or `{"error": …}`. Other lines are ignored; one of
+    more than 4 MB fails the rollout.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, python: Path | None = None) -> None:
@@ -163,10 +164,8 @@ def start(
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process with its whole group, and wait for it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """Kill a process with its whole group, wait for it, and close its streams."""
+    _kill(process)
     # A thread may still read what a process outside of the group keeps open; closing waits for it.
     closing = threading.Thread(target=_close, args=(process,), name="sparring-close", daemon=True)
     closing.start()
@@ -194,6 +193,12 @@ async def in_thread(threads: DaemonThreads, work: Callable[[], Any]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def _close(process: subprocess.Popen[bytes]) -> None:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
@@ -202,8 +207,9 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill_all(processes: set[subprocess.Popen[bytes]]) -> None:
+    """At exit: their streams stay open, because no thread can be started any more."""
     for process in list(processes):
-        kill_group(process)
+        _kill(process)
 
 
 def _read_tail(process: subprocess.Popen[bytes]) -> bytes:

@@ -14,7 +14,7 @@ from sparring.gateway.sessions import Session
 
 _CONNECT_SECONDS = 10.0
 # A service that accepts few connections at once resets the others of a burst.
-_ATTEMPTS, _PAUSE_SECONDS = 6, 0.2
+_RETRIES, _PAUSE_SECONDS = 5, 0.2
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
 
@@ -42,20 +42,21 @@ class RemoteProgram:
 
     async def _post(self, request: dict[str, Any], session: Session) -> httpx.Response:
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
-        for attempt in range(1, _ATTEMPTS + 1):
+        pauses = [_PAUSE_SECONDS * 2**number for number in range(_RETRIES)]
+        while True:
             try:
                 async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
                     return await client.post(self._url, json=request)
             except httpx.HTTPError as error:
-                is_broken = isinstance(error, _BROKEN)
-                if attempt == _ATTEMPTS or not is_broken or session.count_calls():
+                is_again = bool(pauses) and isinstance(error, _BROKEN)
+                if is_again:
+                    await asyncio.sleep(pauses.pop(0) * (1 + random.random()))  # noqa: S311
+                if not is_again or session.count_calls():
                     problem = f"{type(error).__name__}: {error}"
                     raise InfrastructureError(
                         f"no answer from {self._url}: {problem}; start the agent's service, or "
                         "correct url"
                     ) from error
-            await asyncio.sleep(_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311
-        raise AssertionError("the last attempt returns or raises")
 
     async def close(self) -> None:
         """Do nothing: the service is the user's."""

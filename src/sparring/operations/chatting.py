@@ -51,7 +51,9 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     try:
         folder = find_run(caller.runs, request.target, kind="train")
     except AmbiguousRun:
-        raise
+        if not _is_environment(request.target, caller):
+            raise
+        return _base(request, caller)
     except RunNotFound:
         return _base(request, caller)
     if _is_environment(request.target, caller):

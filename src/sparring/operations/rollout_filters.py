@@ -84,7 +84,7 @@ def question_of(case: dict[str, Any]) -> str:
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, str) and content:
             return content
-    return "" if given is None else str(given)[:_SHOWN]
+    return "" if given is None else json.dumps(given, ensure_ascii=False)[:_SHOWN]
 
 
 def texts_of(record: dict[str, Any]) -> Iterator[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen
@@ -22,6 +23,7 @@ from sparring.operations.operation import Caller, Forms, NoArguments, Role, oper
 from sparring.run_folder.file_locks import file_lock
 from sparring.run_folder.files import read_json_or_empty, write_json
 
+_LOG = logging.getLogger(__name__)
 _FORMAT = 1
 _TOKEN = re.compile(r"sparring_([0-9a-f]{8})_([A-Za-z0-9_-]{43})")
 _LOCK_SECONDS = 5.0
@@ -103,19 +105,22 @@ class Tokens:
         except OSError:
             return {}
         if stamp != self._stamp:
-            found = [StoredToken.model_validate(row) for row in self._rows()]
+            found = self._stored()
             self._known, self._stamp = {each.id: each for each in found}, stamp
         return self._known
 
-    def _rows(self) -> list[Any]:
+    def _stored(self) -> list[StoredToken]:
         """Raises InvalidInput for a file that is damaged or newer: tokens must not be lost."""
         content = read_json_or_empty(self._path)
-        if content.get("format") != _FORMAT or not isinstance(content.get("tokens"), list):
-            raise InvalidInput(
-                f"{self._path} cannot be read: it is damaged, or a newer version wrote it; restore "
-                "it, or remove it and create the tokens again"
-            )
-        return list(content["tokens"])
+        try:
+            if content.get("format") == _FORMAT:
+                return [StoredToken.model_validate(row) for row in content["tokens"]]
+        except (ValidationError, KeyError, TypeError):
+            pass
+        raise InvalidInput(
+            f"{self._path} cannot be read: it is damaged, or a newer version wrote it; restore it, "
+            "or remove it and create the tokens again"
+        )
 
     def store(self, token: StoredToken) -> None:
         """Add or replace one token."""
@@ -130,7 +135,11 @@ class Tokens:
     def caller_of(self, text: str) -> Caller | None:
         """Return the caller that a token belongs to; None if it is unknown or no longer valid."""
         match = _TOKEN.fullmatch(text)
-        stored = self.read().get(match[1]) if match else None
+        try:
+            stored = self.read().get(match[1]) if match else None
+        except InvalidInput as error:  # nobody gets in, and the server goes on
+            _LOG.error("%s", error)
+            return None
         digest = _digest(text)
         if stored is None or not hmac.compare_digest(stored.digest, digest):
             return None

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -341,7 +342,9 @@ def test_filters_that_change_before_an_answer_comes_show_each_rollout_once(
     page.route("**/api/rollout.list*", hold)
     for place, (label, chosen) in enumerate((("Verdict", "failed"), ("Ending", "answered")), 1):
         page.get_by_label(label).select_option(chosen)
-        page.wait_for_function("() => new Promise(done => requestAnimationFrame(() => done(true)))")
+        deadline = time.monotonic() + 20
+        while len(held) < place and time.monotonic() < deadline:
+            page.wait_for_timeout(20)
         assert len(held) == place
     for route in held:
         with page.expect_response("**/api/rollout.list*"):
@@ -350,6 +353,26 @@ def test_filters_that_change_before_an_answer_comes_show_each_rollout_once(
     page.wait_for_selector("text=found in all")
     shown = page.locator("[role=rowgroup] a").evaluate_all("links => links.map(each => each.href)")
     assert len(shown) == len(set(shown)) > 0
+
+
+def test_filters_that_are_typed_one_after_the_other_all_count(browser: Browser) -> None:
+    page = browser.page
+    browser.open(f"/run/{TRAINING}/rollouts", "[role=row] >> text=1.00")
+    page.click("summary:has-text('More filters')")
+    page.get_by_label("Reward ≥").fill("0")
+    page.get_by_label("Reward ≤").fill("0.5")
+    page.get_by_label("Verdict").select_option("failed")
+    page.wait_for_selector("text=10 found in all 16")
+    page.wait_for_url("**min_reward=0**max_reward=0.5**")
+    page.get_by_label("Reward ≤").fill("1x")
+    page.click("text=Clear")
+    page.wait_for_selector("text=16 rollouts")
+    for _ in range(2):  # the same filter again is searched again
+        page.get_by_label("Verdict").select_option("failed")
+        page.wait_for_selector("text=10 found in all 16")
+        page.wait_for_selector(".loading", state="detached")
+        page.get_by_label("Verdict").select_option("")
+        page.wait_for_selector("text=16 rollouts")
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="needs axe: make web")

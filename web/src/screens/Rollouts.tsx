@@ -4,7 +4,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { call, isExport, type Schemas } from "../api";
 import { duration, fixed, number, oneLine, signed } from "../format";
 import { Empty, Ending, Loading, Mark, PLAYED_AFTER, Problem, useKeys } from "../parts/ui";
-import { go, link, setParams, usePlace } from "../router";
+import { currentPlace, go, link, setParams, usePlace } from "../router";
 import { Choice, useNarrow } from "./Runs";
 
 type Line = Schemas["RolloutLine"];
@@ -39,7 +39,8 @@ export function RolloutsTab({ run, log, isLive }: { run: string; log: string; is
   const isNarrow = useNarrow();
   const rows = useVirtualizer({ count: list.count, getScrollElement: () => scroller.current, estimateSize: () => (isNarrow ? 56 : 34), overscan: 15 });
   const items = rows.getVirtualItems();
-  const side = list.line(items[0]?.index ?? 0)?.id.includes("/");
+  const shown = list.line(items[0]?.index ?? 0) ?? list.line(0);
+  const side = shown && hasSide(shown);
   const [top, bottom] = [items[0]?.index ?? 0, items[items.length - 1]?.index ?? 0];
   useEffect(() => list.want(top, bottom), [top, bottom, list]);
   useEffect(() => {
@@ -113,7 +114,7 @@ function Row({ line, start, index, isSelected, onOpen, href, measure }: RowProps
       <span role="cell" className="num soft narrow-hide">{line.step}</span>
       <span role="cell" className="cut"><a href={href(line)} onClick={(event) => event.stopPropagation()}><bdi>{oneLine(line.question || line.case)}</bdi></a></span>
       <span role="cell" className="num right">{fixed(line.reward)}</span>
-      <span role="cell" className="cut narrow-hide">{line.id.includes("/") ? sideOf(line) : <Advantage value={line.advantage} />}</span>
+      <span role="cell" className="cut narrow-hide">{hasSide(line) ? sideOf(line) : <Advantage value={line.advantage} />}</span>
       <span role="cell" className="cut narrow-hide"><Ending ending={line.ending} /></span>
       <span role="cell" className="num right soft narrow-hide">{line.tool_calls}</span>
       <span role="cell" className="num right soft narrow-hide">{number(line.sampled_tokens)}</span>
@@ -122,6 +123,8 @@ function Row({ line, start, index, isSelected, onOpen, href, measure }: RowProps
     </div>
   );
 }
+
+const hasSide = (line: Line) => !line.id.startsWith(line.case);
 
 /** Which model of a proof, a check or a shipment played it. */
 function sideOf(line: Line): string {
@@ -158,9 +161,13 @@ function Windows({ base, total }: { base: number; total: number }) {
 function Filters() {
   const place = usePlace();
   const value = (name: string) => place.params.get(name) ?? "";
-  const set = (name: string, text: string) => text !== value(name) && setParams(place, { [name]: text || undefined, at: undefined });
+  const [round, setRound] = useState(0); // new fields after Clear: what was typed in the old ones is gone
+  const set = (name: string, text: string) => {
+    const now = currentPlace(); // a field may answer half a second later, when others have changed
+    if (text !== (now.params.get(name) ?? "")) setParams(now, { [name]: text || undefined, at: undefined });
+  };
   const input = (name: string, label: string, width: number) => (
-    <TextFilter key={name} id={name === "text" ? "search" : undefined} label={label} width={width} value={value(name)} isNumber={(NUMBERS as readonly string[]).includes(name)} onChange={(text) => set(name, text)} />
+    <TextFilter key={`${name} ${round}`} id={name === "text" ? "search" : undefined} label={label} width={width} value={value(name)} isNumber={(NUMBERS as readonly string[]).includes(name)} onChange={(text) => set(name, text)} />
   );
   const isFiltered = [...TEXTS, ...NUMBERS, "ending", "verdict"].some(value);
   const isOpen = ["measure", "tool", "question", "case", ...NUMBERS].some(value);
@@ -184,7 +191,7 @@ function Filters() {
       {input("max_advantage", "Advantage ≤", 104)}
         </div>
       </details>
-      {isFiltered ? <button className="button quiet" onClick={() => go(link(place.parts))}>Clear</button> : null}
+      {isFiltered ? <button className="button quiet" onClick={() => (setRound(round + 1), go(link(place.parts)))}>Clear</button> : null}
     </div>
   );
 }
@@ -201,14 +208,14 @@ function TextFilter({ id, label, width, value, isNumber, onChange }: { id: strin
   const isBad = isNumber && text.trim() !== "" && !Number.isFinite(Number(text));
   useEffect(() => {
     if (text === value || isBad) return;
-    const timer = window.setTimeout(() => onChange(text), TYPING);
+    const timer = window.setTimeout(() => onChange(text.trim()), TYPING);
     return () => window.clearTimeout(timer);
   }, [text]); // eslint-disable-line react-hooks/exhaustive-deps
   return (
     <input ref={field} id={id} className="field" style={{ width }} aria-label={label} placeholder={label} value={text} aria-invalid={isBad} title={isBad ? "Not a number" : undefined}
       onChange={(event) => setText(event.target.value)}
       onKeyDown={(event) => {
-        if (event.key === "Enter" && !isBad) onChange(text);
+        if (event.key === "Enter" && !isBad) onChange(text.trim());
         if (event.key === "Escape") event.currentTarget.blur();
       }} />
   );
@@ -296,6 +303,7 @@ function useRollouts(run: string, log: string, filters: Record<string, string | 
   useEffect(() => {
     current.current = key;
     chunks.current.clear();
+    setFound(nothing(key));
     setError(undefined);
     setLoading(true);
     if (!isFiltered) void readChunk(0);

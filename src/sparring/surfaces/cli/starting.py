@@ -73,7 +73,7 @@ def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, An
         if at:
             endpoint = {"model": model, "base_url": f"http{url}", "key_variable": key_variable}
             endpoints.append(endpoint)
-        elif "@" in name:
+        elif "@" in name and "@preset/" not in name:  # OpenRouter's presets are names of models
             raise InvalidInput(f"--against {name} names no URL; write MODEL@http://…")
         else:
             if read_key(OPENROUTER_KEY) is None:
