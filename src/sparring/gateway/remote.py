@@ -48,10 +48,10 @@ class RemoteProgram:
                 async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
                     return await client.post(self._url, json=request)
             except httpx.HTTPError as error:
-                is_again = bool(pauses) and isinstance(error, _BROKEN)
-                if is_again:
+                may_retry = bool(pauses) and isinstance(error, _BROKEN)
+                if may_retry:
                     await asyncio.sleep(pauses.pop(0) * (1 + random.random()))  # noqa: S311
-                if not is_again or session.count_calls():
+                if not may_retry or session.count_calls():
                     problem = f"{type(error).__name__}: {error}"
                     raise InfrastructureError(
                         f"no answer from {self._url}: {problem}; start the agent's service, or "
