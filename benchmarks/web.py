@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -43,6 +44,8 @@ from sparring.runs.lifecycle import RunState
 
 PAGE_BAR, LARGE_BAR, CPU_BAR, STEP_BAR = 0.2, 0.5, 0.05, 0.05
 VIEWERS = 50
+STEP_HASHES = 10  # of 1 MB each
+STEPS = itertools.count(1)  # a live view leaves out the rows of a step that it has
 ENTRY = struct.Struct("<QQIIffBBHI")
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -157,7 +160,8 @@ def watch(base: str, cookies: dict[str, str], run: str, seconds: float, found: A
     async def main() -> list[float]:
         latencies: list[float] = []
         limits = httpx.Limits(max_connections=VIEWERS + 5)
-        async with httpx.AsyncClient(base_url=base, cookies=cookies, limits=limits) as client:
+        given: dict[str, Any] = {"cookies": cookies, "limits": limits, "timeout": None}
+        async with httpx.AsyncClient(base_url=base, **given) as client:
             viewers = [asyncio.ensure_future(view(client, latencies)) for _ in range(VIEWERS)]
             await asyncio.wait(viewers, timeout=seconds)
             for each in viewers:
@@ -170,46 +174,50 @@ def watch(base: str, cookies: dict[str, str], run: str, seconds: float, found: A
 
 
 def work_steps(folder: RunFolder, seconds: float) -> list[float]:
-    """Steps of fixed work, each with a row of metrics, as a trainer writes them."""
-    took, end, step = [], time.monotonic() + seconds, 0
+    """Time small steps of fixed work, and write a row of metrics each second, as a trainer does."""
+    took = []
+    written = time.monotonic()
+    end = written + seconds
     while time.monotonic() < end:
         start = time.process_time()
         data = b"x" * 1_000_000
-        for _ in range(200):
+        for _ in range(STEP_HASHES):
             data = hashlib.sha256(data).digest() + data[32:]
         took.append(time.process_time() - start)
-        step += 1
-        row = {"attempt": 1, "step": step, "reward": 0.5, "written": time.time()}
-        append_line(folder.metrics, row)
+        if time.monotonic() - written >= 1:
+            written = time.monotonic()
+            row = {"attempt": 1, "step": next(STEPS), "reward": 0.5, "written": time.time()}
+            append_line(folder.metrics, row)
     return took
 
 
 def measure_live(served: Served, folder: RunFolder, rounds: int, seconds: float) -> dict[str, Any]:
-    """Alternate between no viewers and fifty."""
-    alone: list[float] = []
-    beside: list[float] = []
+    """Alternate between no viewers and fifty, and compare the neighbours."""
+    ratios: list[float] = []
     latencies: list[float] = []
     shares: list[float] = []
     cookies = dict(served.client.cookies)
     server = psutil.Process(served.process.pid)
     for _ in range(rounds):
-        alone += work_steps(folder, seconds)
+        alone = statistics.median(work_steps(folder, seconds))
         found = SPAWN.Queue()
         given = (served.base, cookies, folder.id, seconds + 8, found)
         viewers = SPAWN.Process(target=watch, args=given)
         viewers.start()
         time.sleep(6)  # they connect
         before, start = sum(server.cpu_times()[:2]), time.monotonic()
-        beside += work_steps(folder, seconds)
+        ratios.append(statistics.median(work_steps(folder, seconds)) / alone)
         shares.append((sum(server.cpu_times()[:2]) - before) / (time.monotonic() - start))
         latencies += found.get()
         viewers.join()
+    least = VIEWERS * rounds * (int(seconds) - 2)
+    assert len(latencies) >= least, f"{len(latencies)} updates arrived; {least} were expected"
     latencies.sort()
     return {
         "live_updates": len(latencies),
         "live_p95_seconds": round(latencies[int(0.95 * (len(latencies) - 1))], 4),
         "server_core_share": round(statistics.median(shares), 4),
-        "step_ratio": round(statistics.median(beside) / statistics.median(alone), 4),
+        "step_ratio": round(statistics.median(ratios), 4),
     }
 
 
@@ -263,7 +271,7 @@ def measure(count_runs: int, count_rollouts: int, *, quick: bool) -> dict[str, A
         live = make_run(runs, "live-1")
         append_event(live, "started", author="worker", pid=os.getpid(), host=socket.gethostname())
         write_json(live.heartbeat, {"format": 1, "step": 0, "steps": 100})
-        figures |= measure_live(served, live, 1 if quick else 3, 5.0 if quick else 10.0)
+        figures |= measure_live(served, live, 1 if quick else 7, 5.0)
         served.end()
     return {
         name: round(each, 4) if isinstance(each, float) else each for name, each in figures.items()
