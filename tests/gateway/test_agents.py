@@ -74,7 +74,7 @@ def test_an_agent_that_blocks_the_event_loop_is_told_so(codecs, monkeypatch):
 
     rollout = play_one(play, ScriptedPolicy(lambda _: "five", codecs["qwen3"]))
     assert rollout.ending is Ending.NO_MODEL_CALL
-    assert "define it as `def play`" in rollout.detail
+    assert "write `def play`" in rollout.detail
 
 
 def test_without_a_model_call_the_rollout_says_so_and_is_not_judged(codecs):

@@ -76,7 +76,7 @@ FRAMEWORKS = [
         "crewai_agent.py",
         "crewai",
         "crewai",
-        difference="it writes instructions of its own",
+        difference="it adds its own instructions",
     ),
     Framework("OpenAI client for Node", "openai_node.mjs", "node", "openai"),
     Framework("Vercel AI SDK", "ai_sdk.mjs", "node", "ai"),
@@ -172,6 +172,6 @@ def note(framework, rows):
     lines = dict(line.split("|", 2)[1:] for line in TABLE.read_text().splitlines()[2:])
     same = f"no: {framework.difference}" if framework.difference else "yes"
     lines[f" {framework.title} "] = f" {framework.version()} | {rows} | {same} |"
-    head = ["| agent | version | rows | token for token as on the SDK |", "|---|---|---|---|"]
+    head = ["| agent | version | rows | same tokens as on the SDK |", "|---|---|---|---|"]
     order = [f" {each.title} " for each in FRAMEWORKS if f" {each.title} " in lines]
     TABLE.write_text("\n".join([*head, *(f"|{name}|{lines[name]}" for name in order), ""]))

@@ -73,9 +73,9 @@ def test_moving_a_share_from_validation_to_training_moves_no_held_out_case(
     ("given_shares", "message"),
     [
         ({"train": 1.0}, "`shares` has unknown splits: train; the splits are training,"),
-        ({"training": 0.5}, "add up to 1, not 0.5: {'training': 0.5}"),
-        ({"training": 1.5, "held-out": -0.5}, "must be positive and add up to 1, not 1:"),
-        ({"training": float("nan")}, "add up to 1, not nan"),
+        ({"training": 0.5}, "add up to 1; the sum is 0.5: {'training': 0.5}"),
+        ({"training": 1.5, "held-out": -0.5}, "between 0 and 1 and add up to 1; the sum is 1:"),
+        ({"training": float("nan")}, "add up to 1; the sum is nan"),
     ],
 )
 def test_shares_that_are_no_shares_are_refused(given_shares: Any, message: str) -> None:

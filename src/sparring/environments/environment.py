@@ -1,4 +1,4 @@
-"""The base class of environments, and checked access to their parts."""
+"""The base class of environments, and functions that read and validate their parts."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 
 class Environment:
-    """What an agent is trained on. Subclass it and describe the task in the docstring.
+    """An agent, its cases and its measures. The subclass's docstring describes the task.
 
-    Each of `measures` has weight 1 unless `weights` sets another; weight 0 reports a measure
-    without rewarding it. `settings` are this environment's defaults for playing and training.
-    `family` declares the chat format of a model whose family Sparring does not know
+    Each of `measures` has weight 1 unless `weights` sets another weight; a measure with weight 0 is
+    reported, but not part of the reward. `settings` are the environment's defaults for playing and
+    training. `family` declares the chat format of a model that belongs to no built-in family
     (docs/families.md).
 
-    An agent of another framework than the agents SDK is run by `play`, by `command`, a process, or
-    by `url`, a service; `model` then names the model to play (docs/gateway.md).
+    For an agent of another framework than the agents SDK, define `play` (a function), `command` (a
+    process) or `url` (a service) instead of `agent`, and set `model` to the model to play
+    (docs/gateway.md).
     """
 
     name: ClassVar[str] = ""
@@ -53,7 +54,7 @@ class Environment:
     gateway_host: ClassVar[str] = "127.0.0.1"
 
     class Config(BaseModel):
-        """The environment's configurable fields; subclass it to add some."""
+        """The environment's configurable fields; a subclass adds fields."""
 
         model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -63,21 +64,22 @@ class Environment:
         self._addresses: dict[str, str] = {}
 
     def agent(self) -> PlayedAgent:
-        """Return the agent of the agents SDK that is played and later shipped."""
+        """Return the agents SDK agent to train and ship."""
         raise NotImplementedError(f"{type(self).__name__} must define agent() or play()")
 
     async def play(self, case: Case, session: Session) -> Any:
         """Run an agent of any framework on one case, instead of `agent()`, and return its answer.
 
-        Its client takes `session.base_url`, `session.api_key` and `session.model`; tools may use
-        `session.world`. None as answer means the model's last reply. Without `async`, the method
+        The agent's client takes `session.base_url`, `session.api_key` and `session.model`; tools
+        may use `session.world`. None means the main agent's last reply. Without `async`, the method
         runs in a thread. See docs/gateway.md.
         """
-        raise NotImplementedError  # `read_parts` uses it only where a subclass defines it
+        raise NotImplementedError  # called only if a subclass overrides it
 
     def label(self, call: ModelCall) -> str | None:  # noqa: ARG002 - for overriding
         """Name the agent that makes a call through the gateway, for `train_agents`; None for the
-        default: "main", or "sub-agent" if instructions or tools differ from the first call's."""
+        default: "main" if the call has the instructions, tools and output schema of the first call,
+        "sub-agent" otherwise."""
         return None
 
     def suite(self) -> Suite:
@@ -85,17 +87,17 @@ class Environment:
         raise NotImplementedError(f"{type(self).__name__} must define suite()")
 
     def world(self, case: Case) -> Any:  # noqa: ARG002 - for overriding
-        """Return a fresh world for one rollout. Its `@tool` methods are added to the agent's tools,
+        """Return a new world for one rollout. Its `@tool` methods are added to the agent's tools,
         the SDK passes it to tools as their context, and measures read it as `rollout.world`."""
         return None
 
     async def user(self, case: Case, world: Any, conversation: Sequence[Message]) -> str | None:
         """Answer the agent's last message as a user would; return None to end the conversation.
 
-        Without this method, a rollout ends with the agent's first answer. What the user says is
-        observed, not learned from.
+        Without this method, a rollout ends with the agent's first answer. The model is not trained
+        on the user's messages.
         """
-        raise NotImplementedError  # `read_parts` uses it only where a subclass defines it
+        raise NotImplementedError  # called only if a subclass overrides it
 
     def workspace(
         self,
@@ -104,13 +106,13 @@ class Environment:
         tools: Sequence[str] | None = None,
         limits: SandboxLimits | None = None,
     ) -> Workspace:
-        """Return a world with files and a sandbox, for use in `world`."""
+        """Return a world with files and a sandbox, for `world` to return."""
         from sparring.environments.workspace import Workspace
 
         return Workspace(files, tools=tools, limits=limits, is_unsandboxed=self.is_unsandboxed)
 
     def address(self, service: str) -> str:
-        """Return HOST:PORT of one of `services` that is running."""
+        """Return HOST:PORT of a service; raises InvalidInput if it is not running."""
         if service not in self._addresses:
             known = ", ".join(item.name for item in self.services) or "none"
             raise InvalidInput(
@@ -125,7 +127,7 @@ class Environment:
         return self._addresses
 
     def add_addresses(self, addresses: Mapping[str, str]) -> None:
-        """Add the addresses of services that have been started."""
+        """Add HOST:PORT of running services, by name."""
         self._addresses.update(addresses)
 
     @classmethod
@@ -144,7 +146,7 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The checked parts of an environment."""
+    """The validated parts of an environment; `world` and `user` are None if not overridden."""
 
     agent: PlayedAgent
     suite: Suite
@@ -154,8 +156,8 @@ class Parts:
 
 
 def read_parts(environment: Environment, suite: Callable[[], Suite] | None = None) -> Parts:
-    """Return an environment's parts, or raise InvalidInput with the line that failed. A `suite`
-    function replaces the environment's own."""
+    """Return an environment's parts, or raise InvalidInput with the line that failed. The `suite`
+    argument replaces the environment's `suite()`."""
     name = type(environment).__name__
     agent = read_agent(environment)
     measures = environment.measures
@@ -212,7 +214,7 @@ def _gateway_agent(environment: Environment, way: str) -> PlayedAgent:
 
 
 def _way_of(environment: Environment) -> str:
-    """How the environment says that its agent is run; raises InvalidInput for several ways."""
+    """Return the attribute that declares the agent; raises InvalidInput if several do."""
     kind = type(environment)
     ways = {
         "agent": kind.agent is not Environment.agent,
@@ -229,7 +231,7 @@ def _way_of(environment: Environment) -> str:
     way = declared[0] if declared else "agent"
     if way != "agent" and kind.user is not Environment.user:
         raise InvalidInput(
-            f"{kind.__name__} declares {way} and user; the program itself must talk to its user"
+            f"{kind.__name__} declares {way} and user; only agent() supports user, so remove one"
         )
     return way
 
@@ -247,7 +249,7 @@ def read_suite(environment: Environment) -> Suite:
 
 
 def last_line_in(path: Path, error: BaseException) -> str:
-    """Return `:LINE`, the innermost line of this file in the traceback, or an empty text."""
+    """Return `:LINE`, the innermost line of this file in the traceback, or an empty string."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     trace, line = error.__traceback__, ""

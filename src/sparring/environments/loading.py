@@ -1,5 +1,5 @@
-"""Loads an environment from `FILE:NAME`. This runs the file, so only a worker, the describing
-subprocess or the owner's own process does it."""
+"""Loads an environment from `FILE:NAME`. Loading runs the file, so only the processes of a run, the
+describing subprocess and the owner's own process do it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sparring.environments.environment import Environment, last_line_in
 
 
 def load_environment(target: str, config: Mapping[str, Any] | None = None) -> Environment:
-    """Return the environment at `FILE:NAME`. NAME is a subclass's class name or `name`, or the
-    variable of an instance."""
+    """Return the environment at `FILE:NAME`. NAME is the class name or `name` of a subclass, or a
+    variable that holds an instance; `FILE` alone suffices if the file has one environment."""
     factory = _find(target)
     try:
         return factory(**(config or {}))
@@ -55,7 +55,7 @@ def _find(target: str) -> Callable[..., Environment]:
 
 
 def _candidates(module: Any) -> list[tuple[str, Callable[..., Environment]]]:
-    """Return the names of the file's environments, each with the callable that creates it."""
+    """Return the names of the module's environments, each with the callable that creates it."""
     candidates: list[tuple[str, Callable[..., Environment]]] = []
     for key, value in vars(module).items():
         if isinstance(value, Environment):
@@ -81,7 +81,7 @@ def _existing_instance(environment: Environment, **config: Any) -> Environment:
 
 
 def _run_file(path: Path) -> Any:
-    """Import a file under its stem, with its folder importable, as `python FILE` would."""
+    """Import a file as the module STEM, with its folder on `sys.path`, as `python FILE` has it."""
     resolved = path.resolve()
     if str(resolved.parent) not in sys.path:
         sys.path.insert(0, str(resolved.parent))
@@ -106,7 +106,7 @@ def _run_file(path: Path) -> Any:
 
 
 def _import_from_package(file: Path) -> Any:
-    """Import a file by its dotted name, counted from the topmost folder with `__init__.py`."""
+    """Import a file by its dotted name, which starts at the topmost folder with `__init__.py`."""
     parts, folder = [file.stem], file.parent
     while (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)

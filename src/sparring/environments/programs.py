@@ -1,4 +1,4 @@
-"""How an environment's agent is run outside of the agents SDK: a function, a process, a service."""
+"""Creates the agent of an environment that declares a function, a command or a service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparring.gateway.server import GatewayServer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramDeclaration:
-    """What an environment declares of its agent; one of `play`, `command` and `url` is set.
+    """An environment's declaration of its agent; one of `play`, `command` and `url` is set.
 
     Paths are relative to `folder`, which holds the environment's file.
     """
@@ -38,7 +38,7 @@ class ProgramDeclaration:
 
 
 def gateway_agent(declared: ProgramDeclaration) -> GatewayAgent:
-    """Return the agent that an environment runs by `play`, `command` or `url`."""
+    """Return the declared agent. A sandboxed command reaches the gateway by a Unix socket."""
     if declared.command and declared.is_sandboxed:
         program = _sandboxed(declared)
         return GatewayAgent(
@@ -69,8 +69,8 @@ def _program(declared: ProgramDeclaration) -> Program:
 def _sandboxed(declared: ProgramDeclaration) -> SandboxedProgram:
     if declared.is_reused:
         raise InvalidInput(
-            f"{declared.name} declares reuse and needs_sandbox; each rollout has a sandbox of its "
-            "own, so leave out one of them"
+            f"{declared.name} declares reuse and needs_sandbox; each rollout has a new sandbox, so "
+            "remove one of them"
         )
     return SandboxedProgram(
         SandboxedCommand(declared.command, declared.folder, declared.files, _python(declared))

@@ -1,8 +1,8 @@
-"""`python -m sparring.environments.self_description FILE:CLASS` prints a description as JSON.
+"""`python -m sparring.environments.self_description FILE:CLASS` describes a class as JSON.
 
-This runs the file, so the control plane starts it as a separate process, without secrets and
-with a deadline. Output of the file is discarded; the description is written to a duplicate of
-stdout that the file does not know.
+The command runs the file, so the control plane starts it as a separate process, without secrets
+and with a deadline. Output of the file to stdout is discarded; the description is written to a
+duplicate of the original stdout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparring.environments.loading import load_class
 
 
 def describe(kind: type[Environment]) -> dict[str, Any]:
-    """Return the name, config fields, settings, measures and services as JSON values."""
+    """Return a class's name, config fields, settings, measures and services as JSON values."""
     return {
         "name": kind.name or kind.__name__,
         "fields": [_field(name, field) for name, field in kind.Config.model_fields.items()],
@@ -69,7 +69,7 @@ def _as_text(annotation: Any) -> str:
 
 
 def main(target: str) -> int:
-    """Write the description of `target` to stdout as JSON; a failure becomes its `error`."""
+    """Write the description of `target` to stdout as JSON; if loading fails, it has `error`."""
     stdout = os.dup(1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)

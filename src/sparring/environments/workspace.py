@@ -22,9 +22,9 @@ _STOP_REASONS = {
 
 
 class Workspace:
-    """One rollout's files. Measures inspect them with `read`, `has` and `names` afterwards.
+    """One rollout's files. Measures read them after the rollout with `read`, `has` and `names`.
 
-    `tools` selects the tools that the agent gets; the default is all five.
+    `tools` names the tools that the agent gets; the default is all five.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class Workspace:
     # ------------------------------------------------------------------ for measures
 
     def read(self, name: str) -> str:
-        """Return the text of a file. Raise FileNotFoundError if there is no such file."""
-        limit = self.sandbox.limits.disk_bytes  # the whole file: a measure must not judge half
+        """Return the text of a file; raises FileNotFoundError if it does not exist."""
+        limit = self.sandbox.limits.disk_bytes  # a measure must not judge a truncated file
         return self.sandbox.read(name, limit).decode("utf-8", "replace")
 
     def has(self, name: str) -> bool:
-        """Return whether a regular file of that name exists."""
+        """Return whether a regular file has this name."""
         try:
             self.sandbox.read(name, 1)
         except (OSError, InvalidInput):
@@ -117,7 +117,7 @@ class Workspace:
         return self.sandbox.names()
 
     def after_rollout(self) -> None:
-        """Delete the workspace once the rollout has been judged."""
+        """Delete the workspace; called after the rollout has been judged."""
         self.sandbox.close()
 
     # ------------------------------------------------------------------ internal

@@ -1,6 +1,6 @@
 """Plays agents of any framework through an OpenAI- and Anthropic-compatible endpoint.
 
-Owns sessions, trees of messages and wire formats. Knows policies and the player's episodes, but
+Owns sessions, trees of messages and wire formats. Imports policies and the player's episodes, but
 neither measures nor engines.
 """
 

@@ -1,4 +1,4 @@
-"""Agents that are played through the gateway, whatever runs them."""
+"""Agents of any framework, played through the gateway."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PlayFunction = Callable[[Case, Session], Awaitable[Any] | Any]
 _MOST_THREADS = 65_536
 _SECONDS_TO_END = 5.0
 _CLIENT = (
-    "pass session.base_url and session.api_key to its client, and look for another client that "
-    "calls a provider directly"
+    "pass session.base_url and session.api_key to the agent's client, and check that no other "
+    "client calls a provider directly"
 )
 _NO_CALL = f"the agent ended without a model call; {_CLIENT}"
 
@@ -33,23 +33,23 @@ class Program(Protocol):
     """Runs the user's agent on one case."""
 
     async def run(self, session: Session) -> Any:
-        """Return the agent's answer; None means its last reply."""
+        """Run the agent and return its answer; None means the main agent's last reply."""
         ...
 
     async def close(self) -> None:
-        """Called when all rollouts of a batch have ended; releases what the next cannot reuse."""
+        """Release resources when all rollouts of a batch have ended."""
         ...
 
 
 class FunctionProgram:
-    """A function of the user: `play(case, session)`. One that is not async runs in a thread."""
+    """Calls the user's `play(case, session)`; a synchronous function runs in a thread."""
 
     def __init__(self, function: PlayFunction) -> None:
         self._function = function
         self._threads = DaemonThreads(_MOST_THREADS)
 
     async def run(self, session: Session) -> Any:
-        """Call the function."""
+        """Call the function and return its result, awaited if necessary."""
         if inspect.iscoroutinefunction(self._function):
             return await self._function(session.case, session)
         loop = asyncio.get_running_loop()
@@ -57,14 +57,14 @@ class FunctionProgram:
         return await result if inspect.isawaitable(result) else result
 
     async def close(self) -> None:
-        """Do nothing: a function leaves nothing behind."""
+        """Do nothing: a function holds no resources."""
 
 
 class GatewayAgent(ExternalAgent):
-    """An agent of any framework. Its server starts with the first rollout and serves all of them.
+    """An agent of any framework. One server, started for the first rollout, serves all rollouts.
 
-    `label` names the agent that makes a call, for `train_agents`; None means the default, "main"
-    for calls with the first call's instructions and tools, and "sub-agent" for others.
+    `label` names the agent that makes a call, for `train_agents`. Without a label, calls with the
+    instructions, tools and output schema of the first call are "main", all others "sub-agent".
     """
 
     def __init__(
@@ -93,24 +93,24 @@ class GatewayAgent(ExternalAgent):
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Close the program when all rollouts of a batch have ended."""
+        """Enclose the rollouts of a batch, and close the program after them."""
         try:
             yield
         finally:
             await self.program.close()
 
     def begin(self, episode: Episode, policy: Policy, temperature: float) -> GatewayRun:
-        """Return the run of one rollout."""
+        """Return the run of one rollout, which has not started."""
         capture = Capture(episode, policy, temperature, self._label)
         return GatewayRun(self, episode, capture)
 
     def note_overridden(self, parameters: dict[str, set[float]]) -> None:
-        """Remember sampling parameters of calls that the run replaced."""
+        """Record the sampling parameters of the agent's calls, which the run replaced."""
         for name, values in parameters.items():
             self._overridden.setdefault(name, set()).update(values)
 
     def notes(self, temperature: float) -> list[str]:
-        """Return which sampling parameters of the agent the run replaces."""
+        """Return a note for each sampling parameter of the agent that differs from the run's."""
         own = {"temperature": temperature, "top_p": 1.0}
         notes = []
         for name, values in sorted(self._overridden.items()):
@@ -133,11 +133,11 @@ class GatewayRun:
         self._capture = capture
 
     def rows(self) -> list[TokenRow]:
-        """Return the rows to train on."""
+        """Return the token rows, discarded ones included; none for a chat policy."""
         return self._capture.rows()
 
     async def run(self, world: Any) -> Any:
-        """Run the agent with a session of its own, which ends with it."""
+        """Run the agent in a new session, close the session, and return the agent's output."""
         server, episode = self._agent.server, self._episode
         opened = server.sessions.open(self._capture)
         path = f"{server.address}/session/{opened.key}"
@@ -164,8 +164,8 @@ class GatewayRun:
         return self._take_answer(result)
 
     async def _run_program(self, session: Session) -> Any:
-        """Run the program to its end. One that still calls the model after its rollout has ended,
-        as clients that retry do, is stopped after a few seconds."""
+        """Run the program to its end. If it calls the model after the rollout has ended, as clients
+        that retry do, it is cancelled five seconds later and EpisodeOver is raised."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as deadline:
@@ -196,7 +196,7 @@ class GatewayRun:
 
     def _end_broken(self, error: Exception) -> None:
         """Record why the program failed. Raises EpisodeOver if the rollout has already ended, and
-        the error itself if no known cause explains it."""
+        the error itself if its cause is unknown."""
         episode, capture = self._episode, self._capture
         if episode.is_over:
             raise EpisodeOver from error
@@ -218,10 +218,10 @@ def _as_text(result: Any) -> str:
 
 
 def _cause_of(error: Exception) -> str:
-    """Return why an agent failed before its first model call, and what to do about it."""
+    """Return why an agent failed before its first model call, with a remedy if one is known."""
     cause = f"the agent failed before its first model call: {type(error).__name__}: {error}"
     if isinstance(error, ModuleNotFoundError) or "ModuleNotFoundError" in str(error):
-        return f"{cause}; install it where the agent runs, or name that environment: python = VENV"
+        return f"{cause}; install it where the agent runs, or set python = VENV"
     if "Connect" in type(error).__name__ or "Connect" in str(error):
         return f"{cause}; {_CLIENT}"
     return cause

@@ -26,8 +26,8 @@ from sparring.gateway.wire import (
 )
 
 _UNSUPPORTED = {
-    "mcp_servers": "give the agent tools of its own",
-    "container": "give the agent tools of its own",
+    "mcp_servers": "the agent must run its tools itself",
+    "container": "the agent must run its tools itself",
 }
 _STOP_REASONS = {
     FinishReason.STOP: "end_turn",
@@ -47,7 +47,7 @@ class AnthropicMessages:
     """Anthropic's Messages API."""
 
     def read(self, body: Body, session: Any) -> WireCall:
-        """Read a request."""
+        """Parse a request; raises Refused for an invalid or unsupported field."""
         refuse(body, _UNSUPPORTED)
         model = text_field(body, "model", "")
         system = text_of(body.get("system"), "system", joint="\n")
@@ -73,7 +73,7 @@ class AnthropicMessages:
         return WireCall(call, model, is_set(body, "stream"))
 
     def reply(self, sent: WireCall, reply: ModelReply, session: Any) -> dict[str, Any]:
-        """Return a message."""
+        """Return the reply as a message."""
         return {
             "id": f"msg_{reply.number}",
             "type": "message",
@@ -86,7 +86,7 @@ class AnthropicMessages:
         }
 
     def events(self, sent: WireCall, reply: ModelReply, session: Any) -> Iterable[bytes]:
-        """Yield a message as its stream of events."""
+        """Yield the reply as the events of a streamed message."""
         whole = self.reply(sent, reply, session)
         started = {**whole, "content": [], "stop_reason": None}
         started["usage"] = _usage(reply.prompt_tokens, 0)
@@ -102,7 +102,7 @@ class AnthropicMessages:
         yield _event("message_stop")
 
     def error(self, refused: Refused) -> dict[str, Any]:
-        """Return an error as Anthropic shapes it."""
+        """Return an error in Anthropic's format."""
         usual = "invalid_request_error" if refused.status < 500 else "api_error"
         kind = _ERROR_TYPES.get(refused.status, usual)
         return {"type": "error", "error": {"type": kind, "message": refused.message}}
@@ -113,8 +113,7 @@ def _event(kind: str, **data: Any) -> bytes:
 
 
 def _read_message(message: Body, where: str) -> Iterator[Message]:
-    """Read one message as the messages that Chat Completions would have: results of tools are
-    messages of their own."""
+    """Yield one message as Chat Completions splits it: each tool result is a separate message."""
     role, content = message.get("role"), message.get("content")
     if role == "system":
         yield Message("system", text_of(content, f"{where}.content", joint="\n"))
@@ -186,7 +185,7 @@ def _blocks(reply: ModelReply) -> Iterator[dict[str, Any]]:
 
 
 def _opened(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the block as it starts, and the deltas that complete it."""
+    """Return the block with empty content, and the deltas that fill it."""
     if block["type"] == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
     if block["type"] == "tool_use":

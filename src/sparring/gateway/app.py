@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: finds session and wire format, and has the call answered."""
+"""The gateway as an ASGI application: routes each request to its wire format and session."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from sparring.gateway.wire import WireCall, WireFormat
 _BLOCKED_SECONDS = 20.0
 _BLOCKED = (
     "the event loop that plays rollouts is blocked: `async def play` calls a synchronous client. "
-    "Use an async client, or define it as `def play`, which runs in a thread"
+    "Use an async client, or write `def play`, which runs in a thread"
 )
 _EVENT_STREAM = b"text/event-stream; charset=utf-8"
 _LOG = logging.getLogger(__name__)
 
 
 class GatewayApp:
-    """Answers requests of all open sessions. Its event loop is the server's; calls are answered by
-    the loops that play their rollouts."""
+    """Answers the requests of all open sessions. It runs on the server's event loop; each call is
+    answered on the loop that plays its rollout."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -42,7 +42,7 @@ class GatewayApp:
         self._mailbox: Mailbox | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; a refusal has the shape of the request's format."""
+        """Answer one request; errors have the shape of the request's wire format."""
         request = Request(scope, receive)
         format = self._formats.get(request.path, self._chat)
         try:
@@ -62,7 +62,7 @@ class GatewayApp:
             return self._list_models(self._session(request))
         if request.method != "POST" or request.path not in self._formats:
             place = f"{request.method} {request.full_path}"
-            raise Refused(404, f"there is no {place}; see docs/gateway.md")
+            raise Refused(404, f"there is no endpoint {place}; see docs/gateway.md")
         session = self._session(request)
         sent = format.read(await request.json(), session)
         if request.path == "messages/count_tokens":
@@ -96,7 +96,7 @@ class GatewayApp:
         return Response.of_json({"object": "list", "data": [listed], "has_more": False, **ends})
 
     async def _ask(self, session: OpenSession, call: ModelCall) -> tuple[Exchange, ModelReply]:
-        """Have the loop that plays the rollout answer; it does so even if this client goes away."""
+        """Have the rollout's loop answer; the call continues even if the client disconnects."""
         loop = asyncio.get_running_loop()
         if self._mailbox is None:
             self._mailbox = Mailbox(loop)
@@ -132,7 +132,7 @@ class _PendingCall:
         self._refused: Refused | None = None
 
     def start(self) -> None:
-        """Begin to answer; on the loop that plays the rollout."""
+        """Start the call; runs on the loop that plays the rollout."""
         self._has_started = True
         try:
             self._exchange = self._session.capture.begin(self._call)
@@ -146,8 +146,8 @@ class _PendingCall:
         self._mailbox.post(self._hand_over)
 
     def _hand_over(self) -> None:
-        """Hand the reply over; on the server's loop."""
-        if self.answer.done():  # the request was given up
+        """Set the answer; runs on the server's loop."""
+        if self.answer.done():  # refused as blocked, or cancelled with its request
             return
         try:
             if self._exchange is None:
@@ -157,13 +157,13 @@ class _PendingCall:
             self.answer.set_exception(refused)
 
     def refuse_if_blocked(self) -> None:
-        """Give up a call that the other loop has not begun to answer."""
+        """Refuse a call that the rollout's loop has not started."""
         if not self._has_started and not self.answer.done():
             self.answer.set_exception(Refused(400, _BLOCKED))
 
 
 def _with_retries(sent: WireCall, request: Request) -> WireCall:
-    """Return the call with what the client's headers say about retries."""
+    """Return the call with the retry flag and idempotency key of the request's headers."""
     count = request.header(b"x-stainless-retry-count")
     key = request.header(b"idempotency-key")[:200]
     is_retry = count.isdigit() and int(count) > 0

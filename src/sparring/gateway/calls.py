@@ -1,4 +1,4 @@
-"""Model calls and replies without a wire format, and the refusal of a call."""
+"""Model calls and replies, independent of a wire format, and the error that refuses a call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FinishReason(StrEnum):
 
 
 class Refused(Exception):
-    """A call that is answered with an error, in the shape of the caller's wire format."""
+    """Answers a call with an HTTP error; `parameter` names the invalid field, if there is one."""
 
     def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
@@ -40,8 +40,8 @@ class ModelCall:
     """One call to the model.
 
     `tools` have the form of Chat Completions. `tool_choice` is None, "required" or a tool's name.
-    `overridden` holds the call's sampling parameters, which the run's settings replace. `is_retry`
-    is set if the client marks the call as a retry; `retry_key` is its idempotency key.
+    `overridden` holds the client's sampling parameters, which the run's settings replace.
+    `is_retry` is set if the client marks the call as a retry; `retry_key` is the idempotency key.
     """
 
     messages: tuple[Message, ...]
@@ -76,18 +76,18 @@ class ModelCall:
 
     @cached_property
     def frame(self) -> str:
-        """A digest of what precedes the conversation: system text, tools, output schema."""
+        """A digest of system text, tools and output schema, which precede the conversation."""
         return digest(self.system, json.dumps([*self.tools, self.output_schema]))
 
     def parameters(self) -> tuple[Any, ...]:
-        """Return the other parameters that the reply depends on. Calls with equal messages, frames
-        and parameters repeat each other."""
+        """Return the other parameters that the reply depends on. Calls with the same messages,
+        frame and parameters are equal."""
         return (self.tool_choice, self.max_tokens, self.stop, self.parallel_tool_calls)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The reply to one call. `number` is that of its turn in the session."""
+    """The reply to one call. `number` is the number of its turn in the session, from 0."""
 
     number: int
     content: str
@@ -99,7 +99,7 @@ class ModelReply:
 
 
 def digest(*texts: str) -> str:
-    """Return a short digest of texts, the same in every process."""
+    """Return a digest of texts as 24 hex digits, the same in every process."""
     together = hashlib.sha256()
     for text in texts:
         encoded = text.encode("utf-8", "surrogatepass")

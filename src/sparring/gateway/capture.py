@@ -1,7 +1,8 @@
 """Answers the model calls of one rollout from its policy, and records them.
 
-Token prompts are spliced: what was sampled stays as it is wherever its message comes back
-unchanged, and only what is new is rendered and tokenised.
+Token prompts are spliced: a reply that the client sends back unchanged keeps its sampled ids, and
+only new messages are rendered and tokenised. A reply of which later turns see only a part, such as
+one with thinking, is rendered again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class _Sampled:
-    """A parsed reply and where its tokens are."""
+    """A parsed reply and its sampled tokens, which begin at `start` of the context."""
 
     reply: Reply
     finish: Finish
@@ -59,20 +60,23 @@ class _Sampled:
 
 
 class Capture:
-    """The model calls of one rollout. `begin` and `close` run on the rollout's event loop."""
+    """The model calls of one rollout. `begin` and `close` run on the rollout's event loop.
+
+    `when_called_after_end` is called for each model call after the rollout has ended.
+    """
 
     def __init__(
         self, episode: Episode, policy: Policy, temperature: float, label: Label | None = None
     ) -> None:
         self._episode = episode
         self._policy = policy
-        # Checking against a protocol takes 80 µs, so it is done once.
+        # `isinstance` with a protocol takes 80 µs, too long for every call.
         self._token_policy = policy if isinstance(policy, TokenPolicy) else None
         self._temperature = temperature
         self._label = label
         self._tree = MessageTree()
         self._replies: list[SampledReply] = []
-        self._unused: set[SampledReply] = set()  # replies with text that no later call contains
+        self._unused: set[SampledReply] = set()  # replies whose text no later call contains
         self._tasks: set[asyncio.Task[ModelReply]] = set()
         self._main_frame = ""
         self._frames: list[tuple[object, str]] = []
@@ -85,16 +89,16 @@ class Capture:
 
     @property
     def calls(self) -> int:
-        """The number of calls so far, without repeated ones; failed calls count."""
+        """The number of calls so far, including failed but not repeated ones."""
         return self._calls
 
     @property
     def model(self) -> str:
-        """The name of the model that answers."""
+        """The policy's name."""
         return self._policy.name
 
     def unknown_tools(self) -> list[str]:
-        """Return the tools that the last reply requests, but that the model was not offered."""
+        """Return the tools that the last reply calls although its request did not offer them."""
         return list(self._unknown)
 
     def rows(self) -> list[TokenRow]:
@@ -108,16 +112,16 @@ class Capture:
             task.cancel()
 
     def count_tokens(self, call: ModelCall) -> int:
-        """Return the number of tokens in a call's prompt; for a chat policy, an estimate of four
-        characters per token."""
+        """Return the number of tokens in a call's prompt; for a chat policy, an estimate from the
+        length of the messages, at four characters per token."""
         if self._token_policy is None:
             return sum(len(message.content) for message in call.messages) // 4 + 1
         return len(self._token_policy.codec.encode_prompt(_rendered(call), call.tools).ids)
 
     def begin(self, call: ModelCall) -> Exchange:
-        """Begin to answer a call and return its exchange; a repeated call gets the first one's."""
+        """Start to answer a call and return its exchange; a repeated call gets the earlier one."""
         if not call.messages or call.messages[-1].role == "assistant":
-            message = "send at least one message, and do not end with one of the assistant"
+            message = "send at least one message; the last one must not have the role assistant"
             raise Refused(400, message, "messages")
         if self._is_closed or self._episode.is_over:
             self.when_called_after_end()
@@ -140,8 +144,8 @@ class Capture:
     # ------------------------------------------------------------------ places
 
     def _frame_of(self, call: ModelCall) -> str:
-        """Return the digest of system text, tools and output schema. Known values are found by
-        comparison, which is faster than computing the digest."""
+        """Return `call.frame`. Frames of earlier calls are found by comparison, which is faster
+        than computing the digest."""
         parts = (call.system, call.tools, call.output_schema)
         for known, frame in self._frames:
             if known == parts:
@@ -153,7 +157,7 @@ class Capture:
     def _start(
         self, call: ModelCall, frame: str, place: Place, repeats: int
     ) -> asyncio.Task[ModelReply]:
-        """Record the call and start to answer it."""
+        """Record the call and return the task that answers it; raises EpisodeOver at a limit."""
         episode = self._episode
         episode.agent = self._agent_of(call, frame)
         base, after = _base_of(place.node)
@@ -180,8 +184,8 @@ class Capture:
         return named or (MAIN if frame == self._main_frame else SUB_AGENT)
 
     def _note_uses(self, call: ModelCall, after: list[Message], base: SampledReply | None) -> None:
-        """Note which earlier replies the new messages contain, as messages or quoted in their
-        text."""
+        """Update `last_use` of earlier replies that the call contains besides `base`, as a message
+        or quoted in a text."""
         for message in after:
             if (sampled := self._tree.sampled(message)) is not None:
                 sampled.last_use = self._calls
@@ -196,7 +200,7 @@ class Capture:
     def _context(
         self, call: ModelCall, base: SampledReply | None, after: list[Message]
     ) -> Context | None:
-        """Build the token prompt; None for a chat policy, which takes messages."""
+        """Return the token prompt; None for a chat policy, which takes messages."""
         policy, episode = self._token_policy, self._episode
         if policy is None:
             return None
@@ -283,7 +287,7 @@ class Capture:
         *,
         is_budget_limit: bool,
     ) -> ModelReply:
-        """Add the reply to the tree and the episode."""
+        """Add the reply to the tree and the episode, and record the ending that it causes."""
         episode = self._episode
         episode.count_tokens(sampled.prompt_tokens, sampled.sampled_tokens)
         episode.spent += sampled.sampled_tokens
@@ -359,7 +363,7 @@ class Capture:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Raise Refused if the rollout has ended. Any other error ends it and raises Refused."""
+        """Turn errors into Refused. An error other than EpisodeOver also ends the rollout."""
         try:
             yield
         except EpisodeOver:
@@ -396,7 +400,7 @@ def _rendered(call: ModelCall) -> list[Message]:
 
 
 def _cut_at(text: str, stops: tuple[str, ...]) -> str:
-    """Return the text before the first of these sequences."""
+    """Return the text before the first stop sequence."""
     places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
     return text[: min(places)] if places else text
 

@@ -1,4 +1,4 @@
-"""Describes a case to a program outside this process: id and input, never the expected answer."""
+"""Cases and sessions as JSON for programs outside this process, without expected answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def case_text(case: Case) -> str:
 
 
 def session_record(session: Session) -> dict[str, str]:
-    """Return what a program needs to reach the model."""
+    """Return the URLs, the key and the model name with which a program calls the model."""
     return {
         "base_url": session.base_url,
         "anthropic_base_url": session.anthropic_base_url,

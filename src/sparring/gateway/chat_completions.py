@@ -32,8 +32,8 @@ _UNSUPPORTED = {
     "function_call": "use tool_choice",
     "audio": "the model reads and writes text",
     "logprobs": "replies come without log-probabilities",
-    "logit_bias": "the run decides how tokens are sampled",
-    "web_search_options": "give the agent a tool of your own",
+    "logit_bias": "the run's settings control sampling",
+    "web_search_options": "the agent must run its tools itself",
 }
 _ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 410: "session_ended"}
 
@@ -42,12 +42,12 @@ class ChatCompletions:
     """OpenAI's Chat Completions API."""
 
     def read(self, body: Body, session: OpenSession) -> WireCall:
-        """Read a request."""
+        """Parse a request; raises Refused for an invalid or unsupported field."""
         refuse(body, _UNSUPPORTED)
         if body.get("n") not in (None, 1):
             raise Refused(400, "n must be 1; send the request again for another reply", "n")
         if body.get("modalities") not in (None, ["text"]):
-            raise Refused(400, "modalities must be text", "modalities")
+            raise Refused(400, 'modalities must be ["text"]', "modalities")
         model = text_field(body, "model", "")
         given = list_field(body, "messages")
         messages = session.recent.messages(given, read_message, "messages")
@@ -73,7 +73,7 @@ class ChatCompletions:
         return WireCall(call, model, is_set(body, "stream"), has_usage)
 
     def reply(self, sent: WireCall, reply: ModelReply, session: Any) -> dict[str, Any]:
-        """Return a chat completion."""
+        """Return the reply as a chat completion."""
         message: dict[str, Any] = {
             "role": "assistant",
             "content": reply.content if reply.content or not reply.calls else None,
@@ -96,7 +96,7 @@ class ChatCompletions:
         }
 
     def events(self, sent: WireCall, reply: ModelReply, session: Any) -> Iterable[bytes]:
-        """Yield the chunks of a chat completion."""
+        """Yield the reply as the chunks of a streamed chat completion."""
         head = _head(sent, reply, "chat.completion.chunk")
 
         def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -122,7 +122,7 @@ class ChatCompletions:
         yield event("[DONE]")
 
     def error(self, refused: Refused) -> dict[str, Any]:
-        """Return an error as OpenAI shapes it."""
+        """Return an error in OpenAI's format."""
         usual = "invalid_request_error" if refused.status < 500 else "server_error"
         kind = _ERROR_TYPES.get(refused.status, usual)
         return {
@@ -136,7 +136,7 @@ class ChatCompletions:
 
 
 def read_message(given: Any, where: str) -> Message:
-    """Read one message of Chat Completions."""
+    """Parse one message; `where` is its location in error messages."""
     message = object_of(given, where)
     role = message.get("role")
     content = message.get("content")
@@ -158,7 +158,7 @@ def read_message(given: Any, where: str) -> Message:
 
 
 def output_schema(response_format: Any) -> dict[str, Any] | None:
-    """Return the JSON schema of a response format; None where there is none."""
+    """Return the JSON schema that a response format requires; None for plain text."""
     if response_format is None:
         return None
     kind = object_of(response_format, "response_format").get("type")

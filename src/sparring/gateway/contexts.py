@@ -1,4 +1,4 @@
-"""Token prompts of calls: sampled turns spliced, everything else rendered."""
+"""Builds the token prompts of calls: splices sampled turns and renders all other messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Context:
     """The token prompt of one turn.
 
     `tokens` holds all tokens before the turn; the last `observed` of them follow the sampled turn
-    `base`. `opening` are tokens of the turn itself that are forced instead of sampled.
+    `base`. `opening` holds the first tokens of the turn if a tool choice forces them; they are also
+    in `tokens`. `follows` is the earlier turn of a prompt that had to be rendered again.
     """
 
     tokens: array[int]
@@ -28,12 +29,12 @@ class Context:
     follows: SampledReply | None = None
 
     def force(self, ids: array[int]) -> None:
-        """Append tokens of the turn that are not sampled."""
+        """Append the tokens that open the turn and are not sampled."""
         self.opening = ids
         self.tokens.extend(ids)
 
     def undo(self) -> None:
-        """Restore the tokens of `base`, because sampling this turn failed."""
+        """Truncate the tokens shared with `base` to its end, after sampling has failed."""
         if self.base is not None and self.tokens is self.base.tokens:
             del self.tokens[self.base.end :]
 
@@ -44,8 +45,11 @@ def start_context(
     codec: Codec,
     tree: MessageTree,
 ) -> Context:
-    """Return the prompt of a conversation that does not continue a sampled turn. Replies that were
-    sampled in other conversations are spliced in, unless one of them is seen otherwise now."""
+    """Return the prompt of a conversation that does not continue a sampled turn.
+
+    Replies that were sampled in other conversations are spliced in. If the chat template changes
+    one of the replies, the whole prompt is rendered instead.
+    """
     if not codec.keeps_thinking:
         messages = [replace(message, thinking="") for message in messages]
     sampled = [reply for message in messages if (reply := tree.sampled(message)) is not None]
@@ -63,7 +67,7 @@ def start_context(
 
 
 def all_kept(messages: Sequence[Message], codec: Codec) -> bool:
-    """Return whether the turns of the model among the messages can be spliced."""
+    """Return whether the template leaves all assistant messages unchanged in later turns."""
     return all(codec.is_kept(each) for each in messages if each.role == "assistant")
 
 
@@ -74,8 +78,8 @@ def continue_context(
     tree: MessageTree,
     tool_of: Callable[[str], str],
 ) -> Context:
-    """Return the prompt of a call that continues a sampled turn. The first call that does so
-    extends the turn's tokens, others copy them."""
+    """Return the prompt of a call that continues a sampled turn. The first such call extends the
+    array of the turn's tokens; later ones copy it."""
     tokens = base.tokens if len(base.tokens) == base.end else base.tokens[: base.end]
     writer = _Writer(tokens, codec, tree, tool_of, base.calls)
     if base.is_cut_off:
@@ -89,7 +93,7 @@ def continue_context(
 
 
 class _Writer:
-    """Appends the messages after a turn of the model, up to the next generation prompt."""
+    """Appends the tokens of messages, up to the next generation prompt."""
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class _Writer:
         self.bodies: list[ResultBody] = []
 
     def write(self, messages: Sequence[Message], *, is_turn_open: bool = False) -> None:
-        """Append the messages; with `is_turn_open`, the first is a turn of the model."""
+        """Append the messages; `is_turn_open` means that a generation prompt precedes them."""
         waiting: list[Message] = []
         for message in messages:
             if message.role != "assistant":

@@ -1,4 +1,4 @@
-"""Calls in progress and answered: a repeated call gets the reply of the first one."""
+"""Pending and answered calls, so that a repeated call gets the earlier reply."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from sparring.gateway.calls import ModelCall, ModelReply, Refused
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One call and its reply. `number` counts earlier equal calls, each with its own reply.
+    """One call and its reply. `number` is the number of earlier exchanges for equal calls.
 
-    `is_delivered` is set when the client is still connected as the response starts.
+    `retry_keys` holds the idempotency keys of the call and its repeats. `is_delivered` is set if
+    the client is still connected when the response starts.
     """
 
     number: int
@@ -21,8 +22,11 @@ class Exchange:
     is_delivered: bool = False
 
     def answers(self, call: ModelCall) -> bool:
-        """Return whether the call repeats this one: the client marks it as a retry, or it has no
-        idempotency key and this reply is pending or was not delivered."""
+        """Return whether an equal call gets this reply instead of a new one.
+
+        It does if the client marks it as a retry, if it has a known idempotency key, or if it has
+        no key and this reply is pending or undelivered. The reply of a failed call is never reused.
+        """
         if self.task.done() and (self.task.cancelled() or self.task.exception() is not None):
             return False
         if call.is_retry or call.retry_key in self.retry_keys:
@@ -30,7 +34,7 @@ class Exchange:
         return not self.is_delivered and not call.retry_key
 
     def reply(self) -> ModelReply:
-        """Return the reply of a call that is done; raises Refused if it has none."""
+        """Return the reply of a finished call; raises Refused if the call failed."""
         if self.task.cancelled():
             raise Refused(410, "this rollout has ended; its session takes no more calls")
         return self.task.result()

@@ -1,9 +1,9 @@
 """`python forwarder.py SOCKET PORT COMMAND…`: runs a command, and forwards a port to a Unix socket.
 
 It runs in a sandbox without a network. HTTP clients connect to a loopback port, and the forwarder
-passes their connections to the gateway's socket. The command's environment variables come as a
-JSON object on standard input, because other users can read a command line. It uses the standard
-library only, because Sparring is not installed in the sandbox.
+passes their connections to the gateway's socket. It reads the command's environment variables from
+standard input, as a JSON object, because other users can read a command line. It imports only the
+standard library, because Sparring is not installed in the sandbox.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
-    """Copy bytes until one side closes."""
+    """Copy bytes from source to target until either closes, then shut down both."""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
@@ -28,7 +28,7 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 
 
 def serve(listening: socket.socket, path: str) -> None:
-    """Accept connections, and forward each to the Unix socket."""
+    """Accept connections forever, and forward each to the Unix socket."""
     while True:
         client, _ = listening.accept()
         upstream = socket.socket(socket.AF_UNIX)

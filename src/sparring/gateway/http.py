@@ -1,6 +1,6 @@
-"""HTTP as the gateway uses it: requests with the key of a session, responses of one piece.
+"""HTTP requests with a session's key, and responses that are sent in one piece.
 
-It works on ASGI itself: a call should cost its server little more than reading and sampling it.
+The module uses ASGI messages directly, to keep the overhead of each model call low.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _BODY_SECONDS = 30.0
 
 
 class Disconnected(Exception):
-    """The client went away before its request was complete."""
+    """The client disconnected before it received a response."""
 
 
 class Request:
-    """One request. Its path is `[/session/KEY][/v1]/…`; `path` is what follows."""
+    """One request to `[/session/KEY][/v1]/PATH`; `path` is PATH, and `path_key` is KEY or empty."""
 
     __slots__ = ("_headers", "_receive", "full_path", "method", "path", "path_key")
 
@@ -40,23 +40,23 @@ class Request:
         self._receive = receive
 
     def header(self, name: bytes) -> str:
-        """Return a header; empty if it was not sent."""
+        """Return a header's value; empty if the request has no such header."""
         return self._headers.get(name, b"").decode("latin-1")
 
     @property
     def header_key(self) -> str:
-        """The key that OpenAI's or Anthropic's client sends."""
+        """The API key, from `Authorization` (OpenAI) or `X-Api-Key` (Anthropic)."""
         kind, _, token = self.header(b"authorization").partition(" ")
         bearer = token.strip() if kind.lower() == "bearer" else ""
         return bearer or self.header(b"x-api-key")
 
     def is_disconnected(self) -> bool:
-        """Return whether the client has gone away; the body must have been read."""
+        """Return whether the client has disconnected; valid only after the body has been read."""
         message = _poll(self._receive)
         return message is not None and message["type"] == "http.disconnect"
 
     async def json(self) -> dict[str, Any]:
-        """Return the body; raises Refused for one that is too large, too slow or no object."""
+        """Return the body; raises Refused if it is too large, too slow or not a JSON object."""
         try:
             text = (await self._body()).decode("utf-8", "surrogatepass")
             body = _DECODER.decode(text)
@@ -87,7 +87,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One response, sent as a whole."""
+    """One response, sent in one piece."""
 
     status: int
     body: bytes = b""
@@ -95,11 +95,11 @@ class Response:
 
     @classmethod
     def of_json(cls, content: Any, status: int = 200) -> Response:
-        """Return a JSON response in ASCII: texts may have characters that UTF-8 cannot encode."""
+        """Return a JSON response in ASCII: texts may have surrogates, which UTF-8 cannot encode."""
         return cls(status, json.dumps(content).encode("ascii"))
 
     async def send(self, send: Send) -> None:
-        """Send it."""
+        """Send the status, the headers and the body."""
         headers = [
             (b"content-type", self.media_type),
             (b"content-length", str(len(self.body)).encode("ascii")),
@@ -120,8 +120,8 @@ def _chunk(message: MutableMapping[str, Any]) -> bytes:
 
 
 def _poll(receive: Receive) -> MutableMapping[str, Any] | None:
-    """Return the next message if it is there, without waiting: a task or a timer for each request
-    would cost more than reading it."""
+    """Return the next ASGI message if it has arrived, else None. Waiting would need a task or a
+    timer, which costs more than reading the request."""
     waiting = cast("Coroutine[Any, Any, MutableMapping[str, Any]]", receive())
     try:
         waiting.send(None)

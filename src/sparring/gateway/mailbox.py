@@ -1,4 +1,4 @@
-"""Hands work to the event loop of another thread."""
+"""Runs functions on the event loop of another thread."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 
 class Mailbox:
-    """Functions for one event loop, posted by other threads and called in order. What waits shares
-    one wakeup, because each is a system call on both sides. A function must not raise."""
+    """Runs functions on one event loop, in the order in which other threads post them.
+
+    Waiting functions share one wakeup, because a wakeup costs a system call on both sides. A
+    function must not raise.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -30,6 +33,6 @@ class Mailbox:
             raise
 
     def _empty(self) -> None:
-        self._is_scheduled = False  # first, so that what is posted from now on wakes the loop again
+        self._is_scheduled = False  # first, so that the next post wakes the loop again
         while self._waiting:
             self._waiting.popleft()()

@@ -1,8 +1,8 @@
 """The conversations of one session as a tree of messages.
 
-Calls that share their beginning share nodes. A call is matched message by message: by role, text,
-call ids, tools and arguments as JSON values. Reasoning is left out, because clients do not send
-it back.
+Calls that begin with the same messages share nodes. Messages are equal if their roles, texts, call
+ids, tools and arguments are; arguments are compared as JSON values. Reasoning is not compared,
+because clients do not send it back.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MessageKey = tuple[Any, ...]
 
 @dataclass(slots=True, eq=False)
 class SampledReply:
-    """One sampled turn and where its tokens are.
+    """One sampled turn, at `tokens[start:end]` of its conversation.
 
-    `tokens` holds the tokens of its whole conversation; the turn is `tokens[start:end]`. A branch
-    copies the tokens up to where it begins, so these positions hold in every conversation that
-    continues this turn. `parent` is the turn before it, `prompt` the node of the call that it
-    answers.
-    `number` counts the session's calls in order; `last_use` is the number of the last call that
-    contained the reply in another place. `is_hidden` marks a reply that later turns do not
-    see as it was sampled, such as one with thinking: the next turn starts a new row, and its
-    `follows` names this reply.
+    `tokens` may extend past the turn. A branch copies the tokens before it, so the positions are
+    valid in every conversation that continues the turn. `parent` is the previous turn, and `prompt`
+    the node of the call's last message.
+
+    `number` is the number of the turn in the session. `last_use` is the number of the last call
+    that contains the reply outside its own conversation, or -1. `is_hidden` marks a reply that the
+    chat template changes in later turns, such as one with thinking: the next turn starts a new row,
+    and `follows` of that turn is this reply.
     """
 
     number: int
@@ -59,13 +59,13 @@ class SampledReply:
 
     @property
     def turn_ids(self) -> array[int]:
-        """The tokens of the turn, with those that were forced at its beginning."""
+        """The tokens of the turn, including the forced tokens that open it."""
         return self.opening + self.tokens[self.start : self.end]
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One message; its ancestors precede it. `reply` is set if the model sampled it here."""
+    """One message; its ancestors are the messages before it. `reply` is set if it was sampled."""
 
     message: Message
     parent: Node | None = None
@@ -74,12 +74,12 @@ class Node:
     exchanges: dict[Any, list[Exchange]] = field(default_factory=dict)
 
     def repeated(self, call: ModelCall) -> Exchange | None:
-        """Return the exchange at this place that the call repeats."""
+        """Return the latest exchange at this node that the call repeats, or None."""
         earlier = self.exchanges.get(call.parameters(), ())
         return next((each for each in reversed(earlier) if each.answers(call)), None)
 
     def upward(self) -> Iterator[Node]:
-        """Yield this node and its parents, the root last."""
+        """Yield this node and its ancestors, the root last."""
         node: Node | None = self
         while node is not None:
             yield node
@@ -88,7 +88,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call is in the tree: its last message, and the messages that no call had before."""
+    """The node of a call's last message, and the messages that are new and not sampled."""
 
     node: Node
     new: tuple[Message, ...]
@@ -112,8 +112,8 @@ class MessageTree:
         self._latest = _Path("", (), [])
 
     def place(self, call: ModelCall, frame: str) -> Place:
-        """Find the call's last message, and add the nodes that are missing on the way. Messages
-        that are the same objects as in the call before it are not compared again."""
+        """Return the node of the call's last message, and add the nodes missing on its path.
+        Messages that are the same objects as in the previous call are not compared again."""
         node = self._roots.get(frame) or Node(Message("root", ""))
         self._roots[frame] = node
         messages = call.messages[call.first_turn :]
@@ -136,8 +136,7 @@ class MessageTree:
         return Place(node, tuple(new))
 
     def add_reply(self, node: Node, message: Message, reply: SampledReply) -> None:
-        """Add a sampled message below the call that it answers. Of equal replies to one call, the
-        last one counts."""
+        """Add a sampled message below the node of its call. It replaces an earlier equal reply."""
         key = message_key(message)
         known = node.children.get(key)
         if known is None:
@@ -147,12 +146,12 @@ class MessageTree:
         self._replies[key] = reply
 
     def sampled(self, message: Message) -> SampledReply | None:
-        """Return the sampled turn that this message repeats unchanged, wherever it was sampled."""
+        """Return the session's latest sampled reply that equals this message, or None."""
         return self._replies.get(message_key(message)) if message.role == "assistant" else None
 
 
 def message_key(message: Message) -> MessageKey:
-    """Return the key by which messages are compared."""
+    """Return a key that equal messages share."""
     if not message.calls:
         return (message.role, message.content, message.call_id)
     calls = tuple((call.id, call.tool, canonical(call.arguments)) for call in message.calls)
@@ -161,7 +160,7 @@ def message_key(message: Message) -> MessageKey:
 
 @lru_cache(maxsize=4096)
 def canonical(arguments: str) -> str:
-    """Return JSON text in canonical form; other text is returned unchanged."""
+    """Return JSON text with sorted keys and uniform spacing; other text unchanged."""
     try:
         return json.dumps(json.loads(arguments), sort_keys=True)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Agents that are programs: a process per rollout, or processes that take case after case."""
+"""Agents that are commands: one process per rollout, or processes reused for many rollouts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MAX_ANSWER_BYTES = 4_000_000
 
 
 class CommandProgram:
-    """A command that is run once for each rollout.
+    """Runs a command once for each rollout.
 
-    The environment variables SPARRING_CASE_FILE and SPARRING_ANSWER_FILE name the file with its
-    case and the file for its answer; without an answer, the model's last reply counts. Its process
+    The command reads its case from the file in SPARRING_CASE_FILE, and may write its answer to the
+    file in SPARRING_ANSWER_FILE; without an answer, the main agent's last reply counts. The process
     group is killed when the rollout ends.
     """
 
@@ -43,7 +43,7 @@ class CommandProgram:
         weakref.finalize(self, _kill_all, self._processes)
 
     async def run(self, session: Session) -> str | None:
-        """Run the command, and return the answer that it wrote."""
+        """Run the command and return its answer; raises InfrastructureError if it fails."""
         with tempfile.TemporaryDirectory(prefix="sparring-") as scratch:
             case, answer = Path(scratch, "case.json"), Path(scratch, "answer.txt")
             await asyncio.to_thread(case.write_text, case_text(session.case))
@@ -61,15 +61,15 @@ class CommandProgram:
             return read_answer(answer)
 
     async def close(self) -> None:
-        """Do nothing: every process has ended with its rollout."""
+        """Do nothing: each process ended with its rollout."""
 
 
 class ReusedProgram:
-    """A command whose processes take case after case, because starting one takes seconds.
+    """Runs a command whose processes play many cases in turn, because starting one takes seconds.
 
-    A process reads one JSON object per line from its standard input, with `case` and `session`, and
-    prints one line for each: `{"answer": …}` or `{"error": …}`. Other lines are ignored; one of
-    more than 4 MB fails the rollout.
+    A process reads one JSON object per line from standard input, with `case` and `session`, and
+    answers each with the line `{"answer": …}` or `{"error": …}`. Other lines are ignored, but a
+    line of more than 4 MB fails the rollout.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, python: Path | None = None) -> None:
@@ -82,7 +82,7 @@ class ReusedProgram:
         weakref.finalize(self, _kill_all, self._processes)
 
     async def run(self, session: Session) -> Any:
-        """Have an idle process, or a new one, play the case."""
+        """Play the case with an idle process, or a new one if none is idle."""
         process = self._take()
         request = {"case": case_record(session.case), "session": session_record(session)}
         line = json.dumps(request).encode() + b"\n"
@@ -103,7 +103,7 @@ class ReusedProgram:
         return result["answer"]
 
     async def close(self) -> None:
-        """Keep the processes: the next rollouts use them."""
+        """Do nothing: the next batch reuses the processes."""
 
     def _take(self) -> subprocess.Popen[bytes]:
         while self._idle:
@@ -121,7 +121,7 @@ class ReusedProgram:
 
 
 def command_line(command: Sequence[str], python: Path | None) -> list[str]:
-    """Return the command; a leading `python` becomes the virtual environment's interpreter."""
+    """Return the command; `python` replaces a leading `python` by its interpreter."""
     if isinstance(command, str) or not all(isinstance(each, str) for each in command):
         raise InvalidInput(f"command must be a list of strings, not {command!r}")
     if python is None:
@@ -143,7 +143,11 @@ def start(
     *,
     takes_input: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session and a process group of its own."""
+    """Start a process in a new session and process group.
+
+    `python` is the folder of a virtual environment. With `takes_input`, the process has pipes for
+    standard input and output; without, a pipe for output and errors together.
+    """
     environment = {**os.environ, **variables}
     if python is not None:
         environment["PATH"] = f"{python / 'bin'}{os.pathsep}{environment.get('PATH', '')}"
@@ -164,23 +168,24 @@ def start(
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process with its whole group, wait for it, and close its streams."""
+    """Kill a process and its group, wait for the process, and close its streams."""
     _kill(process)
-    # A thread may still read what a process outside of the group keeps open; closing waits for it.
+    # Closing waits for a thread that reads the stream, and a process outside the group may keep
+    # the stream open.
     closing = threading.Thread(target=_close, args=(process,), name="sparring-close", daemon=True)
     closing.start()
     closing.join(timeout=_CLOSE_SECONDS)
 
 
 def check_exit(command: Sequence[str], code: int, tail: bytes) -> None:
-    """Raise InfrastructureError with the end of the output if a program failed."""
+    """Raise InfrastructureError with the end of the output if the exit code is not 0."""
     if code:
         text = tail.decode("utf-8", "replace").strip()
         raise InfrastructureError(f"{' '.join(command)} ended with exit code {code}: {text}")
 
 
 def read_answer(path: Path) -> str | None:
-    """Return the answer that a program wrote, up to 4 MB of it; None if it wrote none."""
+    """Return the first 4 MB of the answer that a program wrote; None if there is no file."""
     try:
         with path.open("rb") as file:
             return file.read(_MAX_ANSWER_BYTES).decode("utf-8", "replace").strip()
@@ -189,7 +194,7 @@ def read_answer(path: Path) -> str | None:
 
 
 async def in_thread(threads: DaemonThreads, work: Callable[[], Any]) -> Any:
-    """Run blocking work on a thread; a cancellation does not wait for it."""
+    """Run a blocking function on a thread; cancelling the call does not wait for the function."""
     return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
@@ -207,14 +212,14 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill_all(processes: set[subprocess.Popen[bytes]]) -> None:
-    """At exit: their streams stay open, because no thread can be started any more."""
+    """Kill processes at exit. Streams stay open, because no thread can be started to close them."""
     for process in list(processes):
         _kill(process)
 
 
 def _read_tail(process: subprocess.Popen[bytes]) -> bytes:
-    """Wait for a program to exit, and return the end of its output. A child process that keeps the
-    output open delays the return by one second at most."""
+    """Wait for a program to exit, and return the last 4,000 bytes of its output. A child process
+    that keeps the output open delays the return by at most one second."""
     assert process.stdout is not None
     output, tail = process.stdout, bytearray()
 
@@ -232,9 +237,9 @@ def _read_tail(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes) -> dict[str, Any] | None:
-    """Send one line, and return the next one that is a result; None if the process has ended.
+    """Send one line, and return the next result; None if the process has ended.
 
-    Raises InfrastructureError for a line that is longer than an answer may be.
+    Raises InfrastructureError for a line of more than 4 MB.
     """
     assert process.stdin is not None
     assert process.stdout is not None

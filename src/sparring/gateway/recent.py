@@ -1,7 +1,7 @@
-"""What a session's last request held, so that the next one is read only where it differs.
+"""Caches a session's last request, so that the next one is parsed only from where it differs.
 
-Agents send their whole history with every call. Messages that come back unchanged are the same
-objects again, which also spares the message tree comparing them.
+Agents send their whole history with every call. An unchanged message is returned as the same
+object, so the message tree does not have to compare it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ ReadMessage = Callable[[Any, str], Message]
 
 
 class RecentRequest:
-    """The messages of a session's last request, as they came and as they were read.
+    """The messages of a session's last request, raw and parsed.
 
-    They are compared as Python compares values, where 1 equals true: it is for formats whose
-    fields are texts, not for one whose arguments are objects.
+    Raw messages are compared with `==`, for which 1 equals True. This is exact for Chat
+    Completions, where arguments are JSON text, but not for formats with arguments as objects.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class RecentRequest:
         self._messages: list[Message] = []
 
     def messages(self, given: list[Any], read: ReadMessage, name: str) -> tuple[Message, ...]:
-        """Return the messages of a request; reads those that the last one did not have in the same
-        place. `read` gets a message and where it is."""
+        """Return the parsed messages of a request. `read(message, location)` parses each message
+        from the first that differs from the last request."""
         same = 0
         for message, known in zip(given, self._given, strict=False):
             if message != known:

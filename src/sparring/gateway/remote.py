@@ -1,4 +1,4 @@
-"""Agents that are services: a request per rollout, which answers when the rollout is over."""
+"""Agents that are services: one HTTP request per rollout, answered when the agent is done."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ from sparring.gateway.case_files import case_record, session_record
 from sparring.gateway.sessions import Session
 
 _CONNECT_SECONDS = 10.0
-# A service that accepts few connections at once resets the others of a burst.
+# In a burst of rollouts, a service with a short backlog resets connections.
 _RETRIES, _PAUSE_SECONDS = 5, 0.2
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
 
 class RemoteProgram:
-    """Posts `{"case": …, "session": …}` to `url`, and reads `{"answer": …}` from the response. A
-    body that is not a JSON object is the answer itself. The rollout's deadline limits the wait. A
-    connection that breaks before the agent has called the model is tried again."""
+    """Posts `{"case": …, "session": …}` to `url`, and reads `{"answer": …}` from the response.
+
+    A body that is not a JSON object is the answer itself. The rollout's deadline limits the wait.
+    If a connection breaks before the agent has called the model, the request is sent again, up to
+    five times.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     async def run(self, session: Session) -> Any:
-        """Send the case and the session, and wait for the answer."""
+        """Send the case and the session, and return the answer."""
         request = {"case": case_record(session.case), "session": session_record(session)}
         response = await self._post(request, session)
         if response.status_code != 200:
@@ -55,8 +58,8 @@ class RemoteProgram:
                     problem = f"{type(error).__name__}: {error}"
                     raise InfrastructureError(
                         f"no answer from {self._url}: {problem}; start the agent's service, or "
-                        "correct url"
+                        "correct `url`"
                     ) from error
 
     async def close(self) -> None:
-        """Do nothing: the service is the user's."""
+        """Do nothing: the user starts and stops the service."""

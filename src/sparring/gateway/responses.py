@@ -28,7 +28,7 @@ from sparring.gateway.wire import (
 from sparring.player.conversation import to_messages
 
 _UNSUPPORTED = {
-    "background": "the reply is ready when the request ends",
+    "background": "the response always contains the complete reply",
     "conversation": "use previous_response_id, or send all items",
     "prompt": "send the prompt itself as instructions",
 }
@@ -40,7 +40,7 @@ class Responses:
     """OpenAI's Responses API. A stored response is visible only in its session."""
 
     def read(self, body: Body, session: OpenSession) -> WireCall:
-        """Read a request."""
+        """Parse a request; raises Refused for an invalid or unsupported field."""
         refuse(body, _UNSUPPORTED)
         model = text_field(body, "model", "")
         items = [*_earlier(body, session), *_items(body, session)]
@@ -66,7 +66,7 @@ class Responses:
         return WireCall(call, model, is_set(body, "stream"), items=tuple(items), body=body)
 
     def reply(self, sent: WireCall, reply: ModelReply, session: OpenSession) -> dict[str, Any]:
-        """Return a response, and store it unless the request sets `store` to false."""
+        """Return the reply as a response, and store it unless the request sets `store` to false."""
         output = list(_output(reply))
         whole = _response(sent, reply, output)
         if sent.body.get("store") is not False:
@@ -75,7 +75,7 @@ class Responses:
         return whole
 
     def events(self, sent: WireCall, reply: ModelReply, session: OpenSession) -> Iterable[bytes]:
-        """Yield a response as its stream of events."""
+        """Yield the reply as the events of a streamed response."""
         whole = self.reply(sent, reply, session)
         started = {**whole, "status": "in_progress", "output": [], "usage": None}
         steps = [
@@ -89,7 +89,7 @@ class Responses:
             yield event({"type": kind, "sequence_number": number, **data}, kind)
 
     def error(self, refused: Refused) -> dict[str, Any]:
-        """Return an error as OpenAI shapes it."""
+        """Return an error in OpenAI's format."""
         return ChatCompletions().error(refused)
 
 
@@ -113,14 +113,13 @@ def _items(body: Body, session: OpenSession) -> Iterator[Body]:
         if object_of(item, where).get("type") == "item_reference":
             name = item.get("id")
             if not isinstance(name, str) or name not in session.items:
-                raise Refused(400, f"{where}: this session has no such item", where)
+                raise Refused(400, f"{where}: this session stored no such item", where)
             item = session.items[name]
         yield _checked(item, where)
 
 
 def _checked(item: Body, where: str) -> Body:
-    """Return the item with its texts as strings; raises Refused for what a text model cannot
-    read."""
+    """Return the item with its content as a string; raises Refused for content other than text."""
     kind = item.get("type") or "message"
     if kind == "message":
         role = item.get("role")

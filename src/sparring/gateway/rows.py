@@ -1,4 +1,4 @@
-"""Turns the sampled replies of a session into token rows: each sampled token in exactly one."""
+"""Builds the token rows of a session. Exactly one row marks each sampled token as sampled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sparring.gateway.message_tree import SampledReply
 
 
 def rows_of(replies: Sequence[SampledReply]) -> list[TokenRow]:
-    """Return the rows of all replies. A row follows a conversation to its end; a branch is a row
-    of its own, whose prompt holds what came before it."""
+    """Return the rows of all replies, discarded rows last. A row follows a conversation to its end;
+    a branch starts another row, whose prompt holds the tokens before it."""
     discarded = find_discarded(replies)
     chains = [
         [*chain]
@@ -30,8 +30,9 @@ def find_discarded(replies: Sequence[SampledReply]) -> set[SampledReply]:
     """Return the replies that the agent never used.
 
     The last reply of a conversation is discarded if no later call contains it, and a later call
-    repeats the same prompt or continues an earlier turn differently. A call contains a reply as a
-    message or inside one: a summary that replaces a history counts as used.
+    repeats its prompt or branches off at an earlier turn. The replies between the branch and the
+    last one are discarded with it. A call contains a reply as a message or as part of a text, so a
+    summary that replaces a history counts as used.
     """
     discarded: set[SampledReply] = set()
     latest = max((reply.number for reply in replies), default=-1)
@@ -61,7 +62,7 @@ def find_discarded(replies: Sequence[SampledReply]) -> set[SampledReply]:
 def _has_later_branch(
     reply: SampledReply, leaf: SampledReply, roots: dict[object, list[SampledReply]]
 ) -> bool:
-    """Return whether a call after the leaf repeated this reply's prompt or took another branch."""
+    """Return whether a sibling of the reply, or its descendant, was sampled after the leaf."""
     family = roots[reply.prompt] if reply.parent is None else reply.parent.children
     return any(
         each.number > leaf.number
@@ -82,7 +83,7 @@ def _with_descendants(reply: SampledReply) -> Iterator[SampledReply]:
 def _chains(
     replies: Sequence[SampledReply], discarded: set[SampledReply]
 ) -> Iterable[list[SampledReply]]:
-    """Yield the conversations. A reply continues its parent's; a later sibling starts its own."""
+    """Yield chains of replies. A reply's first child continues its chain; others start new ones."""
     taken: set[SampledReply] = set()
     for first in sorted(replies, key=lambda reply: reply.number):
         if first in taken:

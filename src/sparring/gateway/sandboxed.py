@@ -1,4 +1,4 @@
-"""Agents that are programs in a sandbox, which reaches the gateway's Unix socket and no network."""
+"""Agents that are commands in a sandbox with access to the gateway's socket but no network."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ AGENT_LIMITS = SandboxLimits(
 
 @dataclass(frozen=True, slots=True)
 class SandboxedCommand:
-    """The command, and the files that its sandbox shows it read-only, below /agent. An argument
-    that names one of them is replaced by its place there."""
+    """A command and the `files` of its folder that are visible in the sandbox, read-only in /agent.
+    Arguments that name one of the files are replaced by its path in /agent."""
 
     command: Sequence[str]
     folder: Path
@@ -56,13 +56,13 @@ class SandboxedCommand:
                 raise InvalidInput(f"command_files: there is no {self.folder / name}")
 
     def arguments(self) -> list[str]:
-        """Return the command line as the sandbox runs it."""
+        """Return the command line with paths as seen in the sandbox."""
         places = {name: f"{_AGENT_FOLDER}/{name}" for name in self.files}
         line = command_line(self.command, self._resolved_python())
         return [places.get(each, each) for each in line]
 
     def visible(self, unix_socket: Path) -> list[Visible]:
-        """Return what the sandbox shows besides the workspace and the system's programs."""
+        """Return the host files that are visible besides the workspace and the system's."""
         shown = [
             Visible(unix_socket, _SOCKET),
             Visible(Path(forwarder.__file__), _FORWARDER),
@@ -77,9 +77,9 @@ class SandboxedCommand:
 
 
 class SandboxedProgram:
-    """Runs a command in the sandbox of the rollout's world, or in one of its own.
+    """Runs a command in the sandbox of the rollout's world, or else in a new sandbox.
 
-    The command finds its case and leaves its answer in files of the workspace.
+    The command reads its case from a file of the workspace, and may write its answer to another.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class SandboxedProgram:
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def make_server(self) -> GatewayServer:
-        """Return a server that also listens on the Unix socket."""
+        """Start a server that listens on a loopback port and on the Unix socket."""
         return GatewayServer(unix_socket=self.unix_socket)
 
     async def run(self, session: Session) -> str | None:
-        """Run the command to its end, in the world's sandbox if it has one."""
+        """Run the command and return its answer; None if it wrote none."""
         given = getattr(session.world, "sandbox", None)
         sandbox = given if isinstance(given, Sandbox) else None
         own = None
@@ -159,8 +159,8 @@ class SandboxedProgram:
 
 
 def _limits_in(workspace: SandboxLimits) -> SandboxLimits:
-    """Return the command's limits: the larger of the workspace's and AGENT_LIMITS. Its time is
-    limited by the rollout's deadline."""
+    """Return the workspace's limits, with the limits of a call raised to at least AGENT_LIMITS. The
+    rollout's deadline limits the time, so the limits of time are a day."""
     per_call = ("memory_bytes", "processes", "scratch_bytes", "output_bytes", "open_files")
     return replace(
         workspace,

@@ -21,9 +21,9 @@ def branch_of(
 ) -> str:
     """Return the name of the branch that a call belongs to.
 
-    A plain conversation about the case has the empty name, so that its seeds equal those of the
-    same agent on the SDK. `after` are the messages since `base`, the last sampled turn; `repeats`
-    is the number of earlier equal calls.
+    The name is empty for a conversation that starts with the case's messages and never branches, so
+    that its seeds equal those of the same agent on the SDK. `after` are the messages since `base`,
+    the last sampled turn; `repeats` is the number of earlier equal calls.
     """
     if base is None:
         is_plain = [_plain(message) for message in after] == _case_messages(case)
@@ -44,7 +44,7 @@ def _case_messages(case: Case) -> list[Message] | None:
 
 
 def _plain(message: Message) -> Message:
-    """Return the message as messages are compared."""
+    """Return the message without agent and thinking, and with canonical arguments."""
     calls = tuple(
         RequestedCall(call.id, call.tool, canonical(call.arguments)) for call in message.calls
     )
@@ -52,8 +52,8 @@ def _plain(message: Message) -> Message:
 
 
 def _answers(messages: Sequence[Message], calls: Sequence[RequestedCall]) -> bool:
-    """Whether these messages continue a turn without a branch: the results of its calls, or, after
-    a turn without calls, one user message."""
+    """Return whether the messages continue a turn without a branch: the results of its calls in
+    order or, after a turn without calls, one user message."""
     if calls:
         return [message.call_id for message in messages] == [call.id for call in calls]
     return [message.role for message in messages] == ["user"]

@@ -1,7 +1,7 @@
-"""The HTTP server of the gateway. It runs in a thread of its own, with its own event loop.
+"""The gateway's HTTP server, which runs in a separate thread with its own event loop.
 
-Rollouts are played on another event loop. If an agent blocks that loop, its call fails with an
-error that names the cause, instead of a deadlock.
+Rollouts are played on another event loop. If an agent blocks that loop, its model call fails with
+an error that names the cause. On a shared loop, the call would deadlock.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FIRST_BYTE_SECONDS = 15.0
 _START_SECONDS = 30.0
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _EXPOSED = (
-    "the gateway listens on %s: whoever reaches this address and holds a session's key can call "
-    "the model until its rollout ends; the connection is not encrypted"
+    "the gateway listens on %s: anyone who can reach this address and has a session's key can call "
+    "the model until the session's rollout ends; the connection is not encrypted"
 )
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 class GatewayServer:
     """Serves the open sessions on a loopback port, and on `unix_socket` if it is set.
 
-    With another `host`, other machines can reach the server; it then logs a warning.
+    With a `host` other than loopback, other machines can reach the server, and it logs a warning.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GatewayServer:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop the server, and wait up to 30 seconds for its thread."""
         _stop(self._server)
         self._thread.join(timeout=_START_SECONDS)
 
@@ -104,13 +104,13 @@ def _listen(host: str, port: int) -> socket.socket:
 def _listen_unix(path: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
-    path.chmod(0o666)  # the session's key decides, not the user id of a sandbox
+    path.chmod(0o666)  # sandboxes have other user ids; session keys control access
     listening.listen(4096)
     return listening
 
 
 class _ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Closes connections that do not send a whole request head in time."""
+    """Closes connections that have not sent a complete request head after 15 seconds."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

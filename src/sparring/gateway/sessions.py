@@ -1,4 +1,4 @@
-"""Sessions: random keys with which an agent calls the model, each valid for one rollout."""
+"""Sessions: an agent calls the model with a random key, which is valid for one rollout."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _REMEMBERED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What an agent needs to play one rollout.
+    """The case, the world and the access to the model for one rollout of an agent.
 
-    `base_url` is for OpenAI clients, `anthropic_base_url` for Anthropic's, and `api_key` for both.
-    `model` is the name of the model that answers; calls with any other name reach the same model.
-    `world` is the value that the environment's `world` returned, and `count_calls` counts the calls
-    so far.
+    `base_url` is for OpenAI clients, `anthropic_base_url` for Anthropic clients, and `api_key` for
+    both. `model` is the name of the model that answers; calls that name another model reach it,
+    too. `world` is the value that the environment's `world` returned. `count_calls` returns the
+    number of model calls so far.
     """
 
     base_url: str
@@ -40,7 +40,7 @@ class Session:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The input of the case as messages of Chat Completions."""
+        """The case's input as Chat Completions messages."""
         return chat_messages(self.case)
 
     def variables(self) -> dict[str, str]:
@@ -56,10 +56,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session of a rollout that is being played. `mailbox` is that of the loop that plays it.
+    """The session of a rollout in play. `mailbox` belongs to the event loop that plays it.
 
-    `responses` and `items` are what the Responses API stored: the items of a conversation by
-    response, and single items by id.
+    The Responses API stores conversations in `responses`, as lists of items by response id, and
+    single output items in `items`, by id.
     """
 
     key: str
@@ -71,7 +71,7 @@ class OpenSession:
 
 
 class Sessions:
-    """The open sessions by key. Keys of ended ones are remembered, to answer them with 410."""
+    """The open sessions by key. Calls with one of the last 100,000 ended keys get status 410."""
 
     def __init__(self) -> None:
         self._open: dict[str, OpenSession] = {}
@@ -82,7 +82,7 @@ class Sessions:
         return len(self._open)
 
     def open(self, capture: Capture) -> OpenSession:
-        """Open a session with a new random key, for the running event loop."""
+        """Open a session with a random key, whose calls the running event loop answers."""
         key = _KEY_PREFIX + secrets.token_urlsafe(24)
         loop = asyncio.get_running_loop()
         if self._mailbox is None or self._mailbox.loop is not loop:
@@ -92,7 +92,7 @@ class Sessions:
         return session
 
     def close(self, session: OpenSession) -> None:
-        """End a session: its key is worthless from now on."""
+        """End a session: cancel its pending calls and refuse later calls with its key."""
         session.capture.close()
         self._open.pop(session.key, None)
         self._ended[session.key] = None
@@ -101,7 +101,7 @@ class Sessions:
 
     def find(self, in_path: str, in_header: str) -> OpenSession:
         """Return the session of a request, by the key in its path or header. Raises Refused if the
-        key is unknown, the session has ended, or path and header name different sessions."""
+        key is unknown, the session has ended, or path and header belong to two open sessions."""
         found = {key for key in (in_path, in_header) if key in self._open}
         if len(found) == 1 and not (in_path and in_path not in found):
             return self._open[found.pop()]
@@ -113,7 +113,7 @@ class Sessions:
 
 
 def chat_messages(case: Case) -> list[dict[str, Any]]:
-    """Return the input of a case as messages of Chat Completions."""
+    """Return a case's input as Chat Completions messages."""
     if isinstance(case.input, str):
         return [{"role": "user", "content": case.input}]
     messages: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Helpers of the wire formats: read and validate the fields of an untrusted request body."""
+"""The protocol of wire formats, and helpers that validate fields of an untrusted request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "t
 
 @dataclass(frozen=True, slots=True)
 class WireCall:
-    """A parsed request: the call, and the fields that decide the format of its reply."""
+    """A parsed request: the call, and the fields that determine the shape of the response."""
 
     call: ModelCall
     model: str
@@ -25,19 +25,19 @@ class WireCall:
     body: Body = field(default_factory=dict)
 
     def retried(self, *, is_retry: bool, key: str) -> WireCall:
-        """Return a copy that carries the retry flag and the idempotency key of its headers."""
+        """Return a copy whose call has this retry flag and idempotency key."""
         return replace(self, call=replace(self.call, is_retry=is_retry, retry_key=key))
 
 
 class WireFormat(Protocol):
-    """One API: reads its requests, writes its replies, events and errors."""
+    """One API: parses requests, and formats replies, events and errors."""
 
     def read(self, body: Body, session: Any) -> WireCall:
-        """Read a request; raises Refused with the field that is wrong."""
+        """Parse a request; raises Refused with the name of the invalid field."""
         ...
 
     def reply(self, sent: WireCall, reply: ModelReply, session: Any) -> dict[str, Any]:
-        """Return the reply's body."""
+        """Return the body of a response that is not streamed."""
         ...
 
     def events(self, sent: WireCall, reply: ModelReply, session: Any) -> Iterable[bytes]:
@@ -45,7 +45,7 @@ class WireFormat(Protocol):
         ...
 
     def error(self, refused: Refused) -> dict[str, Any]:
-        """Return the body of an error."""
+        """Return the body of an error response."""
         ...
 
 
@@ -56,7 +56,7 @@ def event(data: Any, name: str | None = None) -> bytes:
 
 
 def text_field(body: Body, name: str, default: str | None = None) -> str:
-    """Return a field that must be text."""
+    """Return a string field; raises Refused for any other type."""
     value = body.get(name, default)
     if not isinstance(value, str):
         raise Refused(400, f"{name} must be a string", name)
@@ -64,7 +64,7 @@ def text_field(body: Body, name: str, default: str | None = None) -> str:
 
 
 def list_field(body: Body, name: str) -> list[Any]:
-    """Return a field that must be a list; absent and null count as empty."""
+    """Return a list field, empty if it is absent or null; raises Refused for any other type."""
     value = body.get(name)
     if value is None:
         return []
@@ -74,14 +74,14 @@ def list_field(body: Body, name: str) -> list[Any]:
 
 
 def object_of(value: Any, name: str) -> Body:
-    """Return a value that must be an object."""
+    """Return the value; raises Refused, with `name`, unless it is an object."""
     if not isinstance(value, dict):
         raise Refused(400, f"{name} must be an object", name)
     return value
 
 
 def is_set(body: Body, name: str) -> bool:
-    """Return whether a switch is on; raises Refused for anything but true, false and null."""
+    """Return a boolean field, False if absent or null; raises Refused for any other type."""
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise Refused(400, f"{name} must be true or false", name)
@@ -89,7 +89,7 @@ def is_set(body: Body, name: str) -> bool:
 
 
 def token_limit(body: Body, *names: str) -> int | None:
-    """Return the first of these limits that is given."""
+    """Return the first of the named limits that is set, or None."""
     for name in names:
         value = body.get(name)
         if value is None:
@@ -101,7 +101,7 @@ def token_limit(body: Body, *names: str) -> int | None:
 
 
 def stop_sequences(body: Body, name: str) -> tuple[str, ...]:
-    """Return the sequences that end a reply."""
+    """Return the stop sequences, given as a string or as a list."""
     value = body.get(name)
     given = [value] if isinstance(value, str) else ([] if value is None else value)
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
@@ -110,7 +110,7 @@ def stop_sequences(body: Body, name: str) -> tuple[str, ...]:
 
 
 def overridden(body: Body) -> dict[str, float]:
-    """Return the body's sampling parameters, which the run's settings override."""
+    """Return the request's sampling parameters, which the run's settings override."""
     found = {}
     for name in _SAMPLING:
         value = body.get(name)
@@ -123,7 +123,7 @@ def overridden(body: Body) -> dict[str, float]:
 
 
 def refuse(body: Body, unsupported: Mapping[str, str]) -> None:
-    """Raise Refused for the first field that is given and not supported."""
+    """Raise Refused for the first unsupported field that is set."""
     for name, reason in unsupported.items():
         if body.get(name):
             raise Refused(400, f"{name} is not supported: {reason}", name)
@@ -132,8 +132,8 @@ def refuse(body: Body, unsupported: Mapping[str, str]) -> None:
 def text_of(
     content: Any, where: str, kinds: Collection[Any] = ("text",), *, joint: str = ""
 ) -> str:
-    """Return the text of a content that is a string, null, or a list of text parts, which `joint`
-    separates."""
+    """Return the text of a string, null, or a list of text parts, joined by `joint`. `kinds` are
+    the accepted types of parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -171,10 +171,10 @@ def function_schema(name: Any, description: Any, parameters: Any, where: str) ->
 
 
 def chosen_tool(choice: Any, tools: tuple[Mapping[str, Any], ...]) -> str | None:
-    """Return a tool choice that must be "required" or the name of an offered tool."""
+    """Return the choice; raises Refused unless it is "required" or names an offered tool."""
     names = [tool["function"]["name"] for tool in tools]
     if choice != "required" and choice not in names:
         raise Refused(400, f"tool_choice names {choice!r}, which is not among tools", "tool_choice")
     if not names:
-        raise Refused(400, "tool_choice needs tools", "tool_choice")
+        raise Refused(400, "tool_choice requires tools", "tool_choice")
     return str(choice)

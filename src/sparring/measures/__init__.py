@@ -1,6 +1,6 @@
 """Judges rollouts and blends their verdicts into one reward, independently of the engine.
 
-The ready-made measures are importable from here.
+Built-in measures are imported from this package.
 """
 
 from sparring.measures.assertions import assertions

@@ -1,4 +1,4 @@
-"""Judges an answer by the assertions that its case carries, as promptfoo's tests do."""
+"""The measure `assertions`, which checks an answer against promptfoo's assertions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparring.measures.declaration import Measure
 
 
 def assertions(*, name: str = "assertions") -> Measure:
-    """Passes if the answer meets all assertions of its case; `Suite.from_promptfoo` reads them."""
+    """Passes if the answer meets all of its case's assertions (see `Suite.from_promptfoo`)."""
 
     def judge(rollout: Rollout) -> Verdict:
         listed = rollout.case.fields.get("assertions")

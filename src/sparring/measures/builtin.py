@@ -1,4 +1,4 @@
-"""Built-in measures. Each is a factory; a measure named as text uses the defaults."""
+"""Factories of the built-in measures. A measure that is given by name uses the defaults."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def contains(
 
 
 def numeric(*, tolerance: float = 1e-9, name: str = "numeric") -> Measure:
-    """Passes if the last number of the answer equals the expected one within `tolerance`, which is
-    relative for expected numbers above 1 and absolute for smaller ones."""
+    """Passes if the last number of the answer equals the expected one within `tolerance`. It is
+    relative if the expected number is above 1 or below -1, and absolute otherwise."""
 
     def judge(rollout: Rollout, expected: Any) -> Verdict:
         wanted = _last_number(str(expected))
@@ -74,7 +74,7 @@ def numeric(*, tolerance: float = 1e-9, name: str = "numeric") -> Measure:
 
 def regex(pattern: str | None = None, *, name: str = "regex") -> Measure:
     """Passes if `pattern`, or the expected pattern if none is given, matches anywhere in the
-    answer. A search that exceeds its time limit leaves the rollout unscored."""
+    answer. If the search takes more than two seconds, the rollout stays unscored."""
     if pattern is not None:
         try:
             regular.compile(pattern)
@@ -121,8 +121,8 @@ def json_schema(schema: Mapping[str, Any] | None = None, *, name: str = "json_sc
 
 
 def tool_called(tool: str | None = None, *, name: str | None = None) -> Measure:
-    """Passes if `tool` was called, or any tool if none is given. Calls of tools that do not exist
-    do not count."""
+    """Passes if `tool` was called, or any tool if none is given. Calls of unknown tools do not
+    count."""
 
     def judge(rollout: Rollout) -> Verdict:
         called = [call.tool for call in rollout.tool_calls if call.failure != "unknown_tool"]
@@ -138,7 +138,7 @@ def tool_called(tool: str | None = None, *, name: str | None = None) -> Measure:
 
 
 def no_tool_failed(*, name: str = "no_tool_failed") -> Measure:
-    """Passes if no tool call failed, timed out, was unparsable or named an unknown tool."""
+    """Passes if every tool call could be parsed, named a known tool and returned a result."""
 
     def judge(rollout: Rollout) -> Verdict:
         if rollout.ending is Ending.UNPARSABLE_CALL:
@@ -180,7 +180,7 @@ BUILTIN: Mapping[str, Callable[[], Measure]] = {
 def _against_expected(
     judge: Callable[[Rollout, Any], Verdict], fixed: Any = None
 ) -> Callable[[Rollout], Verdict]:
-    """Judge against `fixed` or the case's expected value. If it is a list, any item may match."""
+    """Return a judge for `fixed`, or else the expected value; any item of a list may match."""
 
     def judge_any(rollout: Rollout) -> Verdict:
         expected = rollout.expected if fixed is None else fixed
@@ -204,7 +204,7 @@ def _last_number(text: str) -> float | None:
 
 
 def _contains(text: str, part: str, *, ignore_case: bool, whole_words: bool) -> bool:
-    """Word boundaries apply to Latin letters and digits only: some scripts use no spaces."""
+    """Whole words are bounded by ASCII letters and digits only: some scripts use no spaces."""
     if ignore_case:
         text, part = text.casefold(), part.casefold()
     if not whole_words:
@@ -219,5 +219,5 @@ def _missing_expectation(rollout: Rollout) -> Verdict:
 
 
 def shortened(text: str) -> str:
-    """Return a text in quotes, shortened to 120 characters."""
+    """Return the `repr` of a text, which is first shortened to 120 characters."""
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…")

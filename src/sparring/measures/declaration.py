@@ -1,4 +1,4 @@
-"""Declares measures: plain or async functions of a rollout that return a verdict."""
+"""Declares measures: functions, synchronous or async, that return a verdict on a rollout."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Measure:
     """A named judge.
 
     `low` and `high` declare the range of its scores, which are rescaled to 0…1; a rescaled
-    score counts as correct from `threshold` upwards. `seconds` overrides the run's deadline. A
-    side condition (a format, a length, no failed tool) can be met by an empty answer; the audit
-    does not report it for that.
+    score of at least `threshold` counts as correct. `seconds` overrides the run's deadline.
+    `is_side_condition` marks a measure that worthless answers may pass, such as a format, a length
+    or no failed tool; the audit does not report that as a fault.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Measure:
             )
 
     def __call__(self, rollout: Rollout) -> JudgeResult | Awaitable[JudgeResult]:
-        """Call the judge directly, as a unit test of the measure does."""
+        """Call the judge directly, without deadline and rescaling, for unit tests."""
         return self.judge(rollout)
 
 
@@ -69,7 +69,7 @@ def measure(
     seconds: float | None = None,
     side_condition: bool = False,
 ) -> Measure | Callable[[Judge], Measure]:
-    """Turn a function of a rollout into a measure.
+    """Turn a function of a rollout into a measure, directly or as a decorator with options.
 
     @measure
     def polite(rollout):

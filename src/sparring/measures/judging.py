@@ -1,7 +1,8 @@
 """Runs measures on a rollout, each with a deadline, and blends their verdicts into a reward.
 
-A measure that raises, times out or returns an invalid value leaves the rollout unscored and
-records the cause. A reward of zero would train the model on the measure's bug.
+If a measure raises, times out or returns an invalid value, its verdict is "cannot tell" with the
+cause. The rollout then has no reward if the measure has a weight: a reward of zero would train the
+model on the measure's bug.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _THREADS = 64
 
 @dataclass(frozen=True, slots=True)
 class MeasureSet:
-    """The measures of a run with their weights. Weight 0 judges and reports without rewarding."""
+    """The measures of a run with their weights. A measure with weight 0 is reported only."""
 
     measures: tuple[Measure, ...]
     weights: Mapping[str, float]
@@ -80,8 +81,8 @@ class MeasureSet:
         )
 
     async def judge(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with its verdicts and reward. A rollout that ended for a reason
-        outside the model is returned as it is."""
+        """Return the rollout with its verdicts and reward. A rollout whose ending is not judged
+        (`Ending.is_judged`) is returned unchanged."""
         if not rollout.ending.is_judged:
             return rollout
         judged = await asyncio.gather(
@@ -106,14 +107,14 @@ class MeasureSet:
         return judged
 
     def measures_for(self, rollout: Rollout) -> list[Measure]:
-        """Return the run's measures and those that only this case names."""
+        """Return the run's measures and the additional measures that the case names."""
         known = {measure.name for measure in self.measures}
         extra = [_from_data(name) for name in rollout.case.measures if name not in known]
         return [*self.measures, *extra]
 
     async def judge_with(self, measure: Measure, rollout: Rollout) -> Judgement:
-        """Judge with one measure; a measure that breaks gives "cannot tell" and its cause."""
-        weight = self.weights.get(measure.name, 1.0)  # a measure that the case names counts, too
+        """Return one measure's judgement; if it fails, "cannot tell" with the cause."""
+        weight = self.weights.get(measure.name, 1.0)  # additional measures of a case have weight 1
         seconds = measure.seconds or self.seconds
         cause, has_timed_out = None, False
         try:
@@ -129,7 +130,7 @@ class MeasureSet:
         return Judgement(measure.name, verdict, weight, measure.threshold, cause, has_timed_out)
 
     async def _call(self, measure: Measure, rollout: Rollout) -> object:
-        """Call a measure. Plain ones use separate threads: a hung one must not block tools."""
+        """Call a measure. Synchronous measures have their own threads, because they may hang."""
         if inspect.iscoroutinefunction(measure.judge):
             return await measure.judge(rollout)
         loop = asyncio.get_running_loop()
@@ -152,7 +153,8 @@ def _from_data(name: str) -> Measure:
 
 
 def blend(judgements: Sequence[Judgement]) -> float | None:
-    """Return the weighted mean of the scores, or None if a weighted measure could not tell."""
+    """Return the weighted mean of the scores; None if no measure has a weight, or one with a
+    weight cannot tell."""
     rewarded = [judgement for judgement in judgements if judgement.weight > 0]
     if not rewarded:
         return None
@@ -166,7 +168,7 @@ def blend(judgements: Sequence[Judgement]) -> float | None:
 
 
 def _location(error: BaseException) -> str:
-    """File and line at which a measure raised, in parentheses."""
+    """Return the file and line where a measure raised, or an empty string for a MeasureError."""
     if isinstance(error, MeasureError):
         return ""
     frames = traceback.extract_tb(error.__traceback__)
@@ -174,7 +176,7 @@ def _location(error: BaseException) -> str:
 
 
 def _verdict_of(measure: Measure, returned: object) -> Verdict:
-    """Convert a returned bool or number to a verdict with a generic reason."""
+    """Return the verdict of a measure; a bool or number gets a generic reason."""
     if isinstance(returned, Verdict):
         return returned
     if isinstance(returned, bool):

@@ -1,4 +1,4 @@
-"""A measure that queries another model through any OpenAI-compatible server."""
+"""A measure that asks another model, on any OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Answer: {answer}
 
 Reply with one JSON object, nothing else: {{"reason": "<one sentence>", "passed": true or false}}"""
 _RULE = "-" * 40
-_LONGEST_WAIT = 3600.0  # seconds, for a turn at the server
+_LONGEST_WAIT = 3600.0  # seconds, until fewer than `at_once` requests are in progress
 _JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 
@@ -44,9 +44,9 @@ def llm_judge(
     """Return a measure that passes if another model answers `question` with yes.
 
     If the judge cannot be reached or its reply cannot be parsed, the rollout stays unscored.
-    The key is read from the environment when the first rollout is judged. A server is asked for
-    `at_once` verdicts at a time by all its judges together; waiting for a turn does not count as
-    `seconds`.
+    The key is read from the environment when the first rollout is judged. All judges of a process
+    with the same server and `at_once` share a limit of `at_once` concurrent requests. Waiting for
+    this limit does not count towards `seconds`, but ends after an hour.
     """
     if at_once < 1:
         raise InvalidInput(f"llm_judge: at_once is {at_once}; it must be 1 or more")

@@ -1,6 +1,6 @@
-"""Resolves measures by name: built-in ones, the user's own as `module:name`, and plugins.
+"""Resolves measures by name: built-in measures, plugins, and the user's own as `module:name`.
 
-A package adds a measure by an entry point in the group `sparring.measures`.
+A package adds a measure with an entry point in the group `sparring.measures`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GROUP = "sparring.measures"
 
 
 def resolve(reference: Measure | str | Judge) -> Measure:
-    """Return the measure for an object, a built-in name or `module:name`."""
+    """Return the measure for a measure, a function, or the name of a measure."""
     if isinstance(reference, Measure):
         return reference
     if callable(reference):

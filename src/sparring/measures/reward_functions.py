@@ -1,7 +1,7 @@
-"""Reward functions in TRL's form: they take a batch of completions and return one number each.
+"""Reward functions in TRL's form: they return one number per completion of a batch.
 
-They can be used with measures or instead of them. Each number becomes a verdict of its rollout
-and need not lie between 0 and 1. `None` leaves the rollout unscored.
+They can be used with measures or instead of them. Each number becomes a verdict on its rollout
+and need not lie between 0 and 1. `None` or NaN leaves the rollout unscored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROLLOUTS_PER_DEADLINE = 16
 
 @dataclass(frozen=True, slots=True)
 class RewardFunction:
-    """A weighted `function(prompts, completions, completion_ids, **columns)`, plain or async."""
+    """A weighted `function(prompts, completions, completion_ids, **columns)`, sync or async."""
 
     name: str
     function: Batch
@@ -34,7 +34,7 @@ class RewardFunction:
 
     @classmethod
     def of(cls, function: Batch, weights: Mapping[str, float]) -> RewardFunction:
-        """Wrap a function under its own name; raises MeasureError if it is not callable."""
+        """Wrap a function, named after it; raises MeasureError if it is not callable."""
         if not callable(function):
             raise MeasureError(
                 f"{function!r} is not a reward function; pass a function of (prompts, completions, "
@@ -46,9 +46,12 @@ class RewardFunction:
     async def judge(
         self, rollouts: Sequence[Rollout], seconds: float, threads: DaemonThreads
     ) -> list[Judgement]:
-        """Return one judgement per rollout; if the function fails, all rollouts stay unscored."""
+        """Return one judgement per rollout; if the function fails, all rollouts stay unscored.
+
+        The deadline is `seconds` for up to 16 rollouts, and proportionally longer for more.
+        """
         extras: list[dict[str, str]] = [{} for _ in rollouts]
-        seconds *= max(1.0, len(rollouts) / _ROLLOUTS_PER_DEADLINE)  # one call judges all
+        seconds *= max(1.0, len(rollouts) / _ROLLOUTS_PER_DEADLINE)
         try:
             async with asyncio.timeout(seconds) as deadline:
                 rewards = await self._call(rollouts, extras, threads)
@@ -91,7 +94,7 @@ class RewardFunction:
 
 
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
-    """Return the arguments TRL passes: conversations, token ids and the columns of the data."""
+    """Return the arguments that TRL passes, plus `expected` and `rollouts`."""
     columns: dict[str, list[Any]] = {
         name: [rollout.case.fields.get(name) for rollout in rollouts]
         for name in dict.fromkeys(name for rollout in rollouts for name in rollout.case.fields)
@@ -115,7 +118,7 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
 
 
 def _completion_start(rollout: Rollout) -> int:
-    """Index of the model's first own message; few-shot examples before it are prompt."""
+    """Return the index of the first sampled message; examples before it belong to the prompt."""
     assistant = [n for n, message in enumerate(rollout.messages) if message.role == "assistant"]
     own = assistant[-rollout.turns :] if rollout.turns else []
     return own[0] if own else len(rollout.messages)
@@ -142,6 +145,6 @@ def _parsed(arguments: str) -> Any:
 
 
 def _log_extra(extras: list[dict[str, str]], column: str, values: Sequence[Any]) -> None:
-    """TRL's `log_extra`: a column of values that are added to the verdicts' reasons."""
+    """Add a column of values to the reasons of the verdicts, as TRL's `log_extra`."""
     for extra, value in zip(extras, values, strict=False):
         extra[column] = str(value)

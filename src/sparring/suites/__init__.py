@@ -1,5 +1,4 @@
-"""Suites of cases: loading, ids, splits and digests. A caller gets held-out cases only by naming
-their split."""
+"""Suites of cases: loading, ids, splits and digests."""
 
 from sparring.suites.suite import Suite
 

@@ -1,4 +1,4 @@
-"""Reads conversations in the chat format of OpenAI-compatible APIs as the SDK's input items."""
+"""Converts messages in the format of OpenAI-compatible chat APIs to the SDK's input items."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sparring.contracts.errors import SuiteError
 
 
 def to_input_items(messages: Sequence[Any], where: str) -> list[dict[str, Any]]:
-    """Return the items of a conversation: calls and results become items of their own.
+    """Return a conversation as input items: each tool call and each result becomes an item.
 
-    Items that already have the SDK's form stay as they are. `where` names the record in errors.
+    Items that are already in the SDK's form are unchanged. `where` names the record in errors.
     """
     return [item for message in messages for item in _items(message, where)]
 

@@ -13,8 +13,8 @@ from sparring.suites.splitting import normal
 
 
 class CopyDetector:
-    """Detects copies of a case, with different ids, in different splits. Through such a copy,
-    training would see a held-out case."""
+    """Detects cases with the same content, but different ids, in different splits. Training on a
+    copy of a held-out case would invalidate the proof."""
 
     def __init__(self, ignored_columns: Iterable[str]) -> None:
         self._ignored_columns = frozenset(ignored_columns)
@@ -23,7 +23,7 @@ class CopyDetector:
         self._example = ""
 
     def add(self, record: Mapping[str, Any], case_input: Any, expected: Any, split: Split) -> None:
-        """Compare a case with those added before."""
+        """Record a case, and count it if an earlier case in another split has the same content."""
         other_fields = {
             name: value
             for name, value in record.items()
@@ -47,10 +47,10 @@ class CopyDetector:
 
 
 def canonical(value: Any) -> bytes:
-    """Return a value as a line of JSON with sorted keys."""
+    """Return a value as a line of JSON with sorted keys, in ASCII."""
     try:
         return json.dumps(value, sort_keys=True, default=repr).encode("ascii") + b"\n"
-    except TypeError:  # json can neither sort keys of several types nor write a tuple as a key
+    except TypeError:  # `json` cannot sort keys of different types, or write tuples as keys
         raise SuiteError(
             "a record contains a dictionary whose keys are not all strings; make them strings"
         ) from None

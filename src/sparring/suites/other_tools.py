@@ -1,4 +1,4 @@
-"""Reads the cases of other evaluation tools as records."""
+"""Reads cases from JSON arrays, dataset dictionaries and Inspect tasks as records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparring.contracts.errors import SuiteError
 
 
 def json_records(path: Path) -> list[Mapping[str, Any]]:
-    """Return the objects of a JSON file that contains one array."""
+    """Return the items of a JSON file that contains an array."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -33,7 +33,7 @@ def records_by_split(datasets: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]
 
 
 def inspect_records(task: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the samples of an Inspect task or dataset: input, expected, id, and its metadata."""
+    """Yield a record per Inspect sample: its metadata, and `id`, `input` and `expected`."""
     samples = getattr(task, "dataset", task)
     if isinstance(samples, str | Mapping) or not hasattr(samples, "__iter__"):
         raise SuiteError(
@@ -52,7 +52,7 @@ def inspect_records(task: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _inspect_input(given: Any, choices: Sequence[str] | None) -> Any:
-    """Return the input with its choices as lettered lines: Inspect's targets are those letters."""
+    """Return the input with its choices as lettered lines, because targets are letters."""
     listed = "".join(f"\n{chr(65 + place)}) {text}" for place, text in enumerate(choices or ()))
     if isinstance(given, str):
         return given + listed
@@ -72,7 +72,7 @@ def _inspect_input(given: Any, choices: Sequence[str] | None) -> Any:
 
 
 def _inspect_target(target: Any) -> Any:
-    """Several targets are several right answers."""
+    """Return the expected answer; a list of several targets means that any of them is right."""
     if isinstance(target, list | tuple):
         return target[0] if len(target) == 1 else list(target)
     return target

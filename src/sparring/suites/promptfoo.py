@@ -35,10 +35,10 @@ _FILE = "file://"
 def promptfoo_records(
     path: Path, *, ignore_assertions: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield one record per test: its variables, `input` and `assertions`.
+    """Yield one record per test: its metadata, its variables, `input` and `assertions`.
 
-    Where the configuration has one prompt, `input` is that prompt with the variables filled in. A
-    variable that is a list stands for one test per item.
+    If the configuration has exactly one prompt, `input` is that prompt with the variables filled
+    in. A variable that is a list yields one record per item.
     """
     content = _parsed(path)
     config = content if isinstance(content, Mapping) else {"tests": content}
@@ -76,7 +76,7 @@ def _parsed(path: Path) -> Any:
 
 
 def _csv_test(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the test of a CSV row, in which `__expected…` columns hold assertions."""
+    """Return the test of a CSV row; the `__expected…` columns hold its assertions."""
     variables = {name: value for name, value in row.items() if not str(name).startswith("__")}
     asserted = [
         value for name, value in row.items() if str(name).startswith("__expected") and value
@@ -85,7 +85,7 @@ def _csv_test(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short_form(text: str) -> dict[str, Any]:
-    """Return the assertion that a CSV cell writes as `type: value`, or as the expected text."""
+    """Return the assertion of a CSV cell: `type: value`, or a text that the answer must equal."""
     kind, colon, value = text.partition(":")
     name = kind.strip().removeprefix("not-")
     if not colon or name not in {*ASSERTION_TYPES, *_OTHER_TYPES}:
@@ -97,7 +97,7 @@ def _short_form(text: str) -> dict[str, Any]:
 
 
 def _loaded(value: Any, folder: Path) -> Any:
-    """Return the content of the file that a `file://` reference names, or the value itself."""
+    """Return the content of the file if the value is a `file://` reference, else the value."""
     if isinstance(value, str) and value.startswith(_FILE):
         return _parsed(folder / value.removeprefix(_FILE))
     return value
@@ -122,7 +122,8 @@ def _tests(tests: Any, path: Path) -> Iterator[Any]:
 
 
 def _prompt(prompts: Any, folder: Path) -> str | None:
-    """Return the one prompt of a configuration; without a prompt, or with several, None."""
+    """Return the configuration's only prompt; None if it has none or several, or its file is
+    neither .txt nor .md."""
     listed = [prompts] if isinstance(prompts, str) else prompts
     if not isinstance(listed, list) or len(listed) != 1 or not isinstance(listed[0], str):
         return None

@@ -1,4 +1,4 @@
-"""Sources of raw records, with random access and without loading all records into memory."""
+"""Sources of raw records with random access; files are not loaded into memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Records(Protocol):
 
 
 class JsonlRecords:
-    """A JSONL file that is read by offset. Memory is 16 bytes per record, whatever its size."""
+    """A JSONL file, read by offset. It takes 16 bytes of memory per record of any size."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -44,7 +44,7 @@ class JsonlRecords:
         return len(self._offsets)
 
     def __getitem__(self, number: int) -> Mapping[str, Any]:
-        # A positioned read, because threads share the file.
+        # `pread` instead of a seek, because threads share the file.
         start = self._offsets[number]
         stop = self._offsets[number + 1] if number + 1 < len(self) else os.fstat(self._fd).st_size
         line = os.pread(self._fd, stop - start, start)
@@ -69,7 +69,7 @@ class JsonlRecords:
 
 
 class ListRecords:
-    """Records that are in memory already."""
+    """Records in memory."""
 
     def __init__(self, records: list[Mapping[str, Any]]) -> None:
         self._records = records
@@ -97,7 +97,7 @@ def spool(records: Iterable[Mapping[str, Any]]) -> JsonlRecords:
                 file.write(_line(record, number))
         return JsonlRecords(path)
     finally:
-        path.unlink()  # the open descriptor still reads it, and nothing is left behind
+        path.unlink()  # the open descriptor can still be read
 
 
 def _line(record: Any, number: int) -> bytes:
@@ -113,7 +113,7 @@ def _line(record: Any, number: int) -> bytes:
 
 
 def csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a CSV file with a header."""
+    """Yield the rows of a CSV file with a header, as mappings by column."""
     if not path.is_file():
         raise SuiteError(f"{path} does not exist; give the path of a CSV file with a header")
     with path.open(newline="", encoding="utf-8-sig") as file:

@@ -1,4 +1,4 @@
-"""Splits cases by id, and digests inputs. All functions are pure."""
+"""Assigns cases to splits by id, and computes digests of inputs. All functions are pure."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DEFAULT_SHARES: Mapping[Split, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Splitter:
-    """Assigns a case to a split by its id alone, so that adding cases never moves one.
+    """Assigns a case to a split by its id alone, so that adding cases never moves another case.
 
-    The splits are cut in the order held-out, validation, training. Raising the training share at
-    the expense of validation leaves the held-out cases as they are.
+    Ids are hashed to positions from 0 to 1, which are divided in the order held-out, validation,
+    training. Raising the training share at the expense of validation keeps the held-out cases.
     """
 
     held_out: float
     validation: float
-    is_adapted: bool = False  # to a suite that is too small for the default shares
+    is_adapted: bool = False  # the suite is too small for the default shares
 
     @classmethod
     def of(cls, shares: Mapping[str, float] | None) -> Splitter:
@@ -45,17 +45,17 @@ class Splitter:
         total = sum(by_split.values())
         if any(not 0 <= share <= 1 for share in by_split.values()) or not abs(total - 1.0) <= 1e-6:
             raise SuiteError(
-                f"the shares of the splits must be positive and add up to 1, not {total:g}: "
+                f"`shares` must be between 0 and 1 and add up to 1; the sum is {total:g}: "
                 f"{ {split.value: share for split, share in by_split.items()} }"
             )
         return cls(by_split.get(Split.HELD_OUT, 0.0), by_split.get(Split.VALIDATION, 0.0))
 
     @classmethod
     def adapted(cls, case_ids: Sequence[str], minimum: int) -> Splitter:
-        """Return a splitter with `DEFAULT_SHARES`, or with shares that suit a suite too small
-        for them.
+        """Return a splitter with `DEFAULT_SHARES` if they give each split `minimum` cases.
 
-        A small suite gives `minimum` cases to validation first, then to training, then to held-out.
+        Otherwise, fewer than 2 × `minimum` cases all go to validation. With more, validation gets
+        `minimum` cases, held-out gets `minimum` if there are 3 × `minimum`, and training the rest.
         """
         default = cls.of(None)
         sizes = Counter(map(default.side, case_ids))
@@ -87,14 +87,13 @@ class Splitter:
 
 
 def _position(case_id: str) -> float:
-    """Return the place of a case between 0 and 1."""
+    """Return a position from 0 to 1 that depends on the id alone."""
     digest = hashlib.sha256(b"split:" + case_id.encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def question_digest(value: Any) -> str:
-    """Return a digest of an input's last user message, ignoring spacing, case and earlier
-    messages."""
+    """Return a digest of an input's last user message, the same for other spacing or case."""
     question = value
     if isinstance(value, list):
         users = [each for each in value if isinstance(each, dict) and each.get("role") == "user"]
@@ -105,7 +104,8 @@ def question_digest(value: Any) -> str:
 
 
 def normal(value: Any) -> Any:
-    """Normalize content: spacing, case and Unicode form; a single message becomes its text."""
+    """Return a value with normalized spacing, case and Unicode form; a list of one message
+    becomes its text."""
     if isinstance(value, str):
         return " ".join(unicodedata.normalize("NFKC", value).split()).casefold()
     if isinstance(value, list | tuple):

@@ -29,7 +29,7 @@ MINIMUM_CASES = 20
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Maps the parts of a case to columns: each a column name, or a function of the record."""
+    """Where a record holds the parts of a case: column names, or functions of the record."""
 
     input: Column = "input"
     expected: Column | None = None
@@ -71,7 +71,7 @@ class Suite:
         self.splitter = splitter or self._default_splitter()
         self._splits = array("B")
         self._repeats: dict[int, int] = {}
-        self.names_splits = False  # whether records have a split field
+        self.names_splits = False  # whether a record has a split field
         self.digest = self._index()
 
     # ------------------------------------------------------------------ loading
@@ -89,7 +89,7 @@ class Suite:
         shares: Mapping[str, float] | None = None,
         minimum_cases: int = MINIMUM_CASES,
     ) -> Suite:
-        """Return a suite from mappings. A list stays in memory; any other iterable is first
+        """Return a suite from mappings. A sequence stays in memory; any other iterable is first
         written to an indexed temporary file, one record at a time."""
         source: Records = (
             ListRecords(list(records)) if isinstance(records, Sequence) else spool(records)
@@ -118,7 +118,7 @@ class Suite:
     def from_inspect(cls, task: Any, **options: Unpack[SuiteOptions]) -> Suite:
         """Return a suite from a task or dataset of Inspect, without its solvers and scorers.
 
-        Targets become `expected`, metadata become fields. Options as for `from_records`.
+        Targets become `expected`, and metadata become fields. Options as for `from_records`.
         """
         records = spool(inspect_records(task))
         return cls._create(records, {"expected": "expected", "id": "id", **options})
@@ -133,17 +133,17 @@ class Suite:
     ) -> Suite:
         """Return a suite from a promptfoo configuration or tests file, without its providers.
 
-        The prompt with its variables filled in becomes the input; with several prompts, name the
-        variable that holds the input. The measure `assertions()` judges the tests' assertions.
-        Options as for `from_records`.
+        The prompt with its variables filled in becomes the input; with several prompts, `input`
+        must name a variable. The measure `assertions()` checks the tests' assertions, except the
+        types in `ignore_assertions`. Other options as for `from_records`.
         """
         records = list(promptfoo_records(Path(path), ignore_assertions=ignore_assertions))
         return cls._create(ListRecords(records), options)
 
     @classmethod
     def from_dataset(cls, dataset: Any, **options: Unpack[SuiteOptions]) -> Suite:
-        """Return a suite from a Hugging Face `Dataset` (read in place), `IterableDataset`, or a
-        `DatasetDict`, whose keys name the splits."""
+        """Return a suite from a Hugging Face `Dataset` (read in place), `IterableDataset`, or
+        `DatasetDict`, whose keys name the splits. Options as for `from_records`."""
         if isinstance(dataset, Mapping):
             return cls._create(spool(records_by_split(dataset)), options)
         if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
@@ -198,7 +198,7 @@ class Suite:
                 yield self._case(number)
 
     def all_but(self, split: Split) -> Iterator[Case]:
-        """Yield the cases of all other splits, in the order of the records."""
+        """Yield the cases of all splits but one, in the order of the records."""
         excluded = _SPLITS.index(split)
         for number, index in enumerate(self._splits):
             if index != excluded:
@@ -209,7 +209,7 @@ class Suite:
         return [case.id for case in self.cases(split)]
 
     def question_digests(self, split: Split) -> frozenset[str]:
-        """Digests of the questions of one split, which do not reveal the questions."""
+        """Return the `question_digest` of each case of one split."""
         wanted = _SPLITS.index(split)
         return frozenset(
             question_digest(self._case(number).input)
@@ -218,7 +218,7 @@ class Suite:
         )
 
     def finder(self, split: Split) -> Callable[[str], Case]:
-        """Return a function that looks up cases of one split by id, and reads each on demand."""
+        """Return a function that reads a case of one split by id; KeyError if there is none."""
         wanted = _SPLITS.index(split)
         numbers = {
             self._case(number).id: number
@@ -228,7 +228,7 @@ class Suite:
         return lambda case_id: self._case(numbers[case_id])
 
     def cases_to_add(self, split: Split) -> int:
-        """Return the number of cases that a suite with adapted shares lacks for a split."""
+        """Return how many cases a suite with adapted shares lacks to fill a split."""
         return max(0, _NEEDED_SPLITS[split] * self.minimum - len(self))
 
     def require(self, split: Split) -> None:
@@ -261,8 +261,8 @@ class Suite:
     # ------------------------------------------------------------------ indexing
 
     def _index(self) -> str:
-        """Read all records once, assign each to a split and find repeated ids. Return the
-        suite's digest."""
+        """Read all records, assign each to a split, number repeated ids, and return the suite's
+        digest. Raises SuiteError for an invalid record or a copy in another split."""
         if not len(self._records):
             raise SuiteError("the suite has no cases; check the file or the list it comes from")
         digest = hashlib.sha256()
@@ -288,7 +288,7 @@ class Suite:
             self._splits.append(_SPLITS.index(split))
             case_input = self._input(record, number)
             if isinstance(case_input, list):
-                to_input_items(case_input, f"record {number}")  # raises now, not while playing
+                to_input_items(case_input, f"record {number}")  # fails here, not in a rollout
             digest.update(canonical([case_id, split, case_input, expected]))
             detector.add(record, case_input, expected, split)
         detector.refuse_copies()
@@ -333,8 +333,8 @@ class Suite:
         return value
 
     def _expected(self, record: Mapping[str, Any], number: int) -> Any:
-        """Return the expected answer. It is optional, unless its column was named: then a missing
-        column is probably a typo."""
+        """Return the expected answer. It is optional unless its column is named, because a missing
+        named column is probably a typo."""
         if self._columns.expected is None:
             return record.get("expected")
         return _column_value(record, self._columns.expected, number)

@@ -1,7 +1,7 @@
 """The training view of a suite: a file without held-out cases, for the training process.
 
-The file contains the training and validation cases. Of the held-out cases it contains only their
-number and digests of their questions, by which demonstrations of held-out cases are recognised.
+The file contains the training and validation cases. Of the held-out cases, it contains only the
+number and the digests of their questions, which identify demonstrations of held-out cases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What the view states about the full suite."""
+    """Properties of the full suite."""
 
     digest: str
     total: int
@@ -57,7 +57,7 @@ def write_training_view(suite: Suite, file: BinaryIO) -> None:
 
 
 class TrainingView(Suite):
-    """A suite read from a file of `write_training_view`; it refuses to read held-out cases."""
+    """A suite that `write_training_view` wrote; `cases` raises SuiteError for held-out."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -92,7 +92,7 @@ class TrainingView(Suite):
         return super().cases(split, limit)
 
     def question_digests(self, split: Split) -> frozenset[str]:
-        """Return digests of the questions of one split, which may be held-out."""
+        """Return the `question_digest` of each case of one split; held-out is allowed."""
         if split is Split.HELD_OUT:
             return self._header.held_out_questions
         return super().question_digests(split)
