@@ -80,14 +80,14 @@ def test_the_name_may_be_left_out_where_the_file_has_one_environment(write: Writ
     only = write("only.py", "from sparring import Environment\nclass Only(Environment): pass\n")
     assert type(load_environment(str(only))).__name__ == "Only"
     both = write("both.py", f"{only.read_text()}class Other(Environment): pass\n")
-    with pytest.raises(InvalidInput, match=r"both\.py has no environment ''; it has Only, Other"):
+    with pytest.raises(InvalidInput, match=r"both\.py has several environments: Only, Other"):
         load_environment(str(both))
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(write: Write) -> None:
     with pytest.raises(InvalidInput, match=r"has no environment 'F'; it has E, made, sized"):
         load_environment(f"{write('e.py', SIZED)}:F")
-    with pytest.raises(InvalidInput, match=r"it has none: derive a class"):
+    with pytest.raises(InvalidInput, match=r"empty\.py has no environment; derive a class"):
         load_environment(f"{write('empty.py', 'x = 1')}:F")
 
 
@@ -121,6 +121,13 @@ def test_a_file_that_is_no_python_is_refused(write: Write) -> None:
 def test_a_file_that_breaks_is_named_with_its_line(write: Write, source: str, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem):
         load_environment(f"{write('bad.py', source)}:E")
+
+
+def test_the_line_of_another_file_is_not_given_for_this_one(write: Write) -> None:
+    write("broken_helper.py", "\n\n\ndef f(:\n")
+    file = write("fine.py", "x = 1\nimport broken_helper\n")
+    with pytest.raises(InvalidInput, match=r"fine\.py:2 cannot be loaded: SyntaxError"):
+        load_environment(f"{file}:E")
 
 
 def test_a_file_in_a_package_may_import_its_neighbours_relatively(write: Write) -> None:

@@ -72,10 +72,10 @@ def test_each_way_has_its_program(environment, program):
     assert (agent.name, agent.model) == (environment.__name__, "tiny")
 
 
-def test_an_unsandboxed_command_runs_as_any_other():
+def test_an_unsandboxed_command_still_runs_in_the_workspace():
     environment = Sandboxed()
     environment.is_unsandboxed = True
-    assert isinstance(read_agent(environment).program, CommandProgram)
+    assert isinstance(read_agent(environment).program, SandboxedProgram)
 
 
 def test_an_environment_has_one_agent():

@@ -296,6 +296,28 @@ def test_a_rejected_summary_is_discarded(codecs):
     assert [span.kind for span in rows[0].spans] == ["prompt", "sampled", "observed", "sampled"]
 
 
+def test_the_last_reply_answers_where_labels_name_no_main_agent(codecs):
+    async def work(driver):
+        driver.capture = Capture(driver.episode, driver.policy, 0.8, label=lambda _: "solver")
+        reply = await driver.send(call_of(USER))
+        assert driver.episode.answer == reply.content
+
+    run(codecs["qwen3"], work)
+
+
+def test_a_side_call_does_not_answer_once_the_main_agent_has(codecs):
+    async def work(driver):
+        def label(call):
+            return "title" if call.messages[-1].content == "A title?" else None
+
+        driver.capture = Capture(driver.episode, driver.policy, 0.8, label=label)
+        reply = await driver.send(call_of(USER))
+        await driver.send(call_of(Message("user", "A title?")))
+        assert driver.episode.answer == reply.content
+
+    run(codecs["qwen3"], work)
+
+
 def test_a_closed_session_takes_no_calls(codecs):
     async def work(driver):
         await driver.send(call_of(USER))

@@ -1,5 +1,6 @@
 """Agents in the sandbox: they reach the gateway and nothing else."""
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -13,10 +14,10 @@ from sparring.gateway.agents import GatewayAgent
 from sparring.gateway.sandboxed import SandboxedCommand, SandboxedProgram
 from sparring.player import Player
 from sparring.policies.scripted_policy import ScriptedPolicy
-from sparring.sandbox import probe
+from sparring.sandbox import SandboxLimits, probe
 from tests.gateway.playing import play_all, plays
 
-pytestmark = pytest.mark.skipif(not probe().works, reason="needs bubblewrap")
+sandboxed = pytest.mark.skipif(not probe().works, reason="needs bubblewrap")
 
 AGENT = """
 import json, os, pathlib, socket, sys, urllib.request
@@ -31,7 +32,7 @@ request = urllib.request.Request(
 reply = json.load(urllib.request.urlopen(request))
 found = {
     "answer": reply["choices"][0]["message"]["content"],
-    "sees": sorted(os.listdir("/agent")),
+    "sees": sorted(os.listdir(os.path.dirname(os.path.abspath(sys.argv[0])))),
     "host": os.path.exists(sys.argv[1]),
 }
 try:
@@ -44,13 +45,15 @@ pathlib.Path(os.environ["SPARRING_ANSWER_FILE"]).write_text(json.dumps(found))
 """
 
 
-def program_of(folder, *arguments):
+def program_of(folder, *arguments, is_unsandboxed=False):
     (folder / "agent.py").write_text(AGENT)
     (folder / "secret.py").write_text("the answers")
     command = ["python3", "agent.py", *arguments]
-    return SandboxedProgram(SandboxedCommand(command, folder, ["agent.py"]))
+    described = SandboxedCommand(command, folder, ["agent.py"])
+    return SandboxedProgram(described, is_unsandboxed=is_unsandboxed)
 
 
+@sandboxed
 def test_a_sandboxed_agent_reaches_the_model_and_nothing_else(codecs, tmp_path):
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
     program = program_of(tmp_path, str(tmp_path / "secret.py"), "1")
@@ -70,16 +73,17 @@ def test_a_sandboxed_agent_reaches_the_model_and_nothing_else(codecs, tmp_path):
     assert len(rollout.rows) == 1
 
 
-def test_the_command_runs_in_the_workspace_of_the_world(codecs, tmp_path):
-    import asyncio
-
-    from sparring.sandbox import SandboxLimits
-
+@pytest.mark.parametrize("is_unsandboxed", [pytest.param(False, marks=sandboxed), True])
+def test_the_command_runs_in_the_workspace_of_the_world(codecs, tmp_path, is_unsandboxed):
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
-    program = program_of(tmp_path, "/nowhere", "1")
+    program = program_of(tmp_path, "/nowhere", "1", is_unsandboxed=is_unsandboxed)
     agent = GatewayAgent("tested", program, make_server=program.make_server)
     player = Player(
-        agent, policy, context=lambda: Workspace({"a.txt": "b"}, limits=SandboxLimits())
+        agent,
+        policy,
+        context=lambda: Workspace(
+            {"a.txt": "b"}, limits=SandboxLimits(), is_unsandboxed=is_unsandboxed
+        ),
     )
     rollout = asyncio.run(player.play_one(plays()[0]))
     try:

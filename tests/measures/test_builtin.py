@@ -32,6 +32,8 @@ PASSED, FAILED, UNSURE = Outcome.PASSED, Outcome.FAILED, Outcome.CANNOT_TELL
         (builtin.numeric(), rollout("about 41", [40, 41]), PASSED),
         (builtin.numeric(), rollout("about 41", ["many", 40]), UNSURE),
         (builtin.contains("Rome"), rollout("It is Paris."), FAILED),
+        (builtin.contains(), rollout("It is Paris.", ""), UNSURE),
+        (builtin.regex(), rollout("It is Paris.", ""), UNSURE),
         (builtin.numeric(), rollout("12 + 30 = 42.", 42), PASSED),
         (builtin.numeric(), rollout("it is 1,234.50", "1234.5"), PASSED),
         (builtin.numeric(), rollout("−3", -3), PASSED),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.contracts.verdicts import Judgement
 from sparring.measures.reward_functions import RewardFunction
 from sparring.testing import rollout
@@ -30,6 +32,23 @@ async def lengths_later(completions: Any, **columns: Any) -> list[float]:
 @pytest.mark.parametrize("function", [lengths, lengths_later])
 def test_plain_and_async_functions_give_one_reward_each(function: Any) -> None:
     assert [each.verdict.score for each in judged(function)] == [3.0, 3.0]
+
+
+def test_arguments_that_are_nested_too_deeply_stay_text() -> None:
+    deep = "[" * 200_000
+    seen: list[Any] = []
+
+    def looks(completions: Any, **columns: Any) -> list[float]:
+        seen.append(completions[0][0]["tool_calls"][0]["function"]["arguments"])
+        return [1.0]
+
+    call = RequestedCall("1", "add", deep)
+    played = replace(
+        rollout("one"), messages=(Message("user", "q"), Message("assistant", "", calls=(call,)))
+    )
+    made = RewardFunction("looks", looks, 1.0)
+    (judgement,) = asyncio.run(made.judge([played], 5.0, DaemonThreads(2)))
+    assert (judgement.verdict.score, seen) == (1.0, [deep])
 
 
 def one_too_few(completions: Any, **columns: Any) -> list[float]:

@@ -82,6 +82,18 @@ def test_prompts_and_tests_are_read_from_files(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_cell_may_name_a_type_without_a_value_or_with_a_threshold(tmp_path: Path) -> None:
+    file = tmp_path / "cases.csv"
+    file.write_text("country,__expected\nItaly,is-json\nPeru,not-contains-json\n")
+    found = [each["assertions"][0] for each in records(file)]
+    assert [(each["type"], each["is_negated"]) for each in found] == [
+        ("is-json", False), ("contains-json", True)
+    ]  # fmt: skip
+    file.write_text("country,__expected\nItaly,similar(0.9): Rome\n")
+    with pytest.raises(SuiteError, match="asserts similar"):
+        records(file)
+
+
 def test_a_tests_file_by_itself_is_enough(tmp_path: Path) -> None:
     file = tmp_path / "tests.yaml"
     file.write_text(yaml.safe_dump([PARIS]))

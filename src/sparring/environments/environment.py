@@ -208,7 +208,8 @@ def _gateway_agent(environment: Environment, way: str) -> PlayedAgent:
             python=environment.python,
             host=environment.gateway_host,
             is_reused=environment.reuse,
-            is_sandboxed=environment.needs_sandbox and not environment.is_unsandboxed,
+            is_sandboxed=environment.needs_sandbox,
+            is_unsandboxed=environment.is_unsandboxed,
         )
     )
 
@@ -250,7 +251,7 @@ def read_suite(environment: Environment) -> Suite:
 
 def last_line_in(path: Path, error: BaseException) -> str:
     """Return `:LINE`, the innermost line of this file in the traceback, or an empty string."""
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == path:
         return f":{error.lineno}"
     trace, line = error.__traceback__, ""
     while trace is not None:

@@ -48,9 +48,13 @@ def _find(target: str) -> Callable[..., Environment]:
     distinct = {id(factory): factory for factory in factories.values()}
     if not file and len(distinct) == 1:
         return next(iter(distinct.values()))
-    if not file or name not in factories:
-        listed = ", ".join(sorted(factories)) or "none: derive a class from sparring.Environment"
-        raise InvalidInput(f"{path} has no environment {name if file else ''!r}; it has {listed}")
+    if not factories:
+        raise InvalidInput(f"{path} has no environment; derive a class from sparring.Environment")
+    listed = ", ".join(sorted(factories))
+    if not file:
+        raise InvalidInput(f"{path} has several environments: {listed}; write {path}:NAME")
+    if name not in factories:
+        raise InvalidInput(f"{path} has no environment {name!r}; it has {listed}")
     return factories[name]
 
 

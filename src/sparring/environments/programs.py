@@ -20,7 +20,8 @@ from sparring.gateway.server import GatewayServer
 class ProgramDeclaration:
     """An environment's declaration of its agent; one of `play`, `command` and `url` is set.
 
-    Paths are relative to `folder`, which holds the environment's file.
+    Paths are relative to `folder`, which holds the environment's file. `is_sandboxed` runs a
+    command in the rollout's sandbox; `is_unsandboxed` removes the containment of that sandbox.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ProgramDeclaration:
     host: str = "127.0.0.1"
     is_reused: bool = False
     is_sandboxed: bool = False
+    is_unsandboxed: bool = False
 
 
 def gateway_agent(declared: ProgramDeclaration) -> GatewayAgent:
@@ -73,7 +75,8 @@ def _sandboxed(declared: ProgramDeclaration) -> SandboxedProgram:
             "remove one of them"
         )
     return SandboxedProgram(
-        SandboxedCommand(declared.command, declared.folder, declared.files, _python(declared))
+        SandboxedCommand(declared.command, declared.folder, declared.files, _python(declared)),
+        is_unsandboxed=declared.is_unsandboxed,
     )
 
 

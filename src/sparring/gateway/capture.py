@@ -79,6 +79,7 @@ class Capture:
         self._unused: set[SampledReply] = set()  # replies whose text no later call contains
         self._tasks: set[asyncio.Task[ModelReply]] = set()
         self._main_frame = ""
+        self._has_main = False  # if labels name no main agent, every reply is the answer so far
         self._frames: list[tuple[object, str]] = []
         self._calls = 0
         self._is_closed = False
@@ -181,7 +182,9 @@ class Capture:
     def _agent_of(self, call: ModelCall, frame: str) -> str:
         self._main_frame = self._main_frame or frame
         named = self._label(call) if self._label is not None else None
-        return named or (MAIN if frame == self._main_frame else SUB_AGENT)
+        agent = named or (MAIN if frame == self._main_frame else SUB_AGENT)
+        self._has_main = self._has_main or agent == MAIN
+        return agent
 
     def _note_uses(self, call: ModelCall, after: list[Message], base: SampledReply | None) -> None:
         """Update `last_use` of earlier replies that the call contains besides `base`, as a message
@@ -298,7 +301,7 @@ class Capture:
             parsed = replace(parsed, calls=parsed.calls[:1])
         answer = episode.answer
         calls = tuple(episode.add_reply(parsed, turn))
-        is_main = turn.agent == MAIN
+        is_main = turn.agent == MAIN or not self._has_main
         if not is_main:
             episode.answer = answer
         self._unknown = [each.tool for each in calls if each.tool not in call.tool_names]

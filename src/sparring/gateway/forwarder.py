@@ -3,7 +3,8 @@
 It runs in a sandbox without a network. HTTP clients connect to a loopback port, and the forwarder
 passes their connections to the gateway's socket. It reads the command's environment variables from
 standard input, as a JSON object, because other users can read a command line. It imports only the
-standard library, because Sparring is not installed in the sandbox.
+standard library, because Sparring is not installed in the sandbox. With port 0 it forwards nothing,
+for a command that runs without a sandbox and reaches the gateway itself.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ def serve(listening: socket.socket, path: str) -> None:
 def main(arguments: list[str]) -> int:
     """Open the port, run the command, and return its exit code."""
     path, port, *command = arguments
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind(("127.0.0.1", int(port)))
-    listening.listen(256)
-    threading.Thread(target=serve, args=(listening, path), daemon=True).start()
+    if int(port):
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", int(port)))
+        listening.listen(256)
+        threading.Thread(target=serve, args=(listening, path), daemon=True).start()
     variables = json.load(sys.stdin)
     return subprocess.call(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -55,9 +56,10 @@ class SandboxedCommand:
             if not (self.folder / name).exists():
                 raise InvalidInput(f"command_files: there is no {self.folder / name}")
 
-    def arguments(self) -> list[str]:
-        """Return the command line with paths as seen in the sandbox."""
-        places = {name: f"{_AGENT_FOLDER}/{name}" for name in self.files}
+    def arguments(self, *, is_confined: bool = True) -> list[str]:
+        """Return the command line with the files' paths in the sandbox, or on the host."""
+        folder = _AGENT_FOLDER if is_confined else self.folder
+        places = {name: f"{folder}/{name}" for name in self.files}
         line = command_line(self.command, self._resolved_python())
         return [places.get(each, each) for each in line]
 
@@ -80,6 +82,7 @@ class SandboxedProgram:
     """Runs a command in the sandbox of the rollout's world, or else in a new sandbox.
 
     The command reads its case from a file of the workspace, and may write its answer to another.
+    `is_unsandboxed` runs it in a workspace without containment.
     """
 
     def __init__(
@@ -121,15 +124,14 @@ class SandboxedProgram:
     async def _run_in(self, sandbox: Sandbox, session: Session) -> str | None:
         sandbox.write(CASE_FILE, case_text(session.case).encode())
         limits = _limits_in(sandbox.limits)
-        arguments = self._command.arguments()
-        line = [sandbox_command.python(), _FORWARDER, _SOCKET, str(_PORT), *arguments]
-        path = f"http://127.0.0.1:{_PORT}/session/{session.api_key}"
-        inside = replace(session, base_url=f"{path}/v1", anthropic_base_url=path)
-        variables = {
-            **inside.variables(),
-            "SPARRING_CASE_FILE": f"{INSIDE}/{CASE_FILE}",
-            "SPARRING_ANSWER_FILE": f"{INSIDE}/{ANSWER_FILE}",
-        }
+        is_confined = sandbox.is_confined
+        arguments = self._command.arguments(is_confined=is_confined)
+        line = (
+            [sandbox_command.python(), _FORWARDER, _SOCKET, str(_PORT), *arguments]
+            if is_confined
+            else [sys.executable, forwarder.__file__, "-", "0", *arguments]
+        )
+        variables = _variables(session, INSIDE if is_confined else str(sandbox.root), is_confined)
         try:
             finished = await in_thread(
                 self._threads,
@@ -156,6 +158,18 @@ class SandboxedProgram:
 
     async def close(self) -> None:
         """Do nothing: a sandbox ends with its rollout."""
+
+
+def _variables(session: Session, workspace: str, is_confined: bool) -> dict[str, str]:
+    """Return the command's variables. In a sandbox, the forwarder's port leads to the gateway."""
+    if is_confined:
+        path = f"http://127.0.0.1:{_PORT}/session/{session.api_key}"
+        session = replace(session, base_url=f"{path}/v1", anthropic_base_url=path)
+    return {
+        **session.variables(),
+        "SPARRING_CASE_FILE": f"{workspace}/{CASE_FILE}",
+        "SPARRING_ANSWER_FILE": f"{workspace}/{ANSWER_FILE}",
+    }
 
 
 def _limits_in(workspace: SandboxLimits) -> SandboxLimits:

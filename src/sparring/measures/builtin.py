@@ -47,6 +47,8 @@ def contains(
 
     def judge(rollout: Rollout, expected: Any) -> Verdict:
         answer, part = rollout.answer, str(expected)
+        if not part:  # every answer contains it
+            return _missing_expectation(rollout)
         if _contains(answer, part, ignore_case=ignore_case, whole_words=whole_words):
             return passed(f"contains {shortened(part)}")
         return failed(f"does not contain {shortened(part)}: {shortened(answer)}")
@@ -84,6 +86,8 @@ def regex(pattern: str | None = None, *, name: str = "regex") -> Measure:
             ) from error
 
     def judge(rollout: Rollout, expected: Any) -> Verdict:
+        if not str(expected):  # every answer matches it
+            return _missing_expectation(rollout)
         if regular.search(str(expected), rollout.answer, timeout=SEARCH_SECONDS, concurrent=True):
             return passed(f"matches {shortened(str(expected))}")
         return failed(f"does not match {shortened(str(expected))}: {shortened(rollout.answer)}")

@@ -140,7 +140,7 @@ def _chat_message(message: Message) -> dict[str, Any]:
 def _parsed(arguments: str) -> Any:
     try:
         return json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
 
 

@@ -67,7 +67,7 @@ class Sandbox:
         if not is_unsandboxed:
             probe().require()
         self.limits = limits or SandboxLimits()
-        self._is_unsandboxed = is_unsandboxed
+        self.is_confined = not is_unsandboxed
         number = next(_counter)
         self._user = spare_user_id(number) if can_switch_user() and not is_unsandboxed else None
         self._workspace = workspaces.new_workspace(
@@ -116,7 +116,7 @@ class Sandbox:
         if not self._workspace.is_bounded and self._is_full(-self.limits.disk_bytes):
             return Finished(b"", -1, "disk")
         started_at = time.monotonic()
-        group = None if self._is_unsandboxed else cgroups.make(bounds)
+        group = cgroups.make(bounds) if self.is_confined else None
         try:
             with self._start(given, group) as call:
                 output, stopped_by = call.watch(
@@ -157,7 +157,7 @@ class Sandbox:
 
     @contextmanager
     def _start(self, given: _Given, group: cgroups.Group | None) -> Iterator[Call]:
-        if self._is_unsandboxed:
+        if not self.is_confined:
             starting = start_unconfined(given.command, given.limits, str(self.root), given.stdin)
         else:
             starting = start_confined(

@@ -29,6 +29,7 @@ _OTHER_TYPES = (
     "grade",
     "factuality",
 )
+_TYPES_WITHOUT_VALUE = ("is-json", "contains-json")
 _FILE = "file://"
 
 
@@ -85,15 +86,19 @@ def _csv_test(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short_form(text: str) -> dict[str, Any]:
-    """Return the assertion of a CSV cell: `type: value`, or a text that the answer must equal."""
+    """Return the assertion of a CSV cell: `type: value`, `type(threshold): value`, a type that
+    needs no value, or a text that the answer must equal."""
     kind, colon, value = text.partition(":")
-    name = kind.strip().removeprefix("not-")
+    kind = kind.partition("(")[0].strip()
+    name = kind.removeprefix("not-")
+    if not colon and text.strip().removeprefix("not-") in _TYPES_WITHOUT_VALUE:
+        return {"type": kind}
     if not colon or name not in {*ASSERTION_TYPES, *_OTHER_TYPES}:
         return {"type": "equals", "value": text}
     values: Any = value.strip()
     if name.endswith(("-any", "-all")):
         values = [part.strip() for part in value.split(",")]
-    return {"type": kind.strip(), "value": values}
+    return {"type": kind, "value": values}
 
 
 def _loaded(value: Any, folder: Path) -> Any:
