@@ -176,7 +176,7 @@ def test_chat_helps_shows_tools_and_an_example_and_leaves(begun, tiny_folder):
     assert done.returncode == 0, done.stderr
     assert "my_agent, not trained" in done.stdout
     assert "for example: How many " in done.stdout
-    assert "/tools  what the agent can call" in done.stdout
+    assert "/tools  list the agent's tools" in done.stdout
     assert "count  Count the pieces of an item in a place." in done.stdout
     assert "never asked" not in done.stdout
 
