@@ -107,7 +107,7 @@ def test_env_test_calls_each_tool_and_names_one_that_raises(tmp_path):
     assert '✗ calls find({"word": "x"})' in done.stdout
     assert "✓ world" in done.stdout
     done = sparring("env", "test", "broken", "--set", "config.twice=true", folder=tmp_path)
-    assert "find twice" in done.stdout
+    assert "repeated: find" in done.stdout
 
 
 def test_init_writes_over_nothing(begun):
