@@ -127,7 +127,7 @@ def _fine_tune_and_save(
 def _demonstrations_that_pass(
     folder: RunFolder, warm: WarmStart, work: TrainWork, launched: Launched, announce: Announce
 ) -> list[LearningRollout]:
-    """Play the demonstrations; return those that pass on any rank, in the order of the source."""
+    """Play this rank's demonstrations; return the passing ones of all ranks, in source order."""
     found = _find_demonstrations(folder, warm.source, KnownCases(work.suite))
     if not found.demonstrations:
         raise InvalidInput(
