@@ -1,5 +1,5 @@
-"""Turns the arguments of the Python entry points, an agent with suite and measures or a whole
-environment, into a task."""
+"""Builds a task from the arguments of the Python entry points: an agent with its suite and
+measures, or an environment."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Measures = Sequence[Measure | str | Judge]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """An agent with its suite and measures. `digest` identifies the agent, so that a resumed run
-    detects another one."""
+    """An agent with its suite and measures. `digest` identifies the agent; a run is not resumed
+    with another agent."""
 
     agent: PlayedAgent
     suite: Suite

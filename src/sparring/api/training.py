@@ -206,8 +206,8 @@ class Trainer:
 
 
 def _read_launch(processes: int | None) -> Launched:
-    """Return the rank and the world size of this process. Raises WorldSizeError unless the world
-    size is `processes`, if given."""
+    """Return the rank and the world size of this process. Raises WorldSizeError if `processes` is
+    given and differs from the world size."""
     launched = Launched.here()
     if processes is not None:
         launched.require(processes)

@@ -86,8 +86,8 @@ class CaseLoader:
 
 
 class RunCases:
-    """The training and validation cases of a run. The constructor starts to load them, unless the
-    environment has services: then `suite` does, when they are up."""
+    """The training and validation cases of a run. The constructor starts loading them; if the
+    environment has services, which must be up first, `suite` does."""
 
     def __init__(self, folder: RunFolder, spec: RunSpec, *, is_unsandboxed: bool) -> None:
         self._spec = spec

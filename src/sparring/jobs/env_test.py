@@ -277,9 +277,7 @@ class Trial:
 
     def _note(self, what: str, ok: bool, detail: str = "", is_doubtful: bool = False) -> None:
         if not ok and _SQLITE_THREAD_ERROR in detail:
-            detail += (
-                "; tools run on threads: use sqlite3.connect(…, check_same_thread=False)"
-            )
+            detail += "; tools run on threads: use sqlite3.connect(…, check_same_thread=False)"
         self.checks.append(Check(what, ok, detail, is_doubtful))
 
 

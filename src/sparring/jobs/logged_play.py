@@ -33,8 +33,8 @@ _PLAYED_AGAIN = (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
 
 
 class LoggedPlay:
-    """Plays one agent with one policy by a plan, into the log at `place`. `judge_again` is called
-    with each judged rollout before its world ends."""
+    """Plays the rollouts of a plan with one agent and one policy, and logs them at `place`.
+    `judge_again` is called with each judged rollout before its world ends."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class LoggedPlay:
 
     async def _judged(self) -> AsyncGenerator[Played]:
         """Play the missing rollouts, judge them concurrently, and yield them in the order in which
-        they were played, each as early as possible, so that a crash loses few of them."""
+        they were played, each as soon as it is judged, so that a crash loses few of them."""
         judging: asyncio.Queue[asyncio.Task[Played] | None] = asyncio.Queue(_MAX_JUDGING)
         playing = asyncio.create_task(self._play_into(judging))
         try:
@@ -127,7 +127,7 @@ class LoggedPlay:
         return Played(judged, played.seconds)
 
     def _missing(self) -> tuple[Iterator[Play], int]:
-        """Return the plays that are left, and the number of them, at the start, that are logged."""
+        """Return the plays to run, and how many of the first ones are logged already."""
         log = RolloutLog(self._place)
         if not self._in_lockstep:
             done = {entry.id_digest for entry in log.entries() if self._is_final(entry)}

@@ -42,8 +42,8 @@ class ModelLog:
 
     @contextmanager
     def recording(self, *, is_required: bool) -> Iterator[None]:
-        """Time the play within the context, then close the log. A timeout, and an error unless
-        `is_required`, is suppressed and described in `message`; earlier rollouts are kept."""
+        """Time the play within the context, then close the log. A timeout is suppressed and
+        described in `message`, and so is an error, unless `is_required`."""
         started = time.monotonic()
         try:
             yield

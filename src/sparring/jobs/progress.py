@@ -86,7 +86,7 @@ class ProgressHeartbeat:
         self._start = None
 
     def _seconds_left(self) -> float | None:
-        """Return the time left at the current pace; None before the first rollout."""
+        """Return the seconds left at the pace of this process; None before its first rollout."""
         progress, now = self._progress, time.monotonic()
         if self._start is None:
             self._start = now, progress.rollouts

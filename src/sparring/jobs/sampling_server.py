@@ -81,7 +81,7 @@ def cpu_environment(servers: int, environment: Mapping[str, str]) -> dict[str, s
     shared = {
         "OMP_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "PASSIVE",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default, all pin the same cores
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default, servers pin the same cores
     }
     return {name: environment.get(name, value) for name, value in shared.items()}
 

@@ -1,4 +1,4 @@
-"""Collects the judgements for an audit of measures: of null players, and of repeated judging."""
+"""Judges null players and repeats judgements, to collect the data for an audit of measures."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Auditor:
     async def _judge(self, measure: Measure, rollout: Rollout) -> _Judged:
         started = time.monotonic()
         self.judged += 1
-        if self._timeouts[measure.name] >= _MAX_TIMEOUTS:  # each further call could occupy a thread
+        if self._timeouts[measure.name] >= _MAX_TIMEOUTS:  # a call may leave a hung thread
             cause = f"no verdict in time, {_MAX_TIMEOUTS} times; not tried again"
             return _Judged(Judgement(measure.name, cannot_tell(cause), 0.0, cause=cause), 0.0)
         judgement = await self._measures.judge_with(measure, rollout)

@@ -53,7 +53,7 @@ from sparring.run_folder.files import write_json
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """The training that the check has built, and the play with its policy."""
+    """The training that the check has built, and the play of all models."""
 
     built: Built
     played: CheckPlay
@@ -157,7 +157,7 @@ class Check:
             built = self._build(RunFolder(Path(scratch) / "dry"), work)
             played = CheckPlay(self._folder, self._spec, parts, measures, built)
             self._trial = _Trial(built, played)
-            # All judging shares one event loop: a client that a measure keeps is bound to it.
+            # All judging shares one event loop: measures may keep clients that are bound to it.
             built.collector.loop.run(self._audit_and_play(auditor, parts, played))
             if not self._failures:
                 self._try_steps(built, work, played)
@@ -316,7 +316,7 @@ class Check:
             built.collector.resume_at(0)
             self._dry.run(built, longest=longest)
         except GuardStop:
-            pass  # the verdict covers the conditions that guards test
+            pass  # the verdict covers what guards test, except not_finite
         except (SparringError, RuntimeError, ValueError) as error:
             self._failures.append(f"a training step failed: {type(error).__name__}: {error}")
         finally:

@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 class Delivery:
-    """The last stage of a shipment."""
+    """Publishes the folder of a shipment, as its last stage."""
 
     def __init__(self, shipping: ShipContext) -> None:
         self._shipping = shipping

@@ -136,7 +136,7 @@ class Shipment:
         return artefacts
 
     def _plays_held_out_only(self, artefacts: Sequence[Artefact]) -> bool:
-        """Return whether there is one artefact, which will play held-out cases instead."""
+        """Return whether the only artefact will play held-out cases, which replaces validation."""
         return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
 
     def _new_player(self, parts: Parts, environment: Environment) -> ShipPlayer:
@@ -160,8 +160,8 @@ class Shipment:
 
 
 def _validation_plays(spec: ShipSpec) -> int:
-    """Return how often the validation cases are played at most: once by the checkpoint, once by
-    each artefact, and once more on each other server."""
+    """Return the maximum number of times that the validation cases are played: once by the
+    checkpoint, once by each artefact, and once more on each other server."""
     forms = spec.forms or (Form.ADAPTER, Form.MERGED, Form.GGUF)
     folders = sum(form in (Form.ADAPTER, Form.MERGED) for form in forms)
     files = len(spec.quantizations) if {Form.GGUF, Form.OLLAMA} & set(forms) else 0
