@@ -114,7 +114,7 @@ def test_an_error_that_quotes_a_record_is_for_the_owner(kind, tmp_path, tiny_fol
     assert SECRET in shown.message
     operator = Caller(Role.OPERATOR, folder.path.parent, name="robot")
     told = show_run(RunQuery(run=kind), operator)
-    assert told.message.startswith("SuiteError at record 0 while its cases were read")
+    assert told.message.startswith("SuiteError at record 0 while reading the cases")
     pages = [told, run_status(RunQuery(run=kind), operator), list_runs(ListRuns(), operator)]
     pages += [run_logs(LogQuery(run=kind), operator)]
     pages += [run_logs(LogQuery(run=kind, process="supervisor"), operator)]

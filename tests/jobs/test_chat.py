@@ -156,7 +156,7 @@ def test_an_agent_that_never_answers_or_fails_is_said_and_the_chat_goes_on(
         return "still here"
 
     out = Chat(codecs["qwen3"], reply).shown(monkeypatch, "loop", "break", "hello")
-    assert "(no answer within its tool rounds)" in out
+    assert "(no answer within the limit of tool rounds)" in out
     assert "(out of memory)" in out
     assert "still here" in out
 

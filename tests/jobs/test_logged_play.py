@@ -148,7 +148,7 @@ def test_in_lockstep_a_log_of_another_plan_is_refused(tmp_path: Path, codec: Cha
         async with asyncio.timeout(0.5):
             await other.logged.run(lambda _: None)
 
-    with pytest.raises(RunChanged, match="differ from its plan; start a new run"):
+    with pytest.raises(RunChanged, match="differ from the plan; start a new run"):
         asyncio.run(resume())
 
 

@@ -107,7 +107,7 @@ def test_env_test_calls_each_tool_and_names_one_that_raises(tmp_path):
     assert '✗ calls find({"word": "x"})' in done.stdout
     assert "✓ world" in done.stdout
     done = sparring("env", "test", "broken", "--set", "config.twice=true", folder=tmp_path)
-    assert "find twice" in done.stdout
+    assert "repeated: find" in done.stdout
 
 
 def test_init_writes_over_nothing(begun):
@@ -176,7 +176,7 @@ def test_chat_helps_shows_tools_and_an_example_and_leaves(begun, tiny_folder):
     assert done.returncode == 0, done.stderr
     assert "my_agent, not trained" in done.stdout
     assert "for example: How many " in done.stdout
-    assert "/tools  what the agent can call" in done.stdout
+    assert "/tools  list the agent's tools" in done.stdout
     assert "count  Count the pieces of an item in a place." in done.stdout
     assert "never asked" not in done.stdout
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """The result of an evaluation. `summary` is what `sparring eval --json` prints."""
+    """The result of an evaluation. `summary` is the object that `sparring eval --json` prints."""
 
     folder: RunFolder
     summary: Mapping[str, Any]
@@ -63,7 +63,7 @@ class EvalResult:
         return self.folder.id
 
     def pass_rate(self, measure: str) -> float | None:
-        """Return the share of rollouts that passed a measure; None if it could judge none."""
+        """Return the share of judged rollouts that passed a measure; None if none was judged."""
         judged = self.summary["measures"]
         if measure not in judged:
             raise InvalidInput(f"there is no measure {measure!r}; there are {', '.join(judged)}")
@@ -101,15 +101,15 @@ def evaluate(
     show_progress: bool = True,
     **play: Unpack[PlayOptions],
 ) -> EvalResult:
-    """Plays the agent on a split of the suite and judges it.
+    """Play the agent on a split of the suite, and judge every rollout.
 
     `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
-    an environment, whose suite, measures, weights, world, user and settings apply where none are
-    given.
+    an environment. An environment provides the defaults of suite, measures, weights, context,
+    user and settings.
 
-    The model is `policy`, or it is loaded from `model`, or from the agent's own model name. `run`
-    names the run: an existing run of that name resumes where it stopped; otherwise a new run
-    starts. `play` takes the fields of `PlaySettings`: num_generations, temperature,
+    The model is `policy` or, without a policy, loaded from the name `model` or else from the
+    agent's model name. If a run named `run` exists, it is resumed; otherwise a new run starts.
+    `play` takes the fields of `PlaySettings`: num_generations, temperature,
     max_completion_length, tool_rounds, …
     """
     settings = _settings_of(agent, play)
@@ -147,8 +147,8 @@ def evaluate(
 
 
 def _settings_of(agent: AnyAgent, play: PlayOptions) -> PlaySettings:
-    """Return the settings that are given, before those of an environment. As on the command
-    line, an environment's number of generations and seed are for training."""
+    """Return the play settings: an environment's settings, overridden by `play`. As on the command
+    line, an environment's `num_generations` and `seed` apply to training only."""
     names = set(PlaySettings.model_fields) - {"num_generations", "seed"}
     own = {name: value for name, value in default_settings(agent).items() if name in names}
     try:
@@ -185,7 +185,7 @@ def _spec_of(
 
 
 def _run_here(folder: RunFolder, work: EvalWork, show_progress: bool) -> dict[str, Any]:
-    """Run the evaluation in this process, and report how it ended to the run's history."""
+    """Run the evaluation in this process, and append its start and end to the run's events."""
     with hold_run(folder), _ProgressBar(show_progress) as on_progress:
         report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
         try:
@@ -202,9 +202,12 @@ def _run_here(folder: RunFolder, work: EvalWork, show_progress: bool) -> dict[st
 
 
 def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Proof:
-    """Test whether `after` is better than `before` on the cases that both have played. The
-    interval is paired by case, and is corrected for all candidates that were compared on these
-    cases in the same folder of runs, including this one; set `picked_from` if there were more."""
+    """Test whether `after` is better than `before` on the cases that both have played.
+
+    The interval is paired by case, and corrected for the number of candidates that were measured
+    on these cases in the same runs folder, including `after`. If there were more candidates, pass
+    their number as `picked_from`.
+    """
     from sparring.proofs.proof import Played  # imports scipy, which only proofs need
     from sparring.proofs.proof import prove as paired
 

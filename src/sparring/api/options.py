@@ -22,7 +22,7 @@ Table = dict[str, Any]
 
 
 class PlayOptions(TypedDict, total=False):
-    """How rollouts are played."""
+    """Options for playing rollouts: the fields of `PlaySettings`."""
 
     num_generations: int
     temperature: float
@@ -42,7 +42,7 @@ class PlayOptions(TypedDict, total=False):
 
 
 class LearnOptions(PlayOptions, total=False):
-    """How rollouts are played and how the model learns from them."""
+    """Options for playing rollouts and for training: the fields of `TrainSettings`."""
 
     num_train_epochs: float
     max_steps: int | None
@@ -86,7 +86,7 @@ class LearnOptions(PlayOptions, total=False):
 
 
 class TrainOptions(LearnOptions, total=False):
-    """Everything that `Trainer` takes besides agent, suite and measures."""
+    """All arguments of `Trainer` except agent, suite and measures."""
 
     model: Any
     tokenizer: Any

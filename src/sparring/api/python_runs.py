@@ -1,4 +1,4 @@
-"""What all runs started from Python share: opening the folder, error messages."""
+"""Opens the folders of runs that are started from Python, and explains invalid settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _ACCEPTABLE_CHANGES = ("code_digest", "processes")
 def open_run(
     runs: Path, run: str | None, spec: Frozen, name: str, *, accept_changes: bool = False
 ) -> RunFolder:
-    """Return the folder of a new run, or of an existing run of that name and the same spec."""
+    """Return the folder of the run named `run`, and create the run if it does not exist.
+
+    Without `run`, the new run gets an id made from `name`. Raises RunChanged if an existing run has
+    another spec; `accept_changes` permits changed code and another number of processes.
+    """
     if run is not None and not is_plain_name(run):
         raise InvalidInput(f"a run cannot be called {run!r}; use letters, digits, - _ and .")
     folder = RunFolder(runs / (run or new_run_id(name, time.time(), secrets.token_hex(2))))
@@ -42,14 +46,14 @@ def open_run(
     if changed:
         listed = "; ".join(_difference(field, before[field], now[field]) for field in changed)
         raise RunChanged(
-            f"run {folder.id} was started with other settings ({listed}), and its figures would "
-            "mix the two; start a new run under another name"
+            f"run {folder.id} was started with other settings ({listed}); resuming it would mix "
+            "their results; start a new run under another name"
         )
     return folder
 
 
 def _difference(field: str, before: Any, now: Any) -> str:
-    """Return the changed values; of a table of settings, only its changed keys."""
+    """Describe a changed field; for a table of settings, only its changed keys."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return ", ".join(f"{field}.{key}: {before.get(key)} → {now.get(key)}" for key in keys)
@@ -57,7 +61,7 @@ def _difference(field: str, before: Any, now: Any) -> str:
 
 
 def explain_validation_error(error: ValidationError, settings: type[Frozen]) -> str:
-    """Return a validation error as `field: problem; …`."""
+    """Format a validation error as `field: problem; …`."""
     return "; ".join(
         f"{'.'.join(map(str, problem['loc']))}: "
         + (
@@ -77,7 +81,7 @@ def _unknown_setting(place: tuple[int | str, ...], settings: type[Frozen]) -> st
 
 
 def _settings_beside(place: tuple[int | str, ...], settings: type[Frozen]) -> str:
-    """Return the valid names in the table that contains the setting at `place`."""
+    """Return the valid setting names of the table that contains `place`."""
     table: type[BaseModel] = settings
     for name in place[:-1]:
         field = table.model_fields.get(str(name))

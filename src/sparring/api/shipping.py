@@ -1,4 +1,4 @@
-"""`result.ship(…)`: a shipment in the calling process."""
+"""`result.ship(…)`: ships a training run in the calling process."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from sparring.suites import Suite
 
 @dataclass(frozen=True, slots=True)
 class ShipResult:
-    """The result of a shipment. `summary` is what `sparring ship --json` prints."""
+    """The result of a shipment. `summary` is the object that `sparring ship --json` prints."""
 
     folder: Path
     summary: Mapping[str, Any]
 
     @property
     def verdict(self) -> str:
-        """equal, worse, cannot tell, or checked if the artefact played no case."""
+        """`equal`, `worse`, `cannot tell`, or `checked` if the artefact played no case."""
         return str(self.summary["verdict"])
 
     def __str__(self) -> str:
@@ -46,8 +46,8 @@ class ShipResult:
 def ship_training(
     training: RunFolder, to: Path, task: Task | None, options: Mapping[str, Any]
 ) -> ShipResult:
-    """Ships a training run's best checkpoint in this process. It is unproven: `sparring ship` ships
-    with a proof. Raises FaultyArtefact if an artefact differs from the checkpoint."""
+    """Ship the best checkpoint of a training run in this process, without a proof; `sparring ship`
+    includes one. Raises FaultyArtefact if an artefact differs from the checkpoint."""
     spec = TrainSpec.model_validate(training.read_spec())
     environment = _environment(spec, task)
     fields = PlaySettings.model_fields
@@ -80,7 +80,7 @@ def ship_training(
 
 
 def forms_from(names: Sequence[str]) -> tuple[Form, ...]:
-    """Return the forms of these names; refuses unknown ones."""
+    """Return the forms with these names. Raises InvalidInput for an unknown name."""
     try:
         return tuple(Form(name) for name in names)
     except ValueError as error:
@@ -88,7 +88,7 @@ def forms_from(names: Sequence[str]) -> tuple[Form, ...]:
 
 
 def quantizations_from(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the quantisations of these names; refuses unknown ones."""
+    """Return the names as a tuple. Raises InvalidInput for an unknown quantisation."""
     if unknown := [each for each in names if each not in QUANTIZATIONS]:
         raise InvalidInput(
             f"unknown quantisation {unknown[0]!r}; there are {', '.join(QUANTIZATIONS)}"
@@ -102,13 +102,13 @@ def _environment(spec: TrainSpec, task: Task | None) -> Environment:
     if task is None:
         raise InvalidInput(
             "this run was started from Python, and its suite and measures exist only there: pass "
-            "suite=…, measures=… and context=… to ship(), as they were trained"
+            "suite=…, measures=… and context=… to ship(), as you did to train()"
         )
     return _GivenEnvironment(task)
 
 
 class _GivenEnvironment(Environment):
-    """The objects of a script, as an environment."""
+    """An environment made from the agent, suite, measures and context of a task."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()

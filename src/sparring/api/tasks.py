@@ -1,5 +1,5 @@
-"""What Python entry points are given to play: an agent with its cases and measures, or a whole
-environment."""
+"""Builds a task from the arguments of the Python entry points: an agent with its suite and
+measures, or an environment."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Measures = Sequence[Measure | str | Judge]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """An agent, the cases that it is played on, and what judges it. `digest` changes with what is
-    known of the agent."""
+    """An agent with its suite and measures. `digest` identifies the agent; a run is not resumed
+    with another agent."""
 
     agent: PlayedAgent
     suite: Suite
@@ -54,8 +54,9 @@ def read_task(
     family: Family | None = None,
     is_unsandboxed: bool = False,
 ) -> Task:
-    """Return the checked task. What is not given is the environment's, if `agent` is one; raises
-    InvalidInput for what cannot be played."""
+    """Check the arguments and return them as a task. An environment's parts replace missing
+    arguments. Raises InvalidInput if the agent or the suite has a wrong type, or if a service of
+    the environment has no address."""
     if not isinstance(agent, Environment):
         return Task(
             agent=played_agent(agent),
@@ -81,7 +82,7 @@ def read_task(
 
 
 def played_agent(agent: AnyAgent) -> PlayedAgent:
-    """Return what the player plays; a function becomes an agent behind the gateway."""
+    """Return the agent for the player; a function becomes an agent behind the gateway."""
     if isinstance(agent, Agent | ExternalAgent):
         return agent
     if isinstance(agent, Environment):
@@ -102,7 +103,7 @@ def default_settings(agent: AnyAgent) -> dict[str, Any]:
 
 
 def _open(environment: Environment, suite: Suite | None, *, is_unsandboxed: bool) -> Parts:
-    """Read an environment's parts, once its sandbox and its services are there."""
+    """Read an environment's parts; raises if its sandbox or the address of a service is missing."""
     if environment.needs_sandbox and not is_unsandboxed:
         probe().require()
     environment.is_unsandboxed = is_unsandboxed
@@ -139,8 +140,8 @@ def _digest(agent: AnyAgent) -> str:
 
 
 def _identity(agent: AnyAgent) -> list[Any]:
-    """What is known of an agent: of one on the SDK, instructions, tools and model; of others, the
-    source of the function or class, and the settings that a class takes."""
+    """Return the values that identify an agent: for an SDK agent, name, instructions, model and
+    tool schemas; for an environment, source and config; for a function, its source."""
     if isinstance(agent, Agent):
         return [
             agent.name,
@@ -162,5 +163,5 @@ def _identity(agent: AnyAgent) -> list[Any]:
 def _source(code: Any) -> str:
     try:
         return inspect.getsource(code)
-    except (OSError, TypeError):  # written in a console, or an object that is called
+    except (OSError, TypeError):  # code typed into a console, or a callable object
         return getattr(code, "__qualname__", type(code).__qualname__)

@@ -1,6 +1,6 @@
-"""The result of a training run: figures, weights, and the agent with the trained model.
+"""The result of a training run: metrics, weights, and the agent with the trained model.
 
-`TrainResult.load` reads it from the run's folder, in any process.
+`TrainResult.load` reads the result from the run's folder, in any process.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The result of a training run; `load` returns that of an earlier one.
+    """The result of a training run; `load` returns the result of an earlier run.
 
-    `examples` are the worked examples that preceded each question in training.
+    `examples` are the input items before the question in the first training case.
     """
 
     folder: RunFolder
@@ -74,8 +74,8 @@ class TrainResult:
         family: Family | None = None,
     ) -> Self:
         """Load a training run by its id, or the end of its id, with the weights of its best
-        checkpoint. A run that was started from Python needs its `agent` again, and the `family` if
-        one was declared."""
+        checkpoint, or of its last if none was validated. For a run that was started from Python,
+        pass its `agent`, and its `family` if it declared one."""
         folder = _find(Path(runs), run)
         spec = TrainSpec.model_validate(folder.read_spec())
         chosen = chosen_of(list_checkpoints(folder.checkpoints))
@@ -121,13 +121,13 @@ class TrainResult:
 
     @property
     def final_loss(self) -> float | None:
-        """The loss of the last step; None if no step was done."""
+        """The loss of the last step; None if no step was completed."""
         loss: float | None = self.summary["last"].get("loss")
         return loss
 
     @property
     def best(self) -> Path | None:
-        """The checkpoint with the highest validation score; None without validation."""
+        """The checkpoint with the highest validation reward; None without validation."""
         found = self.summary["best_checkpoint"]
         return Path(found) if found else None
 
@@ -140,9 +140,9 @@ class TrainResult:
         return "\n".join(lines)
 
     def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
-        """Return the agent with the trained model, for the SDK's `Runner`. The model also serves
-        the agents that it hands off to, and gives all of them the tools of the run's context:
-        `Runner.run(agent, "…", context=world)`."""
+        """Return the agent with the trained model, for the SDK's `Runner`. Agents that it hands off
+        to use the same model. With `Runner.run(agent, "…", context=world)`, all of them have the
+        tools of `world`. `sampling` defaults to the temperature and token limit of the training."""
         sampling = sampling or Sampling(
             self.settings.temperature, self.settings.max_completion_length
         )
@@ -162,8 +162,8 @@ class TrainResult:
         repetition_penalty: float = 1.2,
         context: Any = None,
     ) -> str:
-        """Return the trained agent's answer, without its thinking. The agent has its tools,
-        instructions and worked examples; a list of input items is used unchanged."""
+        """Return the trained agent's answer, without its thinking. The agent has its tools and
+        instructions. `examples` precede a `prompt` that is a string; a list is used unchanged."""
         if isinstance(prompt, str):
             prompt = [*self.examples, {"role": "user", "content": prompt}]
         if isinstance(self.agent, ExternalAgent):
@@ -194,8 +194,8 @@ class TrainResult:
         return rollout.answer
 
     def save(self, folder: str | Path, *, merged: bool = False) -> Path:
-        """Save weights, tokenizer and settings. After LoRA it saves the adapter; with `merged`,
-        the whole model."""
+        """Save weights, tokenizer and settings, and return the folder. After LoRA, the weights are
+        the adapter or, with `merged`, the whole model."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         model = self.model
@@ -223,11 +223,14 @@ class TrainResult:
         name: str = "",
         llama_cpp: str = "",
     ) -> ShipResult:
-        """Write the best checkpoint as adapter, merged weights and GGUF into a new folder. Each
-        gives the prompts and log-probabilities of the checkpoint, and plays validation cases beside
-        it; a faulty one is refused. A run that was started from Python needs its `suite`,
-        `measures` and `context` again. `sparring ship` does the same with a proof on held-out
-        cases."""
+        """Write the best checkpoint into a new folder: by default as adapter (after LoRA), merged
+        weights and GGUF.
+
+        Each artefact is verified: its prompts and log-probabilities must match the checkpoint's,
+        or FaultyArtefact is raised, and its rollouts on validation cases are compared with the
+        checkpoint's. For a run that was started from Python, pass its `suite`, `measures` and
+        `context`. `sparring ship` also verifies on held-out cases, against a proof.
+        """
         from sparring.api.shipping import forms_from, quantizations_from, ship_training
 
         task = None
@@ -265,7 +268,7 @@ def _find(runs: Path, name: str) -> RunFolder:
 
 
 def _merged(model: Any) -> Any:
-    """Return a copy of the model with the adapter merged into its weights."""
+    """Return a copy of the model with its adapter merged into the weights."""
     import copy
 
     return copy.deepcopy(model).merge_and_unload()

@@ -53,18 +53,18 @@ def train(
     """Train the agent's model on the suite's training cases, rewarded by the measures.
 
     `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
-    an environment, whose suite, measures, weights, world, user, family and settings apply where
-    none are given.
+    an environment. An environment provides the defaults of suite, measures, weights, context,
+    user, family and settings.
 
-    Options are those of `Trainer`: model, weights, run, …, and the settings of
-    `TrainSettings`: max_steps, learning_rate, num_generations, lora, …
+    `options` are the arguments of `Trainer` (model, weights, run, …) and the fields of
+    `TrainSettings` (max_steps, learning_rate, num_generations, lora, …).
     """
     return Trainer(agent, suite, measures, **options)._train()
 
 
 class Trainer:
-    """A training run that is configured and not started. Inspect or change its `model`,
-    `tokenizer` and `engine`, which is TRL's own trainer, before `train()`."""
+    """A training run that is built but not started. Its `model`, `tokenizer` and `engine`, which is
+    TRL's trainer, can be inspected and changed before `train()`."""
 
     def __init__(
         self,
@@ -129,12 +129,12 @@ class Trainer:
 
     @property
     def engine(self) -> Any:
-        """TRL's own trainer, built by the constructor."""
+        """TRL's trainer."""
         return self._training.built.trainer
 
     @property
     def model(self) -> Any:
-        """The model that learns, adapters included."""
+        """The model that is trained, including its adapters."""
         return self.engine.model
 
     @property
@@ -159,7 +159,7 @@ class Trainer:
         is_first = self._launched.rank == 0
         lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
         with lock, _stops_on_signals(self._stop), self._display:
-            if is_first:  # under the lock: a run that is going on keeps its request
+            if is_first:  # under the lock, so that the stop request of a running attempt is kept
                 _drop_old_request(self.folder, self._built)
             self._report("started", pid=os.getpid(), host=socket.gethostname())
             try:
@@ -177,7 +177,7 @@ class Trainer:
             warnings.warn(
                 f"the training was stopped {done}; pass run={self.folder.id!r} to resume it",
                 RuntimeWarning,
-                stacklevel=3,  # the caller of `train`, the function or the method
+                stacklevel=3,  # points at the call of `train()` or `Trainer.train()`
             )
         return TrainResult(
             folder=self.folder,
@@ -206,8 +206,8 @@ class Trainer:
 
 
 def _read_launch(processes: int | None) -> Launched:
-    """Return rank and world size of this process. Raises WorldSizeError unless the world has
-    `processes` processes."""
+    """Return the rank and the world size of this process. Raises WorldSizeError if `processes` is
+    given and differs from the world size."""
     launched = Launched.here()
     if processes is not None:
         launched.require(processes)
@@ -254,7 +254,7 @@ def _spec_of(
 
 
 def _load_model(spec: TrainSpec, task: Task, *, model: Any, tokenizer: Any) -> Loaded:
-    """Load the model. A name is already in the spec; a model object is used as it is."""
+    """Load the model that the spec or the agent names, or use the given model object."""
     return load(
         spec.policy,
         spec.settings,
@@ -293,8 +293,8 @@ def _shared_folder(
     launched: Launched,
     accept_changes: bool,
 ) -> RunFolder:
-    """Rank 0 creates the folder. Other ranks do not wait here: they synchronise with rank 0 before
-    they use it."""
+    """Return the run's folder. Rank 0 creates or checks it; the other ranks do not wait here, and
+    synchronise with rank 0 before they use it."""
     if launched.world_size > 1 and run is None:
         raise InvalidInput("several processes share one run: give it a name, run='…'")
     if launched.rank != 0:
@@ -304,7 +304,7 @@ def _shared_folder(
 
 
 def _drop_old_request(folder: RunFolder, before: float) -> None:
-    """Remove a stop request that an earlier attempt was given; a later one is for this training."""
+    """Remove a stop request older than `before`, a Unix time: it was for an earlier attempt."""
     with contextlib.suppress(FileNotFoundError):
         if folder.stop_request.stat().st_mtime < before:
             folder.stop_request.unlink()
@@ -312,9 +312,9 @@ def _drop_old_request(folder: RunFolder, before: float) -> None:
 
 @contextmanager
 def _stops_on_signals(stop: threading.Event) -> Iterator[None]:
-    """While inside, SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
-    Ctrl-C after a stop request ends it at once. Handlers that are not Python's defaults stay in
-    place."""
+    """Within the context, SIGTERM and Ctrl-C end the training after the current step, with a
+    checkpoint. Ctrl-C after a stop request ends it at once. Handlers that the user has installed
+    are not replaced."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Shows the progress of a training run in this process: lines, and on a terminal also a bar."""
+"""Shows the progress of a training in this process: lines and, on a terminal, a progress bar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparring.contracts.progress import NewLines, duration_text
 
 
 class TrainingDisplay:
-    """Shows progress on standard error, if wanted."""
+    """Shows progress on standard error; shows nothing unless `is_wanted`."""
 
     def __init__(self, is_wanted: bool) -> None:
         self._is_wanted = is_wanted

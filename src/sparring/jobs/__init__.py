@@ -1,4 +1,4 @@
-"""The code that a run's process executes: one folder per kind of run, and what they share.
+"""The code that a run's processes execute: one folder per kind of run, and shared modules.
 
 `sparring.contracts.kinds` names the entry point of each kind.
 """

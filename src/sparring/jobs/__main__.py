@@ -1,7 +1,8 @@
 """`python -m sparring.jobs RUN_FOLDER`: executes the run that the folder's spec describes.
 
-The process writes events while it holds the run's lock; the supervisor derives the run's state
-from them. In a worker group, rank 0 holds the lock and reports for all ranks.
+The process holds the run's lock while it writes events, from which the supervisor derives the run's
+state. In a worker group, rank 0 holds the lock and reports for all ranks; each rank reports its own
+failure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main(path: str, *, accept_changes: bool = False) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    faulthandler.register(signal.SIGUSR1, all_threads=True)  # shows where a process hangs
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # to inspect a hung process
     rank = int(os.environ.get("RANK", 0))
     lock: AbstractContextManager[None] = hold_run(folder) if rank == 0 else nullcontext()
     heartbeat = Heartbeat(folder, rank, supervised_attempt())
@@ -57,7 +58,7 @@ def main(path: str, *, accept_changes: bool = False) -> int:
 
 
 def _attempt(folder: RunFolder, rank: int, accept_changes: bool, heartbeat: Heartbeat) -> int:
-    """Run the job. Every rank reports its own failure; rank 0 reports everything else."""
+    """Run the job and report how it ended; return the exit code."""
     try:
         spec = folder.read_spec()
         kind = run_kind(str(spec.get("kind")), folder.spec)
@@ -86,7 +87,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: int) -> int:
-    """Remove partial checkpoints, which may be what fills the disk, and report the failure."""
+    """Remove partial checkpoints, which may have filled the disk, and report the failure."""
     for partial in folder.checkpoints.glob(".step-*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
     location = {"rank": rank} if int(os.environ.get("WORLD_SIZE", 1)) > 1 else {}
@@ -94,7 +95,7 @@ def _fail(folder: RunFolder, rank: int, error: Exception, message: str, code: in
     with contextlib.suppress(OSError):
         report_event(folder, "failed", kind=kind, message=message, exit_code=code, **location)
     if isinstance(error, CasesBroken):
-        message = message.splitlines()[0]  # operators read the log; the rest may quote cases
+        message = message.splitlines()[0]  # operators can read the log; later lines may quote cases
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr)
     return code

@@ -11,7 +11,10 @@ from sparring.run_folder import RunFolder
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a run: its folder, its spec as read from disk, and its heartbeat."""
+    """One attempt at a run: its folder, its spec as read from disk, and its heartbeat.
+
+    `accept_changes` permits a resumed run to use changed code or inputs.
+    """
 
     folder: RunFolder
     spec: dict[str, Any]

@@ -2,8 +2,8 @@
 
 A training process gets its training and validation cases from this process, so that held-out
 cases never enter its memory. The request arrives on standard input; the cases are written to the
-file descriptor FD of an unnamed file. The process runs while the training process imports its
-libraries, so it adds no time on two cores.
+file descriptor FD of an unnamed file. The two processes run in parallel: this one reads cases
+while the training process imports its libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CaseLoader:
-    """A process that reads cases, started when the loader is created."""
+    """Reads cases in a separate process, which the constructor starts."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class CaseLoader:
         addresses: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> None:
-        """Start the process. Its output goes to `log`, because it may quote held-out cases;
-        without a log, to this process's standard error."""
+        """Start the process. Its output may quote held-out cases, so it goes to `log`, or to the
+        standard error of this process if there is no log."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - the suite reads from it
         descriptor = self._file.fileno()
         request = {
@@ -66,24 +66,28 @@ class CaseLoader:
         self._process.stdin = None
 
     def suite(self) -> Suite:
-        """Wait for the process and return the cases; raise what failed in it."""
+        """Wait for the process and return the training and validation cases.
+
+        Raises CasesBroken if reading them failed, and InfrastructureError if the process ended
+        without a reply.
+        """
         from sparring.suites.training_view import TrainingView
 
         out, _ = self._process.communicate()
         reply = json.loads(out.splitlines()[-1]) if out.strip() else {}
         if reply.get("error"):
-            raise CasesBroken(f"{reply['error']} while its cases were read:\n{reply['message']}")
+            raise CasesBroken(f"{reply['error']} while reading the cases:\n{reply['message']}")
         if self._process.returncode or not reply:
             raise InfrastructureError(
                 f"the process that reads the cases exited with code {self._process.returncode} "
-                "and reported nothing; its last lines are in the log of the process `cases`"
+                "and reported nothing; its output is in the log of the process `cases`"
             )
         return TrainingView(self._file)
 
 
 class RunCases:
-    """The training and validation cases of a run. Loading starts at once, or, where the
-    environment has services, when these are up."""
+    """The training and validation cases of a run. The constructor starts loading them; if the
+    environment has services, which must be up first, `suite` does."""
 
     def __init__(self, folder: RunFolder, spec: RunSpec, *, is_unsandboxed: bool) -> None:
         self._spec = spec
@@ -92,7 +96,7 @@ class RunCases:
         self._loader = None if spec.services else self._load({})
 
     def suite(self, environment: Environment) -> Suite:
-        """Wait for the cases; the services of `environment` must be up."""
+        """Wait for the cases and return them. The services of `environment` must be up."""
         loader = self._loader or self._load(environment.addresses)
         return loader.suite()
 
@@ -108,7 +112,7 @@ class RunCases:
 
 @contextmanager
 def log_descriptor(log: Path) -> Iterator[int]:
-    """Open a log to append to and yield its file descriptor."""
+    """Open a log for appending, create it if needed, and yield its file descriptor."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         yield file.fileno()
@@ -127,8 +131,8 @@ def _write_cases(descriptor: int, request: Mapping[str, Any]) -> None:
 
 
 def _error_name(error: BaseException) -> str:
-    """Return the class of the root cause, and the number of the record that a suite error
-    names. Safe to show to operators: it quotes no case."""
+    """Return the class name of the root cause and, for a suite error, the number of the record.
+    The text quotes no case, so operators may read it."""
     while error.__cause__ is not None:
         error = error.__cause__
     record = re.search(r"record (\d+)", str(error)) if isinstance(error, SuiteError) else None

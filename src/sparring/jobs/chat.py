@@ -1,4 +1,7 @@
-"""`python -m sparring.jobs.chat SPEC`: a chat with an agent in the terminal; shows tool calls."""
+"""`python -m sparring.jobs.chat REQUEST`: a chat with an agent in the terminal.
+
+REQUEST is a JSON file. Tool calls and their results are shown.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +39,15 @@ from sparring.sandbox import workspaces
 _QUIT = ("/quit", "/exit", "/q", "exit", "quit")
 _HELP = """Type a message; Enter alone sends the example.
 /new    start over, with the next case's example
-/tools  what the agent can call
-/help   this list
-/quit   leave; exit and Ctrl-D work, too"""
+/tools  list the agent's tools
+/help   list the commands
+/quit   leave the chat (also exit, Ctrl-D)"""
 _EXAMPLE_CHARACTERS = 200
 _EXAMPLES = 16
 
 
 class Conversation:
-    """One agent, one world, and the history of their conversation."""
+    """A conversation with one agent in one world, with its history."""
 
     def __init__(self, parts: Parts, policy: TokenPolicy, play: PlaySettings) -> None:
         assert isinstance(parts.agent, Agent)
@@ -59,8 +62,8 @@ class Conversation:
         self.example = ""
 
     async def begin(self) -> int:
-        """Start over in the world of the next case; returns the number of worked-example turns
-        that precede the conversation."""
+        """Start over in the world of the next case. Return the number of its worked-example items,
+        which the conversation starts with."""
         await end_world(self._world)
         case = next(self._cases)
         self.example = " ".join(question_of(case).split())
@@ -87,7 +90,7 @@ class Conversation:
         return [(tool.name, getattr(tool, "description", "")) for tool in tools]
 
     async def end(self) -> None:
-        """End the world."""
+        """End the world of the conversation."""
         await end_world(self._world)
 
 
@@ -95,7 +98,7 @@ async def talk(conversation: Conversation | ProgramConversation, console: Consol
     """Read messages and commands until the user leaves."""
     examples = await conversation.begin()
     if examples:
-        console.print(Text(f"{examples} turns of worked examples come first", style="dim"))
+        console.print(Text(f"starts with {examples} items of worked examples", style="dim"))
     console.print(Text("/help lists the commands", style="dim"))
     _offer(conversation, console)
     while True:
@@ -131,7 +134,7 @@ async def _answer(
         for item in await conversation.say(text):
             _show(item, console)
     except MaxTurnsExceeded:
-        console.print(Text("(no answer within its tool rounds)", style="yellow"))
+        console.print(Text("(no answer within the limit of tool rounds)", style="yellow"))
     except SparringError as error:
         console.print(Text(f"({error})", style="yellow"))
 
@@ -184,7 +187,7 @@ def main(request: dict[str, Any]) -> int:
                 spec = PolicySpec.model_validate(request["policy"])
                 policy = load_policy(spec, parts.agent.model, environment.family)
             if not isinstance(policy, TokenPolicy):
-                raise SparringError("chat needs weights in this process: leave out servers")
+                raise SparringError("chat needs weights in this process: pass no endpoint")
             console.print(Text.assemble((request["about"] or policy.name, "bold")), soft_wrap=True)
             asyncio.run(talk(_conversation(parts, policy, play), console))
     except SparringError as error:

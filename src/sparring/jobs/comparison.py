@@ -1,8 +1,9 @@
-"""`python -m sparring.jobs.comparison REPORT RUN_FOLDER …`: compares runs with the first one.
+"""`python -m sparring.jobs.comparison REPORT RUN_FOLDER …`: compares the first run with the others.
 
-Prints the comparison as JSON and writes a report. Compared case by case are the latest rollouts
-of each run on cases that it did not train on: an evaluation's rollouts, those of the trained model
-in a proof, or the last validation of a training run.
+Prints the comparison as JSON and writes a report. Runs are compared case by case, on cases that
+they were not trained on: by all rollouts of an evaluation, the trained model's rollouts in a proof,
+or the last validation and the proof of a training run. Each kind of run declares its rollouts
+(`comparable` in its report module).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Side:
 
 
 def read_side(folder: RunFolder) -> Side:
-    """Read what can be compared from a run's folder."""
+    """Read the comparable parts of a run from its folder."""
     spec = folder.read_spec()
     settings = {name: value for name, value in spec.items() if name not in _IGNORED_FIELDS}
     history = (
@@ -70,14 +71,14 @@ def read_side(folder: RunFolder) -> Side:
 def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
     """Return the rollouts that can be compared with those of another run, by split."""
     if spec.get("split") == Split.HELD_OUT and not folder.summary.is_file():
-        return {}  # a look at held-out cases is counted when the run has ended
+        return {}  # the held-out ledger counts an evaluation only when it ends
     kind = run_kind(str(spec.get("kind")), folder.spec)
     found: dict[str, list[Rollout]] = load(kind.comparable)(folder, spec)
     return found
 
 
 def compare(sides: Sequence[Side]) -> dict[str, Any]:
-    """Return the settings that differ, and each run's difference from the first, case by case."""
+    """Return the settings that differ, and for each later run its difference from the first."""
     first = sides[0]
     return {
         "format": 1,
@@ -94,7 +95,7 @@ def _differing_settings(sides: Sequence[Side]) -> list[tuple[str, list[Any]]]:
 
 
 def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
-    """Return the difference on the first split that both have played."""
+    """Return the difference on the first split in which both have played the same cases."""
     basis = next((each for each in first.played if _shared(first, other, each).base), "")
     if basis == Split.HELD_OUT:
         looks = max(looks, *(_candidates(side.folder) for side in (first, other)))
@@ -121,14 +122,14 @@ def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
 
 
 def _candidates(folder: RunFolder) -> int:
-    """Return the number of candidates compared on these cases, up to this run or its proof."""
+    """Return the number of candidates that the ledger counted for this run or for its proof."""
     proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
     return max(count_candidates(folder), count_candidates(proof))
 
 
 def _shared(first: Side, other: Side, basis: str) -> Played:
-    """Return the rollouts of cases with the same id and input: in two suites, equal ids may be
-    different cases."""
+    """Return both runs' rollouts of the cases with equal id and input; in two suites, the same id
+    may name different cases."""
     one, two = first.played.get(basis, []), other.played.get(basis, [])
     inputs = {each.case.id: each.case.input for each in one}
     same = [each for each in two if inputs.get(each.case.id) == each.case.input]
@@ -137,7 +138,7 @@ def _shared(first: Side, other: Side, basis: str) -> Played:
 
 
 def _panels(sides: Sequence[Side]) -> dict[str, list[Curve]]:
-    """One curve per run in each panel: the first that the run has there."""
+    """Return the panels, each with one curve per run: the first curve of the run in that panel."""
     panels: dict[str, list[Curve]] = {}
     for side in sides:
         for title, lines in panels_of(side.history).items():
@@ -159,7 +160,7 @@ def _pairs(sides: Sequence[Side], compared: dict[str, Any]) -> dict[str, list[An
 
 
 def main(report: str, folders: Sequence[str]) -> dict[str, Any]:
-    """Compare runs; write HTML to `report`, and Markdown beside it, unless it is empty."""
+    """Compare runs. Write HTML to the path `report`, and Markdown beside it, unless it is empty."""
     sides = [read_side(RunFolder(Path(folder))) for folder in folders]
     if len(sides) < 2:
         raise InvalidInput("a comparison takes two runs or more")

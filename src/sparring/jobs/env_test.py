@@ -1,4 +1,4 @@
-"""`python -m sparring.jobs.env_test`: plays a few cases of an environment to test that it works.
+"""`python -m sparring.jobs.env_test`: tests the parts of an environment and plays a few cases.
 
 Reads a request from standard input and prints the checks as JSON. The environment's own output
 goes to standard error.
@@ -53,7 +53,7 @@ from sparring.suites import Suite
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was tested. `is_doubtful` marks a result that deserves a look either way."""
+    """The result of one test. `is_doubtful` marks a result to look at even if `ok` is true."""
 
     what: str
     ok: bool
@@ -70,11 +70,11 @@ _SQLITE_THREAD_ERROR = "SQLite objects created in a thread"
 
 
 class _CannotContinue(Exception):
-    """A check failed on which all later ones depend."""
+    """Raised after a failed check that all later checks depend on."""
 
 
 class Trial:
-    """Tests an environment part by part, and stops at the first part that later ones need."""
+    """Tests an environment part by part, and stops if a part fails that later checks need."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Trial:
         self.checks: list[Check] = []
 
     def run(self, environment: Environment) -> None:
-        """Run all checks, in order, into `checks`."""
+        """Run all checks in order and append their results to `checks`."""
         parts: Parts = self._try("agent and suite", lambda: read_parts(environment))
         obstacles = list(training_obstacles(parts.agent, self._play.temperature))
         self._note("agent can be trained", not obstacles, "; ".join(obstacles))
@@ -113,7 +113,7 @@ class Trial:
         repeated = sorted({name for name in names if names.count(name) > 1})
         own = "the agent's own" if isinstance(parts.agent, ExternalAgent) else "none"
         listed = ", ".join(names) or own
-        detail = f"{listed}: {', '.join(repeated)} twice" if repeated else listed
+        detail = f"{listed}; repeated: {', '.join(repeated)}" if repeated else listed
         self._note("tools", not repeated, detail)
         self._judge_silence(measures, cases[0], world)
         self._play_some(environment, parts, measures, cases, tools)
@@ -182,8 +182,8 @@ class Trial:
                 self._note("sampling", True, note, is_doubtful=True)
 
     def _try_tool_round(self, environment: Environment, parts: Parts) -> None:
-        """Check that training can learn from a tool round, with the tokenizer of the model to be
-        trained if it is available."""
+        """Check that training can learn from a tool round. The tokenizer is that of the model to be
+        trained or, if it cannot be loaded, of the test model."""
         model = str(self._to_train or parts.agent.model or self._model)
         positions = None
         try:
@@ -202,8 +202,9 @@ class Trial:
         self._note("a tool round can be learned from", not problems, "; ".join(problems))
 
     def _call_tools(self, parts: Parts, tools: Sequence[Any], case: Case, policy: Any) -> None:
-        """Call each function tool of the agent and its world once, as a model would: with the
-        arguments of a worked call in the case, or with made-up ones, which a tool may refuse."""
+        """Call each function tool of the agent and its world once, in a scripted rollout. The
+        arguments come from a worked call in the case or are made up; a tool may refuse made-up
+        arguments."""
         functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
         if not functions:
             return
@@ -236,8 +237,8 @@ class Trial:
     def _try_demonstrations(
         self, environment: Environment, parts: Parts, measures: MeasureSet
     ) -> None:
-        """Play the demonstrations and judge them. Lengths are counted in tokens of the model to be
-        trained."""
+        """Play and judge the demonstrations. The tokenizer of the model to be trained counts their
+        lengths."""
         if not self._demonstrations:
             return
 
@@ -276,9 +277,7 @@ class Trial:
 
     def _note(self, what: str, ok: bool, detail: str = "", is_doubtful: bool = False) -> None:
         if not ok and _SQLITE_THREAD_ERROR in detail:
-            detail += (
-                "; tools run on threads: open it with sqlite3.connect(…, check_same_thread=False)"
-            )
+            detail += "; tools run on threads: use sqlite3.connect(…, check_same_thread=False)"
         self.checks.append(Check(what, ok, detail, is_doubtful))
 
 
@@ -307,7 +306,7 @@ _MADE_UP: Mapping[str, Any] = {
 
 
 def made_up_arguments(tool: FunctionTool) -> str:
-    """Return arguments of the types that the tool's schema declares."""
+    """Return JSON arguments of the types that the tool's schema declares."""
     fields = tool.params_json_schema.get("properties", {})
     arguments = {
         name: schema["enum"][0]
@@ -331,7 +330,7 @@ def _has_enough_cases(suite: Suite, split: Split) -> bool:
 
 
 def _describe(error: Exception) -> str:
-    """Return the message of our own errors; of others, also the line of code that raised it."""
+    """Return the message of a SparringError; for others, also the type and the line that raised."""
     if isinstance(error, SparringError):
         return str(error)
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -343,7 +342,7 @@ def _cause(judgement: Judgement) -> str:
 
 
 def try_environment(request: dict[str, Any]) -> list[Check]:
-    """Open the environment, run a trial of it, and return its checks."""
+    """Open the environment, test it, and return the checks."""
     play = PlaySettings.model_validate(request["play"])
     trial = Trial(
         request["model"],

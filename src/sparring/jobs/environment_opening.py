@@ -34,7 +34,7 @@ def opened(
     rank: int = 0,
     has_one_host: bool = True,
 ) -> Iterator[Environment]:
-    """Yield the environment behind `target` with its services up.
+    """Yield the environment that `target` names, with its services running.
 
     Services that the run's supervisor has started are reused. Rank 0 starts the missing ones and
     writes their addresses to the run's folder, where the other ranks read them.
@@ -70,8 +70,8 @@ def opened(
 
 
 def _load_logged(folder: RunFolder, target: str, config: Mapping[str, Any]) -> Environment:
-    """Load the environment. In a supervised run its output goes to the log of the case loader,
-    because it may quote cases."""
+    """Load the environment. In a supervised run, output of its code goes to the log of the case
+    loader, because it may quote cases."""
     attempt = supervised_attempt()
     if attempt is None:
         return load_environment(target, config)
@@ -94,7 +94,7 @@ def _load_logged(folder: RunFolder, target: str, config: Mapping[str, Any]) -> E
 def opened_without_run(
     target: str, config: Mapping[str, Any], *, is_unsandboxed: bool
 ) -> Iterator[Environment]:
-    """Yield the environment outside any run, with a temporary folder instead of a run's."""
+    """Yield the environment outside of any run; a temporary folder replaces the run's folder."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = RunFolder(Path(scratch) / "passing")
         folder.path.mkdir()
@@ -103,7 +103,7 @@ def opened_without_run(
 
 
 def _read_addresses(folder: RunFolder, attempt: int) -> dict[str, str]:
-    """Return the addresses of the services that were already started in this attempt."""
+    """Return the addresses of the services that this attempt has already started."""
     if not folder.services.is_file():
         return {}
     content = read_json(folder.services)
@@ -111,7 +111,7 @@ def _read_addresses(folder: RunFolder, attempt: int) -> dict[str, str]:
 
 
 def _wait_for_addresses(folder: RunFolder, attempt: int, names: set[str]) -> dict[str, str]:
-    """Wait until rank 0 has started all named services."""
+    """Wait until rank 0 has started all named services, and return their addresses."""
     deadline = time.monotonic() + _WAIT_FOR_RANK_0_SECONDS
     while time.monotonic() < deadline:
         if names <= set(addresses := _read_addresses(folder, attempt)):

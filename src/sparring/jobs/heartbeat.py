@@ -1,9 +1,10 @@
 """A worker's heartbeat: its process id, a progress counter, and its current activity.
 
-A thread writes it from the start of the process, before heavy imports. The supervisor takes a
-process for hung when its progress counter stops growing. A worker whose group has been replaced
-by a newer attempt exits here. With several hosts, the file is local (see `run_folder.heartbeats`)
-and the run's folder, on a file server, is looked at more rarely.
+A thread writes it from the start of the process, before heavy imports. The supervisor considers a
+process hung when its progress counter stops growing. The thread also ends the process if a newer
+attempt has replaced it, or if the run's folder is gone. With several hosts, the run's folder is on
+a file server: ranks other than 0 write to a local folder (see `run_folder.heartbeats`), and the
+thread makes these two checks less often.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class Heartbeat:
         self._done.set()
 
     def note(self, doing: str, step: int | None = None) -> None:
-        """Count one unit of progress and record what the process does next. It is written at
-        once, at most every 0.05 s, so that a process that dies now leaves its last activity."""
+        """Count one unit of progress and set the current activity. The beat is written at once,
+        unless the last one is less than 0.05 s old, so that the file of a process that dies shows
+        its last activity."""
         self._doing = doing
         self._notes += 1
         self._step = self._step if step is None else step
@@ -64,7 +66,7 @@ class Heartbeat:
             self._beat()
 
     def watch(self, counter: Callable[[], int]) -> None:
-        """Add a counter that grows while work is done, such as tokens or rollouts, to progress."""
+        """Add a counter, such as sampled tokens or played rollouts, to the progress counter."""
         self._counters.append(counter)
 
     def _keep_beating(self) -> None:
@@ -73,7 +75,7 @@ class Heartbeat:
             if self._beats % self._beats_per_look:
                 continue
             if self._is_superseded() or self._has_lost_folder():
-                os._exit(SUPERSEDED)  # another attempt owns the run; our writes would damage it
+                os._exit(SUPERSEDED)  # writes of this process would damage a newer attempt
 
     def _beat(self) -> None:
         self._beats += 1
@@ -93,7 +95,7 @@ class Heartbeat:
             write_json(self._file, beat, durable=False)
 
     def _has_lost_folder(self) -> bool:
-        """Whether the run's folder is gone or has been replaced by another of the same name."""
+        """Return whether the run's folder was removed or replaced by another of the same name."""
         try:
             return _identity(self._folder.path) != self._folder_identity
         except FileNotFoundError:

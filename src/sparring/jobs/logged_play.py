@@ -1,8 +1,9 @@
-"""Plays a plan of rollouts into a log, and resumes where an earlier attempt stopped.
+"""Plays planned rollouts, judges and logs them, and resumes where an earlier attempt stopped.
 
-With in-process weights the log follows the order of the plan. A batch that a crash interrupted is
+With in-process weights, the log follows the order of the plan. A batch that a crash interrupted is
 played again from its start: the same batch samples the same tokens, so only its missing rollouts
-are appended. With a server, each rollout is logged when it ends, and only missing ones are played.
+are appended. With a server, rollouts are logged in the order in which they end, and only missing
+ones are played.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _PLAYED_AGAIN = (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
 
 
 class LoggedPlay:
-    """One agent with one policy, one plan and one log. `judge_again` is called with each judged
-    rollout before its world ends."""
+    """Plays the rollouts of a plan with one agent and one policy, and logs them at `place`.
+    `judge_again` is called with each judged rollout before its world ends."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class LoggedPlay:
         )
 
     async def run(self, note: Callable[[Played], None]) -> None:
-        """Plays the missing rollouts; calls `note` with each one once it is logged."""
+        """Play the missing rollouts, and call `note` with each after it is logged."""
         with RolloutWriter(self._place) as writer:
             async with aclosing(self._judged()) as judged:
                 async for played in judged:
@@ -72,14 +73,14 @@ class LoggedPlay:
                     note(played)
 
     def earlier(self) -> Iterator[Rollout]:
-        """Yield the logged rollouts, without those that broke and will be played again."""
+        """Yield the logged rollouts that will not be played again."""
         log = RolloutLog(self._place)
         for number, entry in enumerate(log.entries()):
             if self._is_final(entry):
                 yield from_record(next(log.records(number, number + 1)))
 
     def hung_tools(self) -> list[str]:
-        """Return the names of tools whose calls never returned."""
+        """Return the tool name of each call that exceeded its deadline and still runs."""
         return self._player.hung_threads()
 
     def tokens_drawn(self) -> int:
@@ -89,8 +90,8 @@ class LoggedPlay:
     # ------------------------------------------------------------------ inside
 
     async def _judged(self) -> AsyncGenerator[Played]:
-        """Plays the missing rollouts and judges them concurrently. Yields them in the order of
-        playing, each as soon as it is judged, so that a crash loses few unlogged rollouts."""
+        """Play the missing rollouts, judge them concurrently, and yield them in the order in which
+        they were played, each as soon as it is judged, so that a crash loses few of them."""
         judging: asyncio.Queue[asyncio.Task[Played] | None] = asyncio.Queue(_MAX_JUDGING)
         playing = asyncio.create_task(self._play_into(judging))
         try:
@@ -126,7 +127,7 @@ class LoggedPlay:
         return Played(judged, played.seconds)
 
     def _missing(self) -> tuple[Iterator[Play], int]:
-        """Return the plays that are left, and how many of the first ones are already logged."""
+        """Return the plays to run, and how many of the first ones are logged already."""
         log = RolloutLog(self._place)
         if not self._in_lockstep:
             done = {entry.id_digest for entry in log.entries() if self._is_final(entry)}
@@ -134,14 +135,14 @@ class LoggedPlay:
         for entry, play in zip(log.entries(), self._plan(), strict=False):
             if entry.id_digest != id_digest(play.key.id):
                 raise RunChanged(
-                    f"the rollouts logged in {self._place} differ from its plan; start a new run"
+                    f"the rollouts logged in {self._place} differ from the plan; start a new run"
                 )
         blocks, skip = divmod(len(log), self._block)
         return islice(self._plan(), blocks * self._block, None), skip
 
     def _is_final(self, entry: Entry) -> bool:
-        """Infrastructure errors may be gone by now and are played again. In lockstep batches they
-        stay, because the order of rollouts must repeat."""
+        """Return whether a logged rollout is kept. Rollouts that broke are played again, because
+        the cause may be gone; in lockstep batches they are kept, because the order must repeat."""
         return self._in_lockstep or entry.ending not in _PLAYED_AGAIN
 
     @property

@@ -1,4 +1,4 @@
-"""The text log of one model in a check: a line per rollout, and how its play ended."""
+"""The text log of one model in a check: one line per rollout, and a last line with the outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparring.run_folder import RunFolder
 
 
 def log_name(number: int, model: str) -> str:
-    """Return a file name for the log of the model with this number."""
+    """Return the name of the logs of the model with this number, counted from 0."""
     return f"{number + 1}-{re.sub(r'[^A-Za-z0-9.-]+', '-', model).strip('-.')[:60]}"
 
 
@@ -31,7 +31,7 @@ class ModelLog:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, played: Played) -> None:
-        """Append the line of one rollout."""
+        """Append a line for one rollout."""
         rollout = played.rollout
         self._count += 1
         reward = "unscored" if rollout.reward is None else f"reward {rollout.reward:g}"
@@ -42,8 +42,8 @@ class ModelLog:
 
     @contextmanager
     def recording(self, *, is_required: bool) -> Iterator[None]:
-        """Time the play inside, and close the log after it. A timeout ends the play but keeps
-        its rollouts. An error is recorded too, or raised where the model is required."""
+        """Time the play within the context, then close the log. A timeout is suppressed and
+        described in `message`, and so is an error, unless `is_required`."""
         started = time.monotonic()
         try:
             yield

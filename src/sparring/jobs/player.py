@@ -1,7 +1,7 @@
-"""`python -m sparring.jobs.player RUN_FOLDER NUMBER`: plays and judges what the ranks order.
+"""`python -m sparring.jobs.player RUN_FOLDER NUMBER`: plays and judges rollouts that ranks order.
 
-A player has the environment, its measures and worlds, and samples from the run's servers. It holds
-no weights.
+A player process opens the environment with its measures and worlds, and samples from the run's
+servers. It loads no weights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FindCase = Callable[[Split, str], Case]
 
 
 class OrderPlayer:
-    """Claims orders, plays up to `at_once` of them at the same time, and hands in the results."""
+    """Claims orders, plays up to `at_once` of them concurrently, and writes their results."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class OrderPlayer:
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Play until `should_stop()`. Orders that this player held before a restart are offered
-        again first."""
+        """Claim and play orders until `should_stop()` is true. Orders that this player had claimed
+        before a restart are first released, so that any player can claim them."""
         self._orders.release(self._name)
         beats, loop = 0, asyncio.get_running_loop()
         beat_at = loop.time()
@@ -101,8 +101,8 @@ class OrderPlayer:
 
 
 def orders_at_once(settings: TrainSettings) -> int:
-    """Return how many orders one player plays at the same time: its share of what may be in play.
-    An order is a group of rollouts."""
+    """Return how many orders one player plays concurrently: its share of the rollouts that may be
+    in play, counted in groups. An order is one group."""
     groups = settings.rollouts_at_once / settings.num_generations
     return max(1, math.ceil(groups / max(1, settings.players)))
 

@@ -1,5 +1,5 @@
-"""A chat with an agent that does not use the agents SDK. Each message is a rollout of its own,
-without the messages before it."""
+"""A chat with an agent that does not use the agents SDK. Each message is a separate rollout: the
+agent does not see earlier messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXAMPLES = 16
 
 
 class ProgramConversation:
-    """Plays the agent on what the user types, in place of a case's question."""
+    """Plays the agent on each typed message, which replaces the question of a case."""
 
     def __init__(self, parts: Parts, policy: Policy, play: PlaySettings) -> None:
         self._player = Player(
@@ -38,13 +38,13 @@ class ProgramConversation:
         self.example = ""
 
     async def begin(self) -> int:
-        """Take the next case, and return the number of worked-example turns before it."""
+        """Take the next case, and return the number of its worked-example items."""
         self._case = next(self._cases)
         self.example = " ".join(question_of(self._case).split())
         return len(examples_before(self._case))
 
     async def say(self, text: str) -> list[Message]:
-        """Play a message and return what came after it: tool calls, their results, the answer."""
+        """Play a message and return the messages after it: tool calls, tool results, answer."""
         assert self._case is not None
         before = examples_before(self._case)
         given = [*before, {"role": "user", "content": text}] if before else text
@@ -62,7 +62,7 @@ class ProgramConversation:
         return shown if is_shown else [*shown, answer]
 
     def tools(self) -> list[tuple[str, str]]:
-        """Return an empty list: Sparring does not know the tools of such an agent."""
+        """Return an empty list: Sparring does not know the tools of an agent outside the SDK."""
         return []
 
     async def end(self) -> None:

@@ -34,7 +34,7 @@ class Progress:
 
 
 class ProgressHeartbeat:
-    """Writes the run's progress regularly. `earlier_tokens` are those of earlier attempts."""
+    """Writes the run's progress every 0.5 s. `earlier_tokens` counts tokens of earlier attempts."""
 
     def __init__(
         self, folder: RunFolder, progress: Progress, tokens_drawn: Callable[[], int]
@@ -48,8 +48,8 @@ class ProgressHeartbeat:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Write progress while inside. A stop request cancels the calling task; logged rollouts
-        stay, and the run can be resumed."""
+        """Write progress within the context. A stop request cancels the calling task; logged
+        rollouts stay, and the run can be resumed."""
         beats = asyncio.create_task(self._keep_beating(asyncio.current_task()))
         try:
             yield
@@ -82,11 +82,11 @@ class ProgressHeartbeat:
         write_json(self._folder.heartbeat, beat, durable=False)
 
     def restart_estimate(self) -> None:
-        """Measure the pace from here on."""
+        """Base the estimate of the time left on rollouts that are counted after this call."""
         self._start = None
 
     def _seconds_left(self) -> float | None:
-        """Estimates by the pace of this process; None before its first rollout."""
+        """Return the seconds left at the pace of this process; None before its first rollout."""
         progress, now = self._progress, time.monotonic()
         if self._start is None:
             self._start = now, progress.rollouts

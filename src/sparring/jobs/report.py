@@ -22,7 +22,7 @@ def write_report(folder: RunFolder) -> Path:
 
 
 def try_to_write_report(folder: RunFolder) -> None:
-    """Write the report, or report a warning: a failed report does not fail the run."""
+    """Write the report. A failure is reported as a warning and does not fail the run."""
     try:
         write_report(folder)
     except Exception as error:

@@ -13,7 +13,7 @@ from sparring.run_folder.sharded_log import ShardedLog
 
 
 def read_rollouts(places: Sequence[Path]) -> list[Rollout]:
-    """Return every rollout of the logs that exist, in order."""
+    """Return every rollout of the logs, in order; logs that do not exist are skipped."""
     log = ShardedLog([place for place in places if place.is_dir()])
     return [from_record(record) for record in log.records(0, len(log))]
 

@@ -20,7 +20,8 @@ _TRIES = 25
 def hold_run(folder: RunFolder) -> Iterator[None]:
     """Hold the run's lock, because a second writer would corrupt the run.
 
-    A process that reads the run's state takes the lock for an instant, so this one retries.
+    Processes that read the run's state also take the lock for an instant, so this function retries
+    for half a second, and then raises SparringError.
     """
     with folder.lock.open("a") as file:
         for remaining in range(_TRIES, -1, -1):
@@ -37,12 +38,12 @@ def hold_run(folder: RunFolder) -> Iterator[None]:
 
 
 def report_event(folder: RunFolder, name: str, **data: Any) -> None:
-    """Append an event to the run's history, from which the supervisor derives its state."""
+    """Append an event to the run's history, from which the supervisor derives the run's state."""
     attempt = supervised_attempt()
     origin = {} if attempt is None else {"attempt": attempt}
     append_event(folder, name, author="worker", **{**origin, **data})
     if attempt is None and name in ("started", "completed", "stopped", "failed"):
-        note_change(folder)  # there is no supervisor to do it
+        note_change(folder)  # otherwise the supervisor does this
 
 
 def supervised_attempt() -> int | None:

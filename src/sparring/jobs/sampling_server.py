@@ -1,7 +1,7 @@
-"""`python -m sparring.jobs.sampling_server RUN_FOLDER NUMBER PORT`: becomes a vLLM server of a run.
+"""`python -m sparring.jobs.sampling_server RUN_FOLDER NUMBER PORT`: starts a vLLM server of a run.
 
-Builds the server's command from the run's spec and replaces itself by it: the supervisor of the
-run watches the server and starts it again.
+Builds the server's command from the run's spec and replaces this process with it (exec), so that
+the run's supervisor monitors and restarts the server itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sparring.run_folder.server_list import JoinedServers
 
 _MODULE = "vllm.entrypoints.openai.api_server"
 _LOOPBACK = "127.0.0.1"
-_LEAST_LORAS = 4  # versions that a server holds at the same time
-# Computing a prompt in parts ends a vLLM on a CPU, if the request has a seed: "CPU Generator does
-# not use offset".
+_LEAST_LORAS = 4  # adapters that a server can hold at the same time
+# Chunked prefill crashes vLLM on a CPU if a request has a seed: "CPU Generator does not use
+# offset".
 CPU_ARGUMENTS = ("--enforce-eager", "--no-enable-chunked-prefill")
 
 
@@ -36,7 +36,7 @@ def server_command(
     gpus: Sequence[int] = (),
     has_gpu: bool = False,
 ) -> list[str]:
-    """Return the command of a server that samples `model`, with the run's adapters or weights."""
+    """Return the command of a server that serves `model` and can load the run's weights."""
     sampling, settings = _sampling_of(spec), spec.settings
     command = list(sampling.command) or [sys.executable, "-m", _MODULE]
     command += ["--model", model, "--host", host, "--port", str(port)]
@@ -56,8 +56,8 @@ def server_command(
 def server_environment(
     folder: RunFolder, *, is_adapter: bool, gpus: Sequence[int] = (), key: str = ""
 ) -> dict[str, str]:
-    """Return the variables that let a server load weights while it runs, on its own GPUs. A server
-    with a `key` answers requests that carry it."""
+    """Return the environment variables that let a server load weights while it runs, select its
+    GPUs, and make it require `key`, if given, from clients."""
     variables = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_LORA_RESOLVER_CACHE_DIR": str(folder.policies.resolve()),
@@ -65,7 +65,7 @@ def server_environment(
         "DO_NOT_TRACK": "1",
     }
     if not is_adapter:
-        variables["VLLM_SERVER_DEV_MODE"] = "1"  # the endpoints that reload whole weights
+        variables["VLLM_SERVER_DEV_MODE"] = "1"  # enables the endpoints that reload all weights
     if key:
         variables["VLLM_API_KEY"] = key
     if gpus:
@@ -74,21 +74,22 @@ def server_environment(
 
 
 def cpu_environment(servers: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a server without a GPU. Servers on one machine share its cores: if
-    each had threads for all of them, these would wait for one another. The user's values prevail.
-    """
+    """Return the environment variables that divide the machine's cores among servers without a
+    GPU. Without them, every server would start threads for all cores. Values in `environment` take
+    precedence."""
     threads = max(1, (os.cpu_count() or 1) // max(1, servers))
     shared = {
         "OMP_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "PASSIVE",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else each pins its threads to the same cores
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default, servers pin the same cores
     }
     return {name: environment.get(name, value) for name, value in shared.items()}
 
 
 def gpus_of(spec: TrainSpec, number: int, visible: int) -> list[int]:
-    """Return the GPUs of one server: its share of `gpus`, or the ones after those of the ranks. A
-    server that joins has all that it can see."""
+    """Return the GPU numbers of one server: its share of `sampling.gpus` or, by default, of the
+    visible GPUs that the ranks do not use. A joined server gets all of `sampling.gpus` or, by
+    default, all visible GPUs."""
     sampling = _sampling_of(spec)
     if sampling.servers == "joined":
         return list(sampling.gpus) or list(range(visible))
@@ -98,8 +99,8 @@ def gpus_of(spec: TrainSpec, number: int, visible: int) -> list[int]:
     share = len(given) // sampling.number_started
     if share < 1:
         raise SettingError(
-            f"sampling: {sampling.number_started} servers need a GPU each, and {len(given)} are "
-            f"left beside the {spec.processes} of the processes that train; lower `servers` or "
+            f"sampling: {sampling.number_started} servers need a GPU each, but {len(given)} are "
+            f"available besides the {spec.processes} of the training processes; lower `servers` or "
             "`processes`, or set sampling.gpus"
         )
     return given[number * share : (number + 1) * share]
@@ -131,13 +132,13 @@ def main(
     *,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Replace this process by the server."""
+    """Replace this process with the server."""
     folder = RunFolder(Path(path))
     spec = TrainSpec.model_validate(folder.read_spec())
     sampling = _sampling_of(spec)
     if not sampling.command and importlib.util.find_spec("vllm") is None:
         raise SettingError(
-            "vLLM is not installed here: pip install vllm into an environment of its own, and set "
+            "vLLM is not installed here: pip install vllm into a separate environment, and set "
             f"sampling.command = ['/path/to/python', '-m', '{_MODULE}']"
         )
     if spec.policy.model is None:

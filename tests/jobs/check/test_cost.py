@@ -42,7 +42,7 @@ def test_the_last_of_the_steps_counts_and_not_the_one_with_stretched_rows() -> N
     assert found["steps"] == 10
     assert found["seconds_per_step"]["value"] < 60
     assert found["hours"]["low"] <= found["hours"]["value"] <= found["hours"]["high"]
-    assert found["basis"] == "2 batches played and 3 steps thrown away, on this machine"
+    assert found["basis"] == "2 batches played and 3 steps discarded, on this machine"
     assert found["memory"] > 0
 
 

@@ -1,4 +1,4 @@
-"""Runs of kind audit: search measures for faults, without a model."""
+"""Runs of kind audit: test measures for faults, without a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparring.jobs.case_loader import RunCases
 
 
 def run(attempt: Attempt) -> str:
-    """Run an audit of measures."""
+    """Run an audit of measures. Another process reads the cases."""
     spec = AuditSpec.model_validate(attempt.spec)
     cases = RunCases(attempt.folder, spec, is_unsandboxed=spec.play.unsandboxed)
     from sparring.jobs.audit.job import audit_environment

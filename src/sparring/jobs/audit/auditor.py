@@ -1,4 +1,4 @@
-"""Collects the judgements that an audit of measures needs: null players, and repeated judging."""
+"""Judges null players and repeats judgements, to collect the data for an audit of measures."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from sparring.run_folder.rollout_log import RolloutWriter
 from sparring.suites import Suite
 
 AUDITED_CASES = 8
-_MAX_TIMEOUTS = 2  # of one measure
+_MAX_TIMEOUTS = 2  # per measure
 _TIME_LIMIT_SECONDS = 240.0
 
 
 async def audit_null_players(
     folder: RunFolder, auditor: Auditor, suite: Suite, count: int = AUDITED_CASES
 ) -> None:
-    """Plays null players on `count` training cases and logs their rollouts."""
+    """Play null players on up to `count` training cases, and log their rollouts."""
     log = folder.rollouts_of(NULL_PLAYERS)
-    if log.exists():  # of an earlier attempt
+    if log.exists():  # written by an earlier attempt
         shutil.rmtree(log)
     with RolloutWriter(log) as writer:
         await auditor.play_null(spread(suite, count), writer)
@@ -57,8 +57,8 @@ class _Judged:
 
 
 class Auditor:
-    """Runs measures one at a time and collects their judgements in `observations`. `left_out`
-    lists what could not be judged."""
+    """Runs measures one at a time and collects their judgements in `observations`. Each message in
+    `left_out` describes cases or answers that were not judged."""
 
     def __init__(self, measures: MeasureSet, context: ContextFactory | None = None) -> None:
         self._measures = measures
@@ -70,7 +70,7 @@ class Auditor:
         self._timeouts: Counter[str] = Counter()
 
     async def judge_again(self, rollout: Rollout, log: str) -> None:
-        """Judges an already judged rollout again; its world must not have ended."""
+        """Judge a judged rollout once more; its world must not have ended."""
         for each in self._measures.measures_for(rollout):
             first = next((item for item in rollout.judgements if item.measure == each.name), None)
             if first is None:
@@ -89,8 +89,9 @@ class Auditor:
             )
 
     async def play_null(self, cases: Sequence[Case], writer: RolloutWriter | None = None) -> None:
-        """Plays every null player on every case. Judges each rollout twice, and once more in
-        another order."""
+        """Play every null player on every case. Judge each rollout twice in a row, and all of them
+        once more in another order. If judging twice takes more than 240 s, the remaining rollouts
+        and the third judgement are left out."""
         rollouts: list[Rollout] = []
         started = time.monotonic()
         try:
@@ -108,7 +109,7 @@ class Auditor:
                     break
                 sights_by_rollout.append(await self._judge_twice(rollout))
             reordered = list(zip(rollouts, sights_by_rollout, strict=False))
-            random.Random(0).shuffle(reordered)  # noqa: S311 - any order, but always the same
+            random.Random(0).shuffle(reordered)  # noqa: S311 - a reproducible order
             has_time = time.monotonic() - started < _TIME_LIMIT_SECONDS
             for rollout, observations in reordered if has_time else ():
                 for number, each in enumerate(self._measures.measures_for(rollout)):
@@ -164,7 +165,7 @@ class Auditor:
     async def _judge(self, measure: Measure, rollout: Rollout) -> _Judged:
         started = time.monotonic()
         self.judged += 1
-        if self._timeouts[measure.name] >= _MAX_TIMEOUTS:  # its threads are all busy by now
+        if self._timeouts[measure.name] >= _MAX_TIMEOUTS:  # a call may leave a hung thread
             cause = f"no verdict in time, {_MAX_TIMEOUTS} times; not tried again"
             return _Judged(Judgement(measure.name, cannot_tell(cause), 0.0, cause=cause), 0.0)
         judgement = await self._measures.judge_with(measure, rollout)

@@ -24,7 +24,7 @@ from sparring.run_folder.files import write_json
 def audit_environment(
     folder: RunFolder, spec: AuditSpec, cases: RunCases, heartbeat: Heartbeat
 ) -> str:
-    """Judges null players, which need no model; writes summary and report; returns "completed"."""
+    """Judge null players, which need no model, write summary and report, return "completed"."""
     started = time.monotonic()
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed

@@ -17,5 +17,5 @@ def document(folder: RunFolder) -> Document:
 
 
 def comparable(_: RunFolder, __: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Return nothing, because null players are not models to compare."""
+    """Return no rollouts: null players are not models to compare."""
     return {}

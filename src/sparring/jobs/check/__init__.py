@@ -8,7 +8,7 @@ from sparring.jobs.case_loader import RunCases
 
 
 def run(attempt: Attempt) -> str:
-    """Run a check. Another process reads the cases while this one imports torch."""
+    """Run a check. Another process reads the cases while this process imports torch."""
     spec = CheckSpec.model_validate(attempt.spec)
     cases = RunCases(attempt.folder, spec, is_unsandboxed=spec.settings.unsandboxed)
     from sparring.jobs.check.job import check_environment

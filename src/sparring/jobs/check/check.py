@@ -53,7 +53,7 @@ from sparring.run_folder.files import write_json
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """The built training and what was played with it."""
+    """The training that the check has built, and the play of all models."""
 
     built: Built
     played: CheckPlay
@@ -61,8 +61,8 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """What the verdict is based on. `rewarded` names the measures with a weight; `learner` has the
-    rollouts of the model to be trained."""
+    """The basis of the verdict. `rewarded` names the measures with a positive weight; `learner`
+    holds the rollouts of the model to be trained."""
 
     obstacles: Sequence[str]
     rewarded: frozenset[str]
@@ -98,8 +98,8 @@ class Check:
         self._is_stopped = False
 
     def run(self) -> dict[str, Any]:
-        """Run the check and return the summary that it writes. One that is stopped while it plays
-        writes the summary of what it has played."""
+        """Run the check, write its summary and return it. A check that is stopped while it plays
+        writes a summary of the rollouts so far, and raises."""
         started = time.monotonic()
         parts, settings = self._parts, self._spec.settings
         measures = MeasureSet.of(
@@ -143,8 +143,8 @@ class Check:
         )
 
     def _try_out(self, measures: MeasureSet, auditor: Auditor, *, can_train: bool) -> None:
-        """Audit, play and try training steps, as far as nothing has failed before. Without a
-        trainable agent, only audit."""
+        """Audit the measures, play cases, and run training steps, which are skipped after a
+        failure. If the agent cannot be trained, only audit; with too few cases, do nothing."""
         if self._failures:
             return
         parts = self._parts
@@ -157,7 +157,7 @@ class Check:
             built = self._build(RunFolder(Path(scratch) / "dry"), work)
             played = CheckPlay(self._folder, self._spec, parts, measures, built)
             self._trial = _Trial(built, played)
-            # One event loop for all judging: clients that a measure keeps belong to a loop.
+            # All judging shares one event loop: measures may keep clients that are bound to it.
             built.collector.loop.run(self._audit_and_play(auditor, parts, played))
             if not self._failures:
                 self._try_steps(built, work, played)
@@ -236,7 +236,7 @@ class Check:
             update={
                 "validation_cases": 0,
                 "max_steps": max(2, self._spec.dry_steps + 1),
-                "sampling": None,  # the same weights sample here, without servers
+                "sampling": None,  # the check samples with the weights in this process
                 "players": 0,
                 "max_staleness": 0,
             }
@@ -261,7 +261,7 @@ class Check:
                 f"training renders conversations differently from {loaded.name}'s own template: "
                 f"{difference}"
             )
-            advice = "the exported model carries the training template, so nothing changes later"
+            advice = "no action is needed: the exported model includes the training template"
             self._notes.append(Note("template", message, advice))
         work = TrainWork(
             agent=parts.agent,
@@ -276,7 +276,7 @@ class Check:
         return work
 
     def _try_demonstrations(self, work: TrainWork) -> None:
-        """Test the demonstrations: if none fits, training would fail right after its start."""
+        """Play the demonstrations. If none passes, the check fails, as the training would."""
         warm = self._spec.settings.warm_start
         if warm is None:
             return
@@ -304,8 +304,8 @@ class Check:
     # ------------------------------------------------------------------ trying steps
 
     def _try_steps(self, built: Built, work: TrainWork, played: CheckPlay) -> None:
-        """Run a few training steps and discard them. Skip them if all rewards are equal, because
-        nothing can be learned then; demonstrations may still change that."""
+        """Run a few training steps and discard their result. Skip them if all rewards are equal and
+        no demonstration has passed, because then there is nothing to learn."""
         can_differ = len({each.reward for each in played.learner}) > 1 or self._shown
         if not self._spec.dry_steps or not can_differ:
             return
@@ -316,9 +316,9 @@ class Check:
             built.collector.resume_at(0)
             self._dry.run(built, longest=longest)
         except GuardStop:
-            pass  # the guard stops for what the verdict states anyway
+            pass  # the verdict covers what guards test, except not_finite
         except (SparringError, RuntimeError, ValueError) as error:
-            self._failures.append(f"a step of training fails: {type(error).__name__}: {error}")
+            self._failures.append(f"a training step failed: {type(error).__name__}: {error}")
         finally:
             built.collector.close()
 
@@ -359,15 +359,15 @@ class Check:
 
 
 def _has_tools(agent: PlayedAgent) -> bool:
-    """Return whether the model was offered tools. Those of an agent outside of the SDK are known
-    once it has played."""
+    """Return whether the agent has tools. For an agent outside the SDK, this is known only after it
+    has played."""
     if isinstance(agent, ExternalAgent):
         return agent.has_tools
     return bool(agent.tools)
 
 
 def _set_by_command(spec: CheckSpec) -> dict[str, Any]:
-    """Return the settings that the command gave, which a training as checked needs, too."""
+    """Return the settings from the command line, which the training command must repeat."""
     values = spec.settings.model_dump(mode="json")
     if spec.policy.model:
         values["model"] = spec.policy.model

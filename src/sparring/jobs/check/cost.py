@@ -1,4 +1,4 @@
-"""Estimates what the checked training will cost, from what was played and the steps tried."""
+"""Estimates the cost of the checked training, from the batches played and the steps run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def training_cost(
     dry: DryRun,
     live: Sequence[LiveShare],
 ) -> dict[str, Any] | None:
-    """Return the estimate as the summary holds it; None if no batch or no step was completed."""
+    """Return the estimate for the summary; None if no batch or no step was completed."""
     if played.measured is None or not live or not dry.done:
         return None
     step = dry.done[min(len(dry.done), spec.dry_steps) - 1]
@@ -61,7 +61,7 @@ def training_cost(
         "memory_of": device,
         "parity": dry.parity,
         "basis": f"{len(clock.batches)} batches played and {len(dry.done)} steps "
-        "thrown away, on this machine",
+        "discarded, on this machine",
     }
 
 

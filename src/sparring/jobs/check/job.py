@@ -15,7 +15,7 @@ from sparring.run_folder import RunFolder
 def check_environment(
     folder: RunFolder, spec: CheckSpec, cases: RunCases, heartbeat: Heartbeat
 ) -> str:
-    """Check an environment and write the report; return "completed"."""
+    """Check an environment, write summary and report, and return "completed"."""
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed
     ) as environment:

@@ -33,7 +33,7 @@ _JUDGED_TWICE = 64  # rollouts
 
 @dataclass(slots=True)
 class _BatchTimer:
-    """Wall-clock and CPU seconds of each batch of `size` rollouts."""
+    """Measures the wall-clock and CPU seconds of each batch of `size` rollouts."""
 
     size: int
     seen: int = 0
@@ -52,8 +52,8 @@ class _BatchTimer:
 
 
 class CheckPlay:
-    """Plays all models at the same time. `measured` holds the cost of the learner's batches and of
-    one group, first in wall-clock seconds, then in CPU seconds."""
+    """Plays all models concurrently. `measured` holds the cost of the learner's batches and of one
+    group, first in wall-clock seconds, then in CPU seconds."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class CheckPlay:
         self.measured: tuple[Measured, Measured] | None = None
 
     async def run(self, auditor: Auditor, heartbeat: Heartbeat) -> None:
-        """Play all models, and time one group if a batch of the learner was completed."""
+        """Play all models. If the learner completed a batch, also play and time one group."""
         plan = self._built.plan
         rows = plan.cases_per_step * plan.rollouts_per_case
         timer = _BatchTimer(min(rows, self._play.rollouts_at_once))
@@ -145,8 +145,8 @@ class CheckPlay:
         rollouts: list[Rollout],
         timer: _BatchTimer | None = None,
     ) -> None:
-        """Play one model until its plan or its time ends; append its rollouts to `rollouts` and its
-        figures to `self.models`."""
+        """Play one model until its plan or its time limit ends. Append its rollouts to `rollouts`
+        and its figures to `self.models`."""
         rollouts += logged.earlier()
         for rollout in rollouts:
             self._progress.count(rollout)
@@ -179,8 +179,8 @@ class CheckPlay:
         )
 
     def _plan(self, cases: Sequence[Case]) -> Iterator[Play]:
-        """Yield plays in groups, as in training, one group of each case per round, so that all
-        cases are played about equally often when time runs out."""
+        """Yield plays in groups, as in training: one group of every case, then the next of every
+        case, so that all cases are played about equally often when the time limit ends the play."""
         size, rollouts = self._spec.settings.num_generations, self._spec.rollouts
         for start in range(0, rollouts, size):
             for case in cases:
@@ -216,5 +216,5 @@ def _unscored_message(rollouts: Sequence[Rollout]) -> str:
 
 
 def _now() -> tuple[float, float]:
-    """Wall-clock and CPU time."""
+    """Return the wall-clock and CPU time, in seconds."""
     return time.monotonic(), time.process_time()

@@ -1,4 +1,4 @@
-"""Builds the report of a check, and the rollouts it is compared by, from its run folder."""
+"""Builds the report of a check and reads its rollouts for comparisons, from its run folder."""
 
 from __future__ import annotations
 

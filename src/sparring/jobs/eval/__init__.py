@@ -1,4 +1,4 @@
-"""Runs of kind eval: play cases, judge them, log every rollout, write a summary."""
+"""Runs of kind eval: play cases, judge and log every rollout, write a summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparring.jobs.case_loader import RunCases
 
 
 def run(attempt: Attempt) -> str:
-    """Run an evaluation. Another process reads the cases while this one imports torch."""
+    """Run an evaluation. Another process reads the cases, unless they are held-out cases."""
     spec = EvalSpec.model_validate(attempt.spec)
     cases = None
     if spec.split is not Split.HELD_OUT:

@@ -1,4 +1,4 @@
-"""Executes an evaluation: plays cases, judges them, logs every rollout, writes a summary.
+"""Executes an evaluation: plays cases, judges and logs every rollout, writes a summary.
 
 An interrupted evaluation resumes where it stopped (jobs/logged_play.py).
 """
@@ -33,8 +33,8 @@ from sparring.suites import Suite
 
 @dataclass(frozen=True, slots=True)
 class EvalWork:
-    """Everything an evaluation needs, already loaded. A non-empty `candidate` names a trained
-    model; its evaluation is recorded in the ledger of held-out cases."""
+    """The loaded inputs of an evaluation. A non-empty `candidate` names a trained model, whose
+    evaluation is recorded in the ledger of held-out cases."""
 
     agent: PlayedAgent
     suite: Suite
@@ -48,12 +48,12 @@ class EvalWork:
     candidate: str = ""
 
     def total(self) -> int:
-        """Return the number of rollouts."""
+        """Return the number of planned rollouts."""
         cases = self.suite.size(self.split)
         return min(cases, self.cases or cases) * self.play.num_generations
 
     def plan(self) -> Iterator[Play]:
-        """Yield every planned rollout in order; those of one case are adjacent."""
+        """Yield every planned rollout; the rollouts of one case are adjacent."""
         for case in self.suite.cases(self.split, self.cases):
             for index in range(self.play.num_generations):
                 yield Play(RolloutKey(self.play.seed, 0, case.id, index), case)
@@ -85,11 +85,11 @@ class Evaluation:
         )
 
     def done(self) -> int:
-        """Return played rollouts plus sampled tokens: a number that grows while the run works."""
+        """Return played rollouts plus sampled tokens, as a progress counter for the heartbeat."""
         return self._progress.rollouts + self._logged.tokens_drawn()
 
     async def run(self) -> dict[str, Any]:
-        """Play the missing rollouts and return the summary. The caller holds the run's lock."""
+        """Play the missing rollouts, write the summary and return it. The caller holds the lock."""
         self._check_inputs()
         for rollout in self._logged.earlier():
             self._count(rollout)
@@ -103,8 +103,8 @@ class Evaluation:
     # ------------------------------------------------------------------ counting
 
     def _check_inputs(self) -> None:
-        """Raise RunChanged if an earlier attempt used another suite or chat template, because one
-        summary must not mix both; then record the inputs of this attempt."""
+        """Record the inputs of this attempt. Raise RunChanged if an earlier attempt used another
+        suite or chat template, because one summary must not mix their rollouts."""
         codec = getattr(self._work.policy, "codec", None)
         inputs = {"suite": self._work.suite.digest, "template": getattr(codec, "digest", None)}
         for event in read_lines(self._folder.events):

@@ -24,8 +24,8 @@ from sparring.run_folder.checkpoint_list import candidate_of
 def evaluate_environment(
     folder: RunFolder, spec: EvalSpec, cases: RunCases | None, heartbeat: Heartbeat
 ) -> str:
-    """Plays and judges; returns "completed". Held-out cases are read from the environment in this
-    process, all others come from `cases`."""
+    """Run the evaluation and return "completed". Held-out cases are read from the environment in
+    this process; all other cases come from `cases`."""
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:
@@ -41,7 +41,7 @@ def evaluate_environment(
 
 
 async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
-    """SIGTERM and Ctrl-C cancel the work; logged rollouts stay, and the run can be resumed."""
+    """Run the evaluation. SIGTERM and Ctrl-C cancel it; a resumed run keeps logged rollouts."""
     work = asyncio.create_task(evaluation.run())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -52,7 +52,7 @@ async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
 def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> EvalWork:
     parts = read_parts(environment, (lambda: cases.suite(environment)) if cases else None)
     measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
-    parts.suite.require(spec.split)  # fails before minutes of model loading
+    parts.suite.require(spec.split)  # before the model is loaded, which may take minutes
     return EvalWork(
         agent=parts.agent,
         suite=parts.suite,
@@ -70,7 +70,7 @@ def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> E
 
 
 def _refuse_unscored_run(summary: dict[str, Any]) -> None:
-    """Raise if no rollout was scored: a program must not take such a table for a result."""
+    """Raise InfrastructureError if no rollout was scored, so that the run fails."""
     if not summary["rollouts"] or summary["unscored"] < summary["rollouts"]:
         return
     measures = sorted(summary["measures"].values(), key=lambda each: -each["broken"])

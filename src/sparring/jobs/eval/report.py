@@ -1,4 +1,4 @@
-"""Builds the report of an evaluation, and the rollouts it is compared by, from its run folder."""
+"""Builds the report of an evaluation and reads its rollouts for comparisons, from its folder."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def document(folder: RunFolder) -> Document:
 
 
 def comparable(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Return all rollouts, by split."""
+    """Return all rollouts, under the split of the evaluation."""
     return {str(spec["split"]): read_rollouts(folder.rollout_logs())}

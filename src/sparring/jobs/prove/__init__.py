@@ -1,4 +1,4 @@
-"""Runs of kind prove: compare base and trained model on the same held-out cases."""
+"""Runs of kind prove: compare the base and the trained model on the same held-out cases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sparring.jobs.attempt import Attempt
 
 
 def run(attempt: Attempt) -> str:
-    """Run a proof. This process reads the held-out cases itself: nothing is trained in it."""
+    """Run a proof. This process may read held-out cases, because it does not train."""
     from sparring.jobs.prove.job import prove_environment
 
     return prove_environment(

@@ -11,7 +11,7 @@ from sparring.run_folder import RunFolder
 
 
 def prove_environment(folder: RunFolder, spec: ProveSpec, heartbeat: Heartbeat) -> str:
-    """Proves a training and writes the report; returns "completed"."""
+    """Prove a training run, write summary and report, and return "completed"."""
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:

@@ -1,7 +1,7 @@
-"""Executes a proof: base and trained model play the same held-out cases; one interval decides.
+"""Executes a proof: plays the base and the trained model on the same cases, and compares them.
 
-The proof uses the checkpoint that its spec names, or else the best that the training has when the
-proof starts. Both sides sample with the same seeds, so that equal weights give equal rollouts.
+The proof uses the checkpoint that its spec names; by default, the training run's best when the
+proof starts. Both models sample with the same seeds, so that equal weights give equal rollouts.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Proving:
         self._audit: list[dict[str, Any]] | None = None
 
     def run(self) -> dict[str, Any]:
-        """Plays both models, proves, and returns the summary that it writes."""
+        """Play both models, compare them, write the summary and return it."""
         started = time.monotonic()
         suites = [self._suite("", self._environment)]
         if self._spec.also:
             suites.append(self._suite("also-", load_environment(self._spec.also)))
         self._refuse_other_inputs(suites)
-        digest = digest_of(suites[0].parts.suite.cases(self._spec.split))  # all, even if not played
+        digest = digest_of(suites[0].parts.suite.cases(self._spec.split))  # also unplayed ones
         asyncio.run(self._play_and_audit(suites, digest))
         played = [self._read_both(suite) for suite in suites]
         _refuse_unscored_side(played[0])
@@ -81,7 +81,7 @@ class Proving:
         write_json(self._folder.summary, summary)
         return summary
 
-    # ------------------------------------------------------------------ what is played
+    # ------------------------------------------------------------------ inputs
 
     def _suite(self, name: str, environment: Environment) -> _Suite:
         parts = read_parts(environment)
@@ -93,8 +93,8 @@ class Proving:
         )
 
     def _choose_checkpoint(self) -> Checkpoint:
-        """Return the checkpoint that the spec names; otherwise the best on validation, or the
-        last. A resumed proof uses the one that it started with."""
+        """Return the checkpoint that the spec names; by default the best on validation, or the last
+        if none was validated. A resumed proof keeps its checkpoint."""
         checkpoints = list_checkpoints(
             RunFolder(self._folder.path.parent / self._spec.run).checkpoints
         )
@@ -126,8 +126,8 @@ class Proving:
     # ------------------------------------------------------------------ playing
 
     async def _play_and_audit(self, suites: Sequence[_Suite], digest: str) -> None:
-        """Plays, then audits the measures, because a proof is only as good as they are. Both run in
-        one event loop, because an HTTP client that a measure holds is bound to its loop."""
+        """Play both models, then audit the measures, because a proof depends on their quality. Both
+        run in one event loop, because a client that a measure keeps is bound to its loop."""
         await self._play(suites, digest)
         first = suites[0]
         auditor = Auditor(first.measures, first.parts.world)
@@ -135,7 +135,7 @@ class Proving:
         self._heartbeat.note("auditing")
         try:
             await auditor.play_null(spread(first.parts.suite, _AUDITED_CASES))
-        except SparringError as error:  # too few training cases, for example; the proof is valid
+        except SparringError as error:  # such as too few training cases; the proof stays valid
             report_event(self._folder, "warning", message=f"no audit: {error}")
             return
         for side in (BASE, TRAINED):
@@ -148,11 +148,11 @@ class Proving:
         self._audit = [{**asdict(each), "fault": each.fault.value} for each in findings]
 
     async def _play(self, suites: Sequence[_Suite], digest: str) -> None:
-        """Plays one model after the other, because two may not fit into memory. The look at these
-        cases is counted before the trained model plays, so that a stopped proof counts as well."""
+        """Play one model after the other, because two may not fit into memory. The look at the
+        cases is recorded before the trained model plays, so that a stopped proof counts too."""
         total = 2 * self._spec.rollouts * sum(len(suite.cases) for suite in suites)
         progress = Progress(total)
-        current: list[LoggedPlay] = []  # they share a policy, so the last one counts all tokens
+        current: list[LoggedPlay] = []  # of one policy, so the last one counts all its tokens
         tokens_before = 0
 
         def drawn() -> int:
@@ -175,7 +175,7 @@ class Proving:
                     current.append(logged)
                     for rollout in logged.earlier():
                         progress.count(rollout)
-                    beat.restart_estimate()  # rollouts of an earlier attempt took no time here
+                    beat.restart_estimate()  # an earlier attempt's rollouts would distort the pace
                     await logged.run(lambda played: progress.count(played.rollout))
                 tokens_before = drawn()
                 current.clear()
@@ -207,12 +207,12 @@ class Proving:
             *(list(read_rollouts(self._folder, suite.name + side)) for side in (BASE, TRAINED))
         )
 
-    # ------------------------------------------------------------------ what follows
+    # ------------------------------------------------------------------ results
 
     def _chances(self, digest: str) -> int:
-        """Return the number of candidates that were compared on these cases: the largest of
-        `picked_from`, the candidates in the ledger and, on validation cases, the validated
-        checkpoints."""
+        """Return the number of candidates that the interval is corrected for: the largest of
+        `picked_from`, the candidates in the ledger and, on validation cases, the number of
+        validated checkpoints."""
         candidates = max(self._spec.picked_from, self._count_look(digest))
         if self._spec.split != "validation":
             return candidates
@@ -223,8 +223,8 @@ class Proving:
         return max(candidates, len(validated - {0}))
 
     def _count_look(self, digest: str) -> int:
-        """Record this look and return the number of candidates so far. Another sample of the
-        same weights counts as another candidate."""
+        """Record this proof in the ledger and return the number of candidates on these cases.
+        Another sample of the same weights counts as another candidate."""
         spec = self._spec
         draw = f"{spec.play.seed}/{spec.cases or 'all'}x{spec.rollouts}"
         return record_look(self._folder, digest, f"{spec.run}/{self._checkpoint.path.name}#{draw}")

@@ -1,4 +1,4 @@
-"""Builds the report of a proof, and the rollouts it is compared by, from its run folder."""
+"""Builds the report of a proof and reads its rollouts for comparisons, from its run folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLIPS = 12
 
 
 def document(folder: RunFolder) -> Document:
-    """Build the report of a proof, with flipped cases and the training that it proves."""
+    """Build the report of a proof, with flipped cases and facts about the training run."""
     summary = read_summary(folder)
     training = RunFolder(folder.path.parent / summary["training"])
     pairs = [
@@ -32,5 +32,5 @@ def document(folder: RunFolder) -> Document:
 
 
 def comparable(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Return the rollouts of the trained model, by split."""
+    """Return the rollouts of the trained model, under the split of the proof."""
     return {str(spec["split"]): read_rollouts([folder.rollouts_of("trained")])}

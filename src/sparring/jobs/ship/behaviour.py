@@ -1,4 +1,4 @@
-"""Verification 3: artefacts play cases beside the checkpoint, and are compared with it."""
+"""Verification 3: artefacts and checkpoint play the same cases, and their rewards are compared."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def compare_on_validation(
 def validation_row(
     shipping: ShipContext, played: Sequence[Rollout], seconds: float
 ) -> dict[str, Any]:
-    """Return how rollouts on validation cases compare with those of the checkpoint."""
+    """Compare rollouts on validation cases with those of the checkpoint; return a row."""
     checkpoint = shipping.player.rollouts_of(CHECKPOINT)
     found = compare(checkpoint, played, margin=shipping.spec.margin)
     row = _equivalence_row(found) | {"mean_reward": _mean(played)}
@@ -59,8 +59,8 @@ def validation_row(
 
 async def play_held_out(shipping: ShipContext, chosen: Artefact) -> dict[str, Any] | None:
     """Play the held-out cases of the proof with the chosen artefact: greedily, to compare it with
-    the checkpoint, and sampled as in the proof, to compare it with the base. This is one look at
-    the cases. Return None without a proof, or if no held-out cases are wanted."""
+    the checkpoint, and sampled as in the proof, to compare it with the base. The ledger counts this
+    as one look. Return None without a proof, or if the spec's `cases` is 0."""
     proof, spec = shipping.proof_summary(), shipping.spec
     if proof is None or spec.cases == 0:
         return None

@@ -1,4 +1,4 @@
-"""What all stages of a shipment share."""
+"""The state that all stages of a shipment share."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LEAST_CONTEXT = 4096
 
 @dataclass(slots=True)
 class ShipContext:
-    """A shipment's run, its checkpoint, the folder that is written, and what was found so far.
+    """A shipment's run, its checkpoint, the folder to write, and the results so far.
 
-    `rows` has one entry per artefact: what the report, the cards and `ship.json` say about it.
-    `warnings` name what was asked for and left out.
+    `rows` holds the results of each artefact, by name, for the report, the cards and `ship.json`.
+    `warnings` explain why requested forms were left out.
     """
 
     folder: RunFolder
@@ -50,34 +50,34 @@ class ShipContext:
 
     @property
     def name(self) -> str:
-        """The model's name, as servers show it."""
+        """The name under which servers offer the model."""
         return self.spec.name or Path(self.spec.to).name or slug(self.spec.environment)
 
     @property
     def proof(self) -> RunFolder | None:
-        """The proof of the checkpoint; None if it is unproven."""
+        """The run that proved the checkpoint; None without a proof."""
         return sibling_run(self.folder, self.spec.proof) if self.spec.proof else None
 
     def proof_summary(self) -> dict[str, Any] | None:
-        """Return what the proof says; None without one."""
+        """Return the summary of the proof; None without a proof."""
         return read_json(self.proof.summary) if self.proof is not None else None
 
     def proof_rollouts(self, side: str) -> list[Rollout]:
-        """Return the proof's rollouts of one side, `base` or `trained`; none without a proof."""
+        """Return the proof's rollouts of `base` or `trained`; an empty list without a proof."""
         return read_rollouts([self.proof.rollouts_of(side)]) if self.proof is not None else []
 
     def served(self, artefact: Artefact) -> AbstractContextManager[Policy]:
-        """Serve an artefact with the runtime that it is made for."""
+        """Serve an artefact with its runtime: transformers, or llama.cpp for GGUF."""
         return served_artefact(
             artefact, self.source, self.llama, self.log_of(artefact), self.context_tokens()
         )
 
     def log_of(self, artefact: Artefact) -> Path:
-        """Return the log of an artefact's server."""
+        """Return the path of the log of an artefact's llama.cpp server."""
         return self.folder.log(1, f"llama-{artefact.precision}")
 
     def context_tokens(self) -> int:
-        """Return the context length that one conversation needs, limited to the model's own."""
+        """Return the context length for one conversation, at most the model's, in tokens."""
         longest = max((len(each.ids) for each in self.conversations), default=0)
         turns = self.spec.play.tool_rounds + 1
         needed = longest + turns * (self.spec.play.max_completion_length + 512)

@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 class Delivery:
-    """The last stage of a shipment."""
+    """Publishes the folder of a shipment, as its last stage."""
 
     def __init__(self, shipping: ShipContext) -> None:
         self._shipping = shipping
@@ -34,7 +34,7 @@ class Delivery:
         self._ship = shipping.ship
 
     def hand_over(self, chosen: Artefact, verdict: ShipVerdict) -> None:
-        """Write cards and manifest, rename the folder into place, and upload it if asked to."""
+        """Write cards and manifest, rename the folder into place, and upload it if requested."""
         is_file = chosen.form is Form.GGUF
         gguf = self._shipping.rows[chosen.name]["path"] if is_file else ""
         runnable = runnable_of(self._shipping, gguf)
@@ -97,7 +97,7 @@ class Delivery:
         }
 
     def _pass_on(self) -> list[str]:
-        """Upload the folder, or list what an upload would send. Return one line for each."""
+        """Upload the folder, or list what an upload would send. Return lines for the summary."""
         from sparring.shipping.hub import upload, would_upload
 
         done = []
@@ -111,7 +111,7 @@ class Delivery:
 
 
 def _shareable(proof: Row | None) -> dict[str, Any] | None:
-    """Return a proof without text that quotes held-out cases."""
+    """Return a proof's summary without fields that quote held-out cases or local paths."""
     if proof is None:
         return None
     hidden = ("flips", "still_fails", "audit", "checkpoint")
@@ -119,7 +119,7 @@ def _shareable(proof: Row | None) -> dict[str, Any] | None:
 
 
 def _weights(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the digests of the checkpoint's own weights."""
+    """Return the manifest entries of the checkpoint's weight files."""
     files = checkpoint.manifest["files"]
     return {name: entry for name, entry in files.items() if name.endswith(".safetensors")}
 

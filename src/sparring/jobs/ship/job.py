@@ -11,7 +11,7 @@ from sparring.run_folder import RunFolder
 
 
 def ship_model(folder: RunFolder, spec: ShipSpec, heartbeat: Heartbeat) -> str:
-    """Write, verify and publish the model, and write the report. Return "completed"."""
+    """Write, verify and publish the model, write the report, and return "completed"."""
     with opened(
         folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
     ) as environment:

@@ -16,12 +16,13 @@ from sparring.shipping.source import Source, open_source
 
 
 def sibling_run(folder: RunFolder, run: str) -> RunFolder:
-    """Return another run of the same runs folder."""
+    """Return the run with the id `run` in the same runs folder."""
     return RunFolder(folder.path.parent / run)
 
 
 def choose_checkpoint(folder: RunFolder, spec: ShipSpec) -> Checkpoint:
-    """Return the checkpoint that the spec names, or the best. A resumed shipment keeps its own."""
+    """Return the checkpoint that the spec names; by default the best on validation, or the last if
+    none was validated. A resumed shipment keeps its checkpoint."""
     checkpoints = list_checkpoints(sibling_run(folder, spec.run).checkpoints)
     events = [line for line in read_lines(folder.events) if line.get("event") == "shipping"]
     wanted = events[-1]["checkpoint"] if events else spec.checkpoint
@@ -39,7 +40,7 @@ def choose_checkpoint(folder: RunFolder, spec: ShipSpec) -> Checkpoint:
 def open_checkpoint(
     checkpoint: Checkpoint, spec: ShipSpec, declared: Family | None, agent: Any
 ) -> Source:
-    """Verify a checkpoint by its manifest, and open it. `declared` is the environment's family."""
+    """Verify a checkpoint by its manifest and open it. `declared` is the environment's family."""
     if problem := verify(checkpoint.path):
         raise CheckpointError(
             f"{checkpoint.path} cannot be shipped: {problem}; ship another checkpoint"

@@ -1,6 +1,7 @@
-"""Plays artefacts on vLLM and on a local Ollama, if the shipment asks for it.
+"""Plays artefacts on vLLM and on a local Ollama, if the spec requests it.
 
-Transformers and llama.cpp's server always play. Results from here are stored beside theirs.
+Results are stored under `servers` in the artefact's row, beside those of transformers or
+llama.cpp (`behaviour.py`).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class _Server:
 async def play_on_other_servers(
     shipping: ShipContext, artefacts: Sequence[Artefact], cases: Sequence[Case]
 ) -> None:
-    """Play validation cases on vLLM and Ollama, where the shipment asks for them. Ollama gets the
-    model even if there are no cases."""
+    """Play validation cases on the servers that the spec requests, vLLM and Ollama. The model is
+    registered with Ollama even if there are no cases."""
     for server in _servers(shipping, artefacts, uses_vllm=shipping.spec.vllm and bool(cases)):
         log_name = f"{server.artefact.name}-{server.name}".replace(" ", "-").lower()
         started = time.monotonic()
@@ -62,7 +63,7 @@ def _servers(
 
 @contextmanager
 def _vllm(shipping: ShipContext, artefact: Artefact) -> Iterator[str]:
-    """Serve an artefact with vLLM, by the printed command with paths on this machine."""
+    """Serve an artefact with the vLLM command of the shipment, with paths on this machine."""
     template = shipping.folder.path / "checks" / "chat_template.jinja"
     template.parent.mkdir(exist_ok=True)
     template.write_text(shipped_template(shipping.source.template), encoding="utf-8")
@@ -81,6 +82,6 @@ def _vllm(shipping: ShipContext, artefact: Artefact) -> Iterator[str]:
 
 @contextmanager
 def _ollama(shipping: ShipContext, file: Artefact) -> Iterator[str]:
-    """Create the model in the local Ollama, where it stays, and yield the server's URL."""
+    """Register the model with the local Ollama, where it stays, and yield the server's URL."""
     register(file.place.parent, shipping.name)
     yield f"{host()}/v1"

@@ -42,7 +42,7 @@ _NO_KEY = "SPARRING_NO_KEY"
 
 @dataclass(frozen=True, slots=True)
 class PlayParts:
-    """What is played: the parts of the environment, its measures, and the play settings."""
+    """The parts of an environment, its measures, and the play settings."""
 
     environment: Parts
     measures: MeasureSet
@@ -50,7 +50,7 @@ class PlayParts:
 
 
 class ShipPlayer:
-    """A player that logs rollouts to the run's folder, one log per artefact, with progress."""
+    """Plays rollouts into named logs in the run's folder, and writes the run's progress."""
 
     def __init__(
         self, folder: RunFolder, spec: ShipSpec, parts: PlayParts, heartbeat: Heartbeat, total: int
@@ -70,7 +70,7 @@ class ShipPlayer:
         rollouts: int,
         is_greedy: bool,
     ) -> list[Rollout]:
-        """Play the cases that are missing in the log `log_name`, and return all its rollouts."""
+        """Play the rollouts that the log `log_name` lacks, and return all its rollouts."""
         play = self._parts.play
         if is_greedy:
             play = play.model_copy(update={"temperature": 0.0})
@@ -115,7 +115,7 @@ class ShipPlayer:
 
 
 def trained_policy(source: Source) -> TransformersPolicy:
-    """Load the checkpoint into this process, with the template of its training."""
+    """Load the checkpoint into this process, with the chat template of its training."""
     family = replace(source.family, template=source.template)
     return TransformersPolicy(load_trained(source), source.tokenizer, family=family)
 

@@ -1,4 +1,4 @@
-"""What a shipment's commands depend on."""
+"""Collects the facts that a shipment's commands depend on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparring.shipping.source import adapter_rank, context_length, is_public
 
 
 def runnable_of(shipping: ShipContext, gguf: str = "") -> Runnable:
-    """Return what was shipped; `gguf` is the path of the file that the commands name."""
+    """Return the facts for the commands; `gguf` is the path of the GGUF file that they name."""
     source = shipping.source
     forms = {row["form"] for row in shipping.rows.values()}
     return Runnable(
@@ -33,7 +33,7 @@ def runnable_of(shipping: ShipContext, gguf: str = "") -> Runnable:
 
 
 def is_thinking(rollouts: Sequence[Rollout]) -> bool:
-    """Return whether a model thinks before most of its answers."""
+    """Return whether more than half of the assistant messages contain thinking."""
     messages = [each for rollout in rollouts for each in rollout.messages]
     written = [each for each in messages if each.role == "assistant"]
     return 2 * sum(bool(each.thinking) for each in written) > len(written)

@@ -1,8 +1,7 @@
-"""Executes a shipment: writes and verifies artefacts in a staging folder, and renames that folder
-into place.
+"""Executes a shipment: writes and verifies artefacts in a staging folder, then renames the folder.
 
-Every stage can be repeated: files are complete or absent, and the run's folder holds the results of
-checks and the rollouts. A killed shipment therefore resumes at the stage where it stopped.
+Every stage can be repeated: files are complete or absent, and the run's folder keeps rollouts and
+results of checks. A killed shipment therefore resumes at the stage where it stopped.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Shipment:
         )
 
     def run(self) -> dict[str, Any]:
-        """Ship, and return the summary that is written. A faulty artefact is never delivered."""
+        """Ship, write the summary and return it. If an artefact is faulty, nothing is delivered."""
         return asyncio.run(self._run())
 
     async def _run(self) -> dict[str, Any]:
@@ -103,8 +102,8 @@ class Shipment:
         return verdict
 
     def _forms(self) -> tuple[Form, ...]:
-        """Return the forms to write. Raises MissingPackage if llama.cpp, vLLM or a package is
-        missing."""
+        """Return the forms to write. Raises MissingPackage if llama.cpp, vLLM or a Python package
+        that they need is missing."""
         shipping, spec = self._shipping, self._spec
         if spec.vllm:
             find_vllm()
@@ -137,7 +136,7 @@ class Shipment:
         return artefacts
 
     def _plays_held_out_only(self, artefacts: Sequence[Artefact]) -> bool:
-        """Return whether there is only one artefact, and it will play held-out cases."""
+        """Return whether the only artefact will play held-out cases, which replaces validation."""
         return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
 
     def _new_player(self, parts: Parts, environment: Environment) -> ShipPlayer:
@@ -156,13 +155,13 @@ class Shipment:
         return ShipPlayer(self._folder, spec, play_parts, self._heartbeat, total)
 
     def _stage(self, name: str) -> None:
-        """Report the stage; a shipment can be killed and resumed at every stage."""
+        """Report the stage in the heartbeat."""
         self._heartbeat.note(name)
 
 
 def _validation_plays(spec: ShipSpec) -> int:
-    """Return how many times the validation cases are played at most: once by the checkpoint, once
-    by each artefact, and once more on each other server."""
+    """Return the maximum number of times that the validation cases are played: once by the
+    checkpoint, once by each artefact, and once more on each other server."""
     forms = spec.forms or (Form.ADAPTER, Form.MERGED, Form.GGUF)
     folders = sum(form in (Form.ADAPTER, Form.MERGED) for form in forms)
     files = len(spec.quantizations) if {Form.GGUF, Form.OLLAMA} & set(forms) else 0

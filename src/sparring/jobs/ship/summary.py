@@ -1,4 +1,4 @@
-"""The summary of a shipment: what its report, its tables and `--json` are made of."""
+"""The summary of a shipment, the source of its report, its tables and its `--json` output."""
 
 from __future__ import annotations
 

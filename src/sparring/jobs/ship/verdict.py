@@ -15,7 +15,7 @@ REFUSED = "refused"
 
 @dataclass(slots=True)
 class ShipVerdict:
-    """What a shipment ends with; commands and uploads are added when the folder is in place."""
+    """The outcome of a shipment; commands and uploads are added when the folder is published."""
 
     verdict: str
     sentence: str
@@ -30,9 +30,12 @@ class ShipVerdict:
 def choose(
     artefacts: Sequence[Artefact], rows: Mapping[str, Row], *, is_compared: bool
 ) -> Artefact:
-    """Return the artefact that plays held-out cases: the first GGUF file, else the merged model,
-    else the adapter. With `is_compared`, the smallest GGUF file without a warning that is equal to
-    the checkpoint, else the smallest without a warning that "cannot tell", else the largest."""
+    """Return the artefact that plays held-out cases: the first GGUF file, or without one the merged
+    model, or else the adapter.
+
+    With `is_compared`, the choice among GGUF files is the smallest without a warning whose
+    validation result is "equal", then the smallest with "cannot tell", then the largest.
+    """
     files = [each for each in artefacts if each.form is Form.GGUF]
     if not files:
         return next((each for each in artefacts if each.form is Form.MERGED), artefacts[0])
@@ -50,8 +53,9 @@ def choose(
 def verdict_of(
     rows: Mapping[str, Row], chosen: Artefact, held_out: Row | None, *, is_proved: bool
 ) -> ShipVerdict:
-    """Return the verdict on held-out cases, or else on validation cases. It is not fine if a
-    proved improvement is no longer shown, or if an artefact plays worse on another server."""
+    """Return the verdict on held-out cases or, if none were played, on validation cases. `is_fine`
+    is false if the artefact is worse than the checkpoint, if a proved improvement is no longer
+    shown, or if an artefact plays worse on another server."""
     verdict = _verdict_of(rows, chosen, held_out, is_proved=is_proved)
     for name, row in rows.items():
         for server, played in (row.get("servers") or {}).items():
@@ -74,5 +78,5 @@ def _verdict_of(
         sentence = f"{chosen.name} on validation cases: {played['sentence']}"
         return ShipVerdict(played["likeness"], sentence, is_fine=played["likeness"] != "worse")
     return ShipVerdict(
-        "checked", "prompts and log-probabilities agree; it played no case", is_fine=True
+        "checked", "prompts and log-probabilities agree; no case was played", is_fine=True
     )

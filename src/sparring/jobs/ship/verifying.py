@@ -33,8 +33,9 @@ _REPLAYED = 16
 async def trained_prompts(
     shipping: ShipContext, cases: Sequence[Case], rollouts: Sequence[Rollout]
 ) -> list[Conversation]:
-    """Return the first prompts of up to 48 cases, and longer conversations from their rollouts.
-    Raises FaultyArtefact if a first prompt differs from the one that a rollout logged."""
+    """Return the first prompts of up to 48 cases, and up to 48 longer conversations from their
+    rollouts. Raises FaultyArtefact if a first prompt differs from the prompt that a rollout
+    logged."""
     known = {case.id: case for case in cases} | {each.case.id: each.case for each in rollouts}
     some = list(known.values())[:_PROMPTS]
     codec = shipping.source.codec()
@@ -69,8 +70,8 @@ def write_artefacts(
 def verify_artefacts(
     shipping: ShipContext, artefacts: Sequence[Artefact], rollouts: Sequence[Rollout]
 ) -> None:
-    """Verify all artefacts, and note what was found about each. An earlier attempt's checks are
-    kept."""
+    """Verify all artefacts and store the results in `shipping.rows`. Results of an earlier attempt
+    are reused. Raises FaultyArtefact."""
     reference: Reference | None = None
     for artefact in artefacts:
         place = shipping.folder.path / "checks" / f"{artefact.name.replace(' ', '-')}.json"

@@ -37,7 +37,7 @@ def train_environment(
     accept_changes: bool,
     heartbeat: Heartbeat,
 ) -> str:
-    """Trains; returns "completed" or "stopped". Inputs are checked before the model is loaded,
+    """Train and return "completed" or "stopped". Inputs are checked before the model is loaded,
     which may take minutes."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
-"""Chooses how many rows go through the model at once, by the available memory.
+"""Chooses the number of rows in one pass through the model, by the available memory.
 
-The choice is made once and stored in the run's folder, so that a resumed run repeats bit for bit.
-Each restart after the run ran out of memory halves it.
+The number is chosen once and stored in the run's folder, so that a resumed run repeats bit for bit.
+Each restart after running out of memory halves it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines, write_json
 
 _PROMPT_CASES = 4
-_DEFAULT_PROMPT_TOKENS = 512  # where a rollout function of the user plays
+_DEFAULT_PROMPT_TOKENS = 512  # for a rollout function, whose prompts are unknown
 
 
 def fit_passes(
@@ -34,8 +34,9 @@ def fit_passes(
     launched: Launched,
     announce: Callable[[str], None] = lambda _: None,
 ) -> PassSize | None:
-    """Split the rows of a step into passes that fit into memory. Return None, and change
-    nothing, with sharded or quantized weights or a `steps_per_generation` of the user's."""
+    """Split the rows of a step into passes that fit into memory, and return their size. If weights
+    are sharded or quantized, or `engine` sets `steps_per_generation`, change nothing and return
+    None."""
     trainer, settings = built.trainer, work.settings
     if trainer.is_sharded() or "steps_per_generation" in settings.engine or settings.quantization:
         return None
@@ -87,8 +88,8 @@ def _choose(work: TrainWork, built: Built) -> PassSize:
 
 
 def _prompt_tokens(work: TrainWork, built: Built) -> int:
-    """Return the longest prompt of a few cases, as the agent renders it. The answers are
-    scripted, so nothing is sampled."""
+    """Return the length in tokens of the longest prompt of a few cases. The agent plays them with
+    scripted answers, so nothing is sampled."""
     if work.rollout_function is not None:
         return _DEFAULT_PROMPT_TOKENS
     lengths: list[int] = []

@@ -1,4 +1,4 @@
-"""Builds the report of a training run, and the rollouts it is compared by, from its run folder."""
+"""Builds the report of a training run and reads its rollouts for comparisons, from its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparring.run_folder.metrics import read_history_rows
 
 
 def document(folder: RunFolder) -> Document:
-    """Build the report of a training run, whether it has ended or not."""
+    """Build the report of a training run, which may still be running."""
     return training_report(training_facts(folder))
 
 
@@ -34,7 +34,7 @@ def training_facts(folder: RunFolder) -> TrainingFacts:
 
 
 def comparable(folder: RunFolder, _: dict[str, Any]) -> dict[str, list[Rollout]]:
-    """Return the rollouts of the trained model in its proof, and those of the last validation."""
+    """Return the trained model's rollouts in its proof and in the last validation, by split."""
     found: dict[str, list[Rollout]] = {}
     proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
     if proof.summary.is_file():

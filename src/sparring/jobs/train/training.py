@@ -1,6 +1,6 @@
-"""Executes a training run on one rank: train, checkpoint, validate, report.
+"""Executes a training run on one rank: trains, saves checkpoints, validates, reports.
 
-Rank 0 writes metrics, events and checkpoints; every rank appends its own rollout shard.
+Rank 0 writes metrics, events and checkpoints; every rank writes its own rollout log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sparring.trackers.trackers import TrackedRun
 
 
 class Training:
-    """One attempt at one training, on one rank."""
+    """One attempt at one training run, on one rank."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Training:
         )
         if problems := work.trial_problems():
             listed = "\n".join(f"  - {problem}" for problem in problems)
-            raise Untrainable(f"{work.agent.name!r} cannot be trained as it is:\n{listed}")
+            raise Untrainable(f"{work.agent.name!r} cannot be trained:\n{listed}")
         self.built: Built = build(folder, work, self._launched, hooks)
         if heartbeat is not None:
             heartbeat.watch(self._tokens_drawn)
@@ -74,7 +74,7 @@ class Training:
         return self.built.trainer.stopped
 
     def run(self) -> dict[str, Any]:
-        """Trains to the end, from the newest checkpoint if there is one; returns the summary."""
+        """Train to the last step, from the newest checkpoint if any, and return the summary."""
         started = time.monotonic()
         newest = self._find_checkpoint()
         step = newest.step if newest else 0
@@ -117,7 +117,7 @@ class Training:
             trainer.state.global_step = newest.step
             self._is_done_already = self._folder.summary.is_file()
             return
-        if trainer.is_stop_requested():  # while the model was loading: nothing to save yet
+        if trainer.is_stop_requested():  # while the model was loading; there is nothing to save
             trainer.stopped = True
             return
         if newest is not None:
@@ -193,7 +193,7 @@ class Training:
         self._announce(str(parity), "parity", **asdict(parity))
 
     def _announce(self, message: str, event: str = "note", **data: Any) -> None:
-        """Report an event and show its message in the progress."""
+        """Report an event and show its message in the progress lines."""
         self._report(event, message=message, **data)
         if self._reporter is not None:
             self._reporter.say(message)

@@ -46,8 +46,8 @@ def warm_start(
 ) -> None:
     """Load the checkpoint step-0, or create it by fine-tuning the model on demonstrations.
 
-    The resulting weights are also the reference of the KL term. On a stop request step-0 is not
-    saved, and `trainer.stopped` is set.
+    The resulting weights are also the reference of the KL term. On a stop request, step-0 is not
+    saved and `trainer.stopped` is set.
     """
     warm = work.settings.warm_start
     if warm is None:
@@ -89,8 +89,8 @@ def _fine_tune_and_save(
     announce: Announce,
     size: PassSize | None,
 ) -> bool:
-    """Fine-tunes on the demonstrations and saves step-0; on a stop request, returns False without
-    saving."""
+    """Fine-tune on the demonstrations, save step-0 and return True. On a stop request, save nothing
+    and return False."""
     trainer = built.trainer
     announce(f"warm start: learning from {len(learned)} demonstrations")
     losses: list[float] = []
@@ -127,7 +127,7 @@ def _fine_tune_and_save(
 def _demonstrations_that_pass(
     folder: RunFolder, warm: WarmStart, work: TrainWork, launched: Launched, announce: Announce
 ) -> list[LearningRollout]:
-    """Plays the demonstrations. Returns those that pass, in the order of the source."""
+    """Play this rank's demonstrations; return the passing ones of all ranks, in source order."""
     found = _find_demonstrations(folder, warm.source, KnownCases(work.suite))
     if not found.demonstrations:
         raise InvalidInput(
@@ -161,7 +161,7 @@ def _demonstrations_that_pass(
 
 
 def tried_demonstrations(source: str, folder: RunFolder, work: TrainWork) -> TriedDemonstrations:
-    """Plays the demonstrations of `source` without learning from them or logging them."""
+    """Play the demonstrations of `source` without learning from them or logging them."""
 
     def player(script: Script, budget: int | None) -> Plays:
         update = {} if budget is None else {"max_completion_length": budget}
@@ -187,7 +187,7 @@ def _find_demonstrations(folder: RunFolder, source: str, cases: KnownCases) -> F
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """One played demonstration, as ranks exchange it: what it teaches, or why it is left out."""
+    """The result of one played demonstration: its rows to learn from, or why it is left out."""
 
     number: int
     learned: LearningRollout | None
