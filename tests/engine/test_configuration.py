@@ -117,7 +117,7 @@ def test_weights_that_are_trained_whole_stay_in_float32():
 
 def test_a_generation_of_more_cases_than_there_are_is_refused():
     settings = TrainSettings(engine={"steps_per_generation": 12})
-    with pytest.raises(SettingError, match="a generation takes 24 cases and there are 20"):
+    with pytest.raises(SettingError, match="a generation takes 24 cases, but there are 20"):
         check(settings, training_cases=20)
 
 
