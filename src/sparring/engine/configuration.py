@@ -178,7 +178,10 @@ def quantization_config(settings: TrainSettings) -> Any:
 
 
 def _refuse_several_gpus(settings: TrainSettings) -> None:
-    """Raise SettingError if one process sees several GPUs: TRL would fail after loading."""
+    """Raise SettingError if the only process sees several GPUs, or `device` is not the first one.
+
+    TRL would fail only after the model is loaded.
+    """
     device = device_of(settings)
     if not device.startswith("cuda"):
         return
@@ -244,7 +247,7 @@ def _check_engine_table(table: Table) -> None:
 
 
 def _type_problems(table: Table, config: type) -> list[str]:
-    """Return fields with a value of the wrong type: TRL's dataclass accepts any, and fails later."""
+    """Return messages about values of the wrong type, which TRL's dataclass would accept."""
     types = typing.get_type_hints(config)
     problems = []
     for name, value in table.items():

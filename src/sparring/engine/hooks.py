@@ -1,4 +1,4 @@
-"""Callbacks by which the engine reports progress and asks whether to stop."""
+"""Callbacks by which the engine reports progress and checks for stop requests."""
 
 from __future__ import annotations
 
