@@ -40,8 +40,8 @@ class Suspect:
 # Returns the trainer's log-probabilities of a completion after a prompt; with True, those of the
 # model without its adapter.
 Score = Callable[[list[int], list[int], bool], list[float]]
-# Returns the cause of a gap, or an empty string. All ranks call it, and it must call `Score` equally
-# often on each.
+# Returns the cause of a gap, or an empty string. All ranks call it, and it must call `Score`
+# the same number of times on each.
 FindFault = Callable[[Suspect, Score], str]
 
 

@@ -165,7 +165,7 @@ def gathered_state(model: Any) -> dict[str, torch.Tensor]:
 
 
 def gathered(weights: torch.Tensor) -> torch.Tensor:
-    """Return one parameter, unsharded and on the CPU. If it is sharded, all ranks must call this."""
+    """Return one parameter, whole and on the CPU. If it is sharded, all ranks must call this."""
     from torch.distributed.tensor import DTensor
 
     if isinstance(weights, DTensor):
@@ -202,7 +202,10 @@ def refuse_unservable(config: Any) -> None:
         problems.append("bias: vLLM does not serve biases of adapters; set it to 'none'")
     targets = config.target_modules or ()
     if config.modules_to_save or "lm_head" in targets or "embed_tokens" in targets:
-        problems.append("vLLM does not serve adapters of lm_head and embeddings; remove them")
+        problems.append(
+            "target_modules, modules_to_save: vLLM does not serve adapters of lm_head and "
+            "embeddings; remove them"
+        )
     if problems:
         raise SettingError(
             f"sampling servers cannot serve this adapter: lora.{'; '.join(problems)}"
