@@ -179,7 +179,7 @@ class Checkpoints:
         return checkpoint
 
     def set_aside_after(self, step: int) -> None:
-        """Rename all checkpoints after `step`, the one that the run resumes from.
+        """Rename all checkpoints after `step`, from which the run resumes.
 
         They are damaged, and must not be listed as the newest or the best.
         """

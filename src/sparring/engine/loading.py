@@ -1,4 +1,4 @@
-"""Loads model and tokenizer by name for training, or prepares those that the user passes."""
+"""Loads model and tokenizer by name for training, or prepares the user's objects."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class ParityGate:
     def recomputed(self, rows: dict[str, Any], temperature: float | None = None) -> torch.Tensor:
         """Return the log-probabilities of completions as the update computes them, without dropout.
 
-        `temperature` replaces the one of the settings.
+        `temperature` overrides the setting.
         """
         trainer = self._trainer
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)

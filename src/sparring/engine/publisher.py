@@ -39,7 +39,7 @@ class Publisher:
     """Writes versions of the weights to `folder`, and makes the policy sample with the newest.
 
     All ranks must call `sync_weights` together: sharded weights are gathered, and rank 0 writes.
-    The folder keeps the three newest versions and those that `in_play` returns. With
+    The folder keeps the three newest versions and the versions that `in_play` returns. With
     `max_staleness`, `as_of` loads older adapters into the model.
     """
 
@@ -136,7 +136,7 @@ class Publisher:
         return staging
 
     def _prune(self, newest: str) -> None:
-        """Remove all versions except the newest ones and those that rollouts in play need."""
+        """Remove all versions except the newest three and those of rollouts in play."""
         needed = {newest, *(each.name for each in self._in_play())}
         mine = (each for each in self._folder.glob(f"{self._run}-v*") if each.name not in needed)
         by_age = sorted(mine, key=lambda each: each.stat().st_mtime)

@@ -42,8 +42,7 @@ def fine_tune(
 ) -> None:
     """Fine-tune the model on the sampled tokens of `rows`.
 
-    All ranks must pass the same rows, and call `is_stop_requested` together. `size` limits the rows
-    of a pass.
+    All ranks pass the same rows and call `is_stop_requested` together. `size` limits a pass's rows.
     """
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer

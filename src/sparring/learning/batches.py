@@ -54,7 +54,7 @@ def resolve_batches(
 ) -> BatchPlan:
     """Return the batch plan for these settings.
 
-    `num_iterations` and `steps_per_generation` are TRL's. Raises SettingError where no plan fits.
+    `num_iterations` and `steps_per_generation` are TRL's. Raises SettingError if no plan fits.
     """
     notes: list[str] = []
     group = settings.num_generations

@@ -174,8 +174,8 @@ def try_demonstrations(
 ) -> TriedDemonstrations:
     """Play all demonstrations, and the truncated ones again with a large token budget.
 
-    `player_of` returns a player for a script and a token budget; a budget of None means the one in
-    the settings.
+    `player_of` returns a player for a script and a token budget; None means the budget in the
+    settings.
     """
     played = render(lambda script: player_of(script, None), measures, demonstrations, Place(0, 1))
     failed = [(each.rollout, problem) for each in played if (problem := problem_of(each.rollout))]
