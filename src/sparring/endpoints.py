@@ -91,8 +91,8 @@ class EndpointClient:
         }
 
     def _can_adapt_to(self, error: BadRequestError, sent: dict[str, Any]) -> bool:
-        """Rename or drop the argument that the error names in later requests; return False if it
-        names none that can be changed."""
+        """Record that the argument named in the error must be renamed or dropped. Return False if
+        the error names no such argument."""
         message = str(error)
         for old, new in _RENAMED.items():
             if old in sent and new in message:

@@ -70,8 +70,8 @@ class TrainWork:
     def validation_cases(self) -> int:
         """Return the number of validation cases to play.
 
-        If the split is too small, the default is 0; with the setting `validation_cases`, raises
-        SplitTooSmall.
+        If the split is too small, returns 0 if the setting `validation_cases` is None, and
+        otherwise raises SplitTooSmall.
         """
         wanted = self.settings.validation_cases
         if wanted == 0:

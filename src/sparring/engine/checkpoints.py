@@ -77,9 +77,9 @@ class Checkpoints:
         """Complete a checkpoint, and return its folder. `extra` is added to the manifest.
 
         Writes the manifest to `written`, the folder with all files, syncs the folder to disk, and
-        renames it into place. Raises CheckpointError if a file that a resume needs is missing.
-        Optimizer files are not checked with FSDP and DeepSpeed, which choose their names, and no
-        files at step 0.
+        renames it into place. Raises CheckpointError if a file that a resume needs is missing. At
+        step 0, no files are required; with FSDP and DeepSpeed, which choose the names of optimizer
+        files, only the trainer state is.
         """
         needed = _REQUIRED_TO_RESUME[: 1 if is_sharded else None] if step else ()
         missing = [name for name in needed if not (written / name).exists()]

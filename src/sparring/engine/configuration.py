@@ -125,8 +125,7 @@ def grpo_config(
 def why_one_row(settings: TrainSettings) -> str:
     """Return why a rollout may have only one row with these settings; empty if it may have more.
 
-    Several rows are allowed if the loss gives every token of a step the same weight, regardless of
-    its row.
+    Several rows are allowed if the weight of a token in the loss does not depend on its row.
     """
     loss = settings.engine.get("loss_type", "dapo")
     if loss not in _LOSSES_BY_TOKEN:

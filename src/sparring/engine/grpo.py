@@ -130,7 +130,7 @@ class PolicyTrainer(PassTrainer):
         """Use sampling servers. `publisher` publishes the weights before each generation, and TRL
         corrects for gaps that parity allows. `find_fault` returns the cause of a gap that is too
         large."""
-        self.use_vllm = True  # with it, TRL's constructor would start or look for its own vLLM
+        self.use_vllm = True  # set late, because TRL's constructor would start its own vLLM
         self.vllm_generation = self._publisher = publisher
         self._last_loaded_step = -1
         self._find_fault = find_fault
@@ -213,7 +213,7 @@ class PolicyTrainer(PassTrainer):
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """Return TRL's batch, with the advantage of its rollout for each row.
+        """Return TRL's batch, in which each row has the advantage of its rollout.
 
         Adds ECHO's weights, checks parity, and logs the rollouts with their advantages.
         """

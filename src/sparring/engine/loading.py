@@ -24,7 +24,7 @@ from sparring.policies.pretrained import load_tokenizer, load_weights
 class Loaded:
     """A model to train, with its tokenizer, chat family and adapter configuration.
 
-    `own_template` is the chat template that the tokenizer had before.
+    `own_template` is the chat template that the tokenizer was loaded with; None if it had none.
     """
 
     model: Any

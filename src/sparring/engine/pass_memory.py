@@ -19,7 +19,7 @@ from sparring.memory import free_memory
 
 GIB = 1 << 30
 _CPU_LIMIT = 2.0  # GiB per pass by default, because the machine may be a laptop
-_SHARE = 0.6  # of the free memory
+_SHARE = 0.6  # of the free memory, for a pass of several rows
 _SHARE_FOR_ONE_ROW = 0.85
 _OVERHEAD = 1.3  # factor for gradients of activations and tiles of the head
 _SAMPLE_PROMPT, _SAMPLE_WIDTH = 96, 32  # tokens

@@ -39,8 +39,8 @@ class Publisher:
     """Writes versions of the weights to `folder`, and makes the policy sample with the newest.
 
     All ranks must call `sync_weights` together: sharded weights are gathered, and rank 0 writes.
-    The folder keeps the three newest versions and the versions that `in_play` returns. With
-    `max_staleness`, `as_of` loads older adapters into the model.
+    The folder keeps the newest version, the versions that `in_play` returns, and the two newest of
+    the others. With `max_staleness`, `as_of` loads older adapters into the model.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Publisher:
             shutil.copytree(each.path, folder / each.name)
 
     def restore_versions(self, folder: Path) -> None:
-        """Copy the versions that `save_versions` wrote to `folder` back, unless they exist."""
+        """Restore the versions that `save_versions` copied to `folder`, unless they exist."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for saved in folder.iterdir():
             if not (self._folder / saved.name).exists():
@@ -136,7 +136,7 @@ class Publisher:
         return staging
 
     def _prune(self, newest: str) -> None:
-        """Remove all versions except the newest three and those of rollouts in play."""
+        """Remove old versions that no rollout in play needs."""
         needed = {newest, *(each.name for each in self._in_play())}
         mine = (each for each in self._folder.glob(f"{self._run}-v*") if each.name not in needed)
         by_age = sorted(mine, key=lambda each: each.stat().st_mtime)

@@ -57,7 +57,7 @@ class Prompts:
         ]
         places = {prompt: place for place, prompt in enumerate(dict.fromkeys(rows))}
         distinct = tuple(places)
-        # A prompt's last token is computed with the completion, because it predicts its first one.
+        # The last prompt token is computed with the completion, whose first token it predicts.
         shared = (
             common_prefix([prompt[:-1] or (-1,) for prompt in distinct]) if len(distinct) > 1 else 0
         )

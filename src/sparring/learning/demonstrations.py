@@ -106,8 +106,8 @@ def from_file(path: Path, cases: KnownCases) -> Found:
 
 
 def from_run(folder: RunFolder, cases: KnownCases) -> Found:
-    """Return the rollouts of a run, of any policy, that are on training cases and passed every
-    measure that gave a verdict."""
+    """Return the rollouts of a run as demonstrations, whatever policy played them. A rollout must
+    be on a training case, and pass every measure that could judge it."""
     demonstrations, not_training, failed = [], 0, 0
     log = ShardedLog([each for each in folder.rollout_logs() if each.name != NULL_PLAYERS])
     for record in log.records(0, len(log)):
@@ -149,8 +149,8 @@ def render(
 class TriedDemonstrations:
     """The result of playing demonstrations before a warm start.
 
-    `problem` is why the first failed one failed. `needed` is the token budget that fits the
-    truncated ones; 0 if none was truncated.
+    `problem` is the reason of the first failure. `needed` is the token budget that fits all
+    truncated demonstrations; 0 if none was truncated.
     """
 
     total: int

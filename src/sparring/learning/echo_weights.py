@@ -38,8 +38,11 @@ class Totals:
 def token_weight(
     normalization: Normalization, in_rollout: int, totals: Totals, longest: int
 ) -> float:
-    """Return the weight in the loss of each tool-result token of a rollout with `in_rollout` of
-    them. `longest` is the maximum completion length in tokens."""
+    """Return the weight in the loss of each tool-result token of a rollout.
+
+    `in_rollout` is the number of tool-result tokens in the rollout, `longest` the maximum
+    completion length in tokens.
+    """
     if not in_rollout:
         return 0.0
     return _WEIGHTS[normalization](in_rollout, totals, longest)

@@ -1,7 +1,7 @@
 """Plays and judges the cases of one rank, for an engine to learn from.
 
-The engine proposes cases. `draw` returns the cases of a step, and `play` its `StepRollouts`. Once
-the engine has computed the advantages, it calls `log_step`.
+The engine proposes cases. `draw` chooses the cases of a step, and `play` plays them and returns
+`StepRollouts`. Once the engine has computed the advantages, it calls `log_step`.
 """
 
 from __future__ import annotations

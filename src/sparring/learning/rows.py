@@ -89,7 +89,8 @@ def learning_rollout(
     Discarded rows and the rows of agents that are not trained are left out. All rows are masked if
     the rollout has no reward (a demonstration needs none), if it is truncated and `rules` mask
     truncated rollouts, or if weights other than `version` sampled one of its tokens. Raises
-    Untrainable if a row that is learned from is invalid, or if `rules` allow only one row.
+    Untrainable if a row that is learned from is invalid, or if there are several rows and `rules`
+    allow only one.
     """
     has_reward = is_demonstrated or rollout.reward is not None
     is_learned_from = has_reward and not (rules.masks_truncated and rollout.is_truncated)

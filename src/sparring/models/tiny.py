@@ -1,7 +1,7 @@
 """Builds a tiny Qwen3 model with random weights, and a tokenizer for it.
 
-Its output is meaningless. It is meant for tests that depend only on shapes and tokens. It builds
-within two seconds, with the same weights on every machine.
+The output of the model is meaningless; use it where only shapes and tokens matter. It builds within
+two seconds, and is the same on every machine.
 """
 
 from __future__ import annotations
