@@ -86,7 +86,7 @@ def test_an_argument_that_is_not_supported_is_left_out_from_then_on_with_a_warni
     assert ask(client, *[{"temperature": 0.8, "seed": 3}] * 2) == ["hello", "hello"]
     assert ["temperature" in each for each in chat_server.requests] == [True, False, False]
     assert all(each["seed"] == 3 for each in chat_server.requests)
-    warning = "fake does not accept temperature=0.8; its default is used"
+    warning = "fake does not accept temperature=0.8; the model's default is used"
     assert caplog.messages.count(warning) == 1
 
 

@@ -1,8 +1,8 @@
-"""Configures a computing process to share its machine. A leaf.
+"""Configures OpenMP and glibc for a process that shares its machine with others. A leaf.
 
-OpenMP threads spin while they wait for one another. On a busy machine the thread that the others
-wait for may have lost its core, and all of them spin until it gets one back. glibc does not return
-freed blocks of up to 32 MiB, so tensors of changing sizes make the heap grow.
+OpenMP threads spin while they wait for one another. On a busy machine, if one thread loses its
+core, all others spin until it gets a core back. glibc keeps freed blocks of up to 32 MiB in the
+heap, so tensors of changing sizes make the heap grow.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def share_machine() -> None:
 
 
 def release_freed_memory() -> None:
-    """Return what has been freed inside the heap to the system, which takes milliseconds. glibc
-    does that by itself only at the heap's end."""
+    """Return freed memory inside the heap to the system, within milliseconds. By itself, glibc
+    returns only freed memory at the end of the heap."""
     with contextlib.suppress(AttributeError, OSError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _RENAMED = {"max_tokens": "max_completion_tokens"}
-# Arguments that may be left out of a request: the model uses its default.
+# If the server rejects one of these arguments, it is left out, and the model uses its default.
 _DROPPABLE = frozenset(
     {
         "temperature",
@@ -27,14 +27,17 @@ _DROPPABLE = frozenset(
         "parallel_tool_calls",
     }
 )
-# How many requests of one event loop a server has at once, by address and limit.
+# Semaphores that limit concurrent requests, by the server's address and the limit.
 _Turns = dict[tuple[str, int], asyncio.Semaphore]
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
 _UNSUPPORTED = re.compile(r"unsupported|not support|only the default|unknown|unrecognized", re.I)
 
 
 def turn_at(base_url: str, at_once: int) -> asyncio.Semaphore:
-    """Return what requests to a server wait for: all with this limit share it."""
+    """Return the semaphore that limits requests to a server to `at_once`.
+
+    Callers in the same event loop with the same address and limit share it.
+    """
     turns = _TURNS.setdefault(asyncio.get_running_loop(), {})
     return turns.setdefault((base_url, at_once), asyncio.Semaphore(at_once))
 
@@ -42,9 +45,9 @@ def turn_at(base_url: str, at_once: int) -> asyncio.Semaphore:
 class EndpointClient:
     """Clients of one endpoint, one per event loop.
 
-    Connections belong to the loop that opened them, and a notebook's second evaluation runs in
-    another loop than its first. The client retries 429, 5xx and broken connections, and honours
-    the server's `Retry-After`. The key is read when a client is made.
+    Connections belong to the event loop that opened them, and each evaluation in a notebook runs in
+    a new loop. A client retries 429, 5xx and broken connections, and honours the server's
+    `Retry-After`. The key is read when a client is created.
     """
 
     def __init__(self, endpoint: EndpointSpec, *, retries: int = 5, seconds: float = 120.0) -> None:
@@ -67,8 +70,8 @@ class EndpointClient:
     async def chat(self, **request: Any) -> Any:
         """Request one chat completion.
 
-        If the server rejects an argument, the request is repeated with the argument renamed or
-        left out, and so are all later requests.
+        If the server rejects an argument, the request is sent again with the argument renamed or
+        left out. All later requests are changed in the same way.
         """
         from openai import BadRequestError
 
@@ -88,7 +91,8 @@ class EndpointClient:
         }
 
     def _can_adapt_to(self, error: BadRequestError, sent: dict[str, Any]) -> bool:
-        """Record the argument that a refusal names; False if it names none that can change."""
+        """Record that the argument named in the error must be renamed or dropped. Return False if
+        the error names no such argument."""
         message = str(error)
         for old, new in _RENAMED.items():
             if old in sent and new in message:
@@ -100,8 +104,8 @@ class EndpointClient:
             if error.param == name or re.search(rf"['\"`]{name}['\"`]", message):
                 self._dropped.add(name)
                 _LOG.warning(
-                    f"{self._endpoint.model} does not accept {name}={sent[name]!r}; its default "
-                    "is used"
+                    f"{self._endpoint.model} does not accept {name}={sent[name]!r}; the model's "
+                    "default is used"
                 )
                 return True
         return False

@@ -1,9 +1,10 @@
-"""Versions and plugins of installed packages, cached until a package changes. A leaf.
+"""Finds the versions and plugins of installed packages. A leaf.
 
-A package offers a plugin by an entry point: the group says what it is (`sparring.launchers`), the
-name what users write.
+A plugin is an entry point of a package. Its group is the kind of plugin (`sparring.launchers`), and
+its name is the name that users write in settings.
 
-Reading the metadata of a hundred packages takes longer than the rest of a server call.
+Results are cached until a folder on `sys.path` changes, because reading the metadata of a hundred
+packages takes longer than the rest of a server call.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def plugin_names(group: str) -> list[str]:
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import the plugin of that name; returns None if there is none."""
+    """Import and return a plugin; None if the group has no plugin of this name."""
     for entry in entry_points_of(group):
         if entry.name == name:
             return entry.load()

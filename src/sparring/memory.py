@@ -9,13 +9,13 @@ _UNLIMITED = 1 << 60  # cgroup v1 reports "no limit" as a huge number
 
 
 def free_memory(proc: Path = Path("/proc"), root: Path = _ROOT) -> int:
-    """Return the bytes that can still be allocated: the least of what the machine and each control
-    group of this process have left. Page cache that can be dropped counts as free."""
+    """Return the bytes that this process can still allocate: the minimum over the machine and all
+    control groups of this process. Page cache that the kernel can drop counts as free."""
     return min([_free_on_machine(proc), *_free_in_groups(proc, root)])
 
 
 def memory_groups(proc: Path = Path("/proc"), root: Path = _ROOT) -> list[Path]:
-    """Return the control groups that limit this process, innermost first."""
+    """Return the folders of this process's memory control groups, innermost first."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:

@@ -1,7 +1,4 @@
-"""Reads API keys: the only module that does. A leaf that both planes use.
-
-A key comes from an environment variable, or from a file that one names.
-"""
+"""Reads API keys from environment variables and files. A leaf that both planes use."""
 
 from __future__ import annotations
 
@@ -12,7 +9,8 @@ from pydantic import SecretStr
 
 
 def read_key(variable: str) -> SecretStr | None:
-    """Return the key in `variable`, or in the file that `<variable>_FILE` names; else None."""
+    """Return the key in the environment variable `variable`, else in the file that
+    `<variable>_FILE` names; None if neither is set."""
     if value := os.environ.get(variable):
         return SecretStr(value)
     if path := os.environ.get(f"{variable}_FILE"):

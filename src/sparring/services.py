@@ -1,6 +1,6 @@
-"""Runs an environment's services: started in order, each ready before the next, ended in reverse.
+"""Starts an environment's services in order, waits until each is ready, and stops them in reverse.
 
-A leaf: a run's supervisor starts services for its worker group; code that plays an environment
+A leaf. A run's supervisor calls `start` for its worker group; code that plays an environment
 without a supervisor uses `running`.
 """
 
@@ -24,7 +24,7 @@ from sparring.contracts.errors import ServiceFailed
 from sparring.contracts.services import Service
 
 _HOST = "127.0.0.1"
-NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # for loopback
+NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # for loopback requests
 _LAST_LINES = 15
 _GRACE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -54,9 +54,10 @@ class Started:
 
 @contextmanager
 def running(services: Sequence[Service], log_of: LogOf, folder: Path) -> Iterator[dict[str, str]]:
-    """Start all services and yield their addresses by name once all are ready.
+    """Start all services, and yield their addresses by name once all are ready.
 
-    They end with the context, and with this process even if it is killed (where `setpriv` exists).
+    The services end with the context. Where `setpriv` is installed, they also end if this process
+    is killed.
     """
     setpriv = shutil.which("setpriv")
     before = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
@@ -78,7 +79,7 @@ def start(
     before: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Started:
-    """Start one service in a session of its own, on a free port."""
+    """Start one service in a new session, on a free port. `before` precedes its command."""
     log.parent.mkdir(parents=True, exist_ok=True)
     port = free_port()
     try:
@@ -98,7 +99,10 @@ def start(
 
 
 def wait_until_ready(started: Started, give_up: Callable[[], bool] = lambda: False) -> None:
-    """Return once the service is ready or `give_up()` is true; raise if it ends or times out."""
+    """Return once the service is ready or `give_up()` is true.
+
+    Raises ServiceFailed if the service ends first, or is not ready within `service.seconds`.
+    """
     service = started.service
     deadline = time.monotonic() + service.seconds
     while not started.is_ready and not give_up():
@@ -116,7 +120,7 @@ def wait_until_ready(started: Started, give_up: Callable[[], bool] = lambda: Fal
 
 
 def is_ready(service: Service, port: int, log: Path) -> bool:
-    """Whether a service is ready, by its `ready_line`, else its `ready_http`, else its port."""
+    """Whether a service is ready, by its `ready_line` or `ready_http`, or else its open port."""
     if service.ready_line is not None:
         return service.ready_line.replace("{port}", str(port)) in _text(log)
     if service.ready_http is not None:
@@ -154,7 +158,7 @@ def _text(log: Path) -> str:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Terminates the process group, and kills what is left of it after a grace period."""
+    """Send SIGTERM to the process group, then SIGKILL once its leader ends or after 5 seconds."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal_number)
@@ -163,7 +167,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """Return a loopback port that is free now."""
+    """Return a loopback port that is currently free."""
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])

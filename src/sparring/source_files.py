@@ -1,7 +1,7 @@
-"""Digests of a run's source files, and the refusal to continue when they have changed.
+"""Computes digests of a run's source files, and refuses to continue a run whose files changed.
 
-A leaf: both a resume and every attempt check, because files change while a run waits and between
-two attempts.
+A leaf. Files are checked when a run resumes and when an attempt starts, because they can change
+while a run waits in the queue and between two attempts.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from sparring.contracts.errors import RunChanged
 
 
 def code_digest(target: str) -> str:
-    """Return the digest of the file in `FILE:NAME`; empty if it cannot be read."""
+    """Return the SHA-256 digest of the file in `FILE:NAME`; empty if it cannot be read."""
     file, colon, name = target.rpartition(":")
     return _digest(Path(file if colon else name))
 
 
 def digests_of(files: Iterable[Path]) -> dict[str, str]:
-    """Return the digest of each file, by its path."""
+    """Return the SHA-256 digest of each file by path; empty for files that cannot be read."""
     return {str(file): _digest(file) for file in files}
 
 
 def refuse_changed_code(run: str, target: str, digest: str, files: Mapping[str, str]) -> None:
     """Raise `RunChanged` if the environment's file, or a project file it imports, has changed.
 
-    A run created by hand without a digest is checked against `files` only.
+    If `digest` is empty, as in a run created by hand, only `files` are checked.
     """
     changed = [file for file, known in files.items() if _digest(Path(file)) != known]
     if not changed and digest and code_digest(target) != digest:

@@ -1,4 +1,4 @@
-"""Builds rollouts by hand, to test measures without a model."""
+"""Builds rollouts and tool calls, to test measures without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rollout(
     tool_calls: Sequence[ToolCall] = (),
     world: Any = None,
 ) -> Rollout:
-    """Return a rollout that ended with this answer, for a measure to judge."""
+    """Return a rollout of one case that ended with `answer`, for a measure to judge."""
     case = Case("case", input, expected, fields=dict(fields or {}))
     return Rollout(
         key=RolloutKey(0, 0, case.id, 0),
@@ -34,5 +34,5 @@ def rollout(
 
 
 def tool_call(tool: str, result: str = "", **arguments: Any) -> ToolCall:
-    """Return a tool call with its arguments and result."""
+    """Return a successful call of `tool` with these arguments and this result."""
     return ToolCall(f"call_{tool}", tool, json.dumps(arguments), result=result)

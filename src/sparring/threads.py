@@ -1,8 +1,8 @@
 """A thread pool for synchronous user code: tools and measures. A leaf.
 
 The SDK runs synchronous tools in the event loop's default executor, which has six threads on a
-machine with two cores. This pool has as many as rollouts need. Its threads are daemons: code
-that never returns must not keep the process from ending.
+machine with two cores. The size of this pool is set by its owner. Its threads are daemons, so that
+user code that never returns does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ CURRENT_CALL: ContextVar[ThreadUse | None] = ContextVar("sparring_current_call",
 
 @dataclass(slots=True, eq=False)
 class ThreadUse:
-    """Records whether a tool call occupies a thread right now."""
+    """Records whether a tool call currently runs on a thread."""
 
     tool: str
     is_running: bool = False
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """An executor that starts daemon threads on demand and tracks the hung ones."""
+    """An executor that starts up to `most` daemon threads on demand, and tracks hung calls."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(max_workers=1)  # its threads are never used: `submit` is overridden
+        super().__init__(max_workers=1)  # starts no threads, because `submit` is overridden
         self._most = most
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
@@ -38,7 +38,8 @@ class DaemonThreads(ThreadPoolExecutor):
         self._hung: set[ThreadUse] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a call on an idle or new thread; returns its future."""
+        """Run a call on an idle or new thread, and return its future. If all threads are busy and
+        no more may start, the call waits."""
         future: Future[Any] = Future()
         use = CURRENT_CALL.get()
 
@@ -63,18 +64,18 @@ class DaemonThreads(ThreadPoolExecutor):
         return future
 
     def give_up(self, use: ThreadUse) -> None:
-        """Abandons a call; if its thread still runs, it counts as hung until it returns."""
+        """Abandon a call. If it is still running, it counts as hung until it returns."""
         with self._guard:
             if use.is_running:
                 self._hung.add(use)
 
     def hung(self) -> list[str]:
-        """Return the tools whose abandoned calls still run."""
+        """Return the tool of each abandoned call that is still running, sorted."""
         with self._guard:
             return sorted(use.tool for use in self._hung)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Lets idle threads end, without waiting for hung ones."""
+        """Let each thread end after the calls that are already queued. Does not wait."""
         with self._guard:
             for _ in range(self._alive):
                 self._work.put(None)
@@ -89,7 +90,7 @@ class DaemonThreads(ThreadPoolExecutor):
                 self._hung.discard(use)
 
     def _wake_or_start(self) -> None:
-        """Reserves an idle thread for the work just queued, or starts one."""
+        """Reserve an idle thread for the call just queued, or start a thread."""
         with self._guard:
             if self._idle > 0:
                 self._idle -= 1

@@ -117,7 +117,7 @@ def test_weights_that_are_trained_whole_stay_in_float32():
 
 def test_a_generation_of_more_cases_than_there_are_is_refused():
     settings = TrainSettings(engine={"steps_per_generation": 12})
-    with pytest.raises(SettingError, match="a generation takes 24 cases and there are 20"):
+    with pytest.raises(SettingError, match="a generation takes 24 cases, but there are 20"):
         check(settings, training_cases=20)
 
 
@@ -137,7 +137,7 @@ def test_a_field_that_is_ours_is_refused_in_the_engine_table_with_the_name_to_us
     ("table", "advice"),
     [
         ({"engine": {"save_safetensors": True}}, "not the engine"),
-        ({"engine": {"learning_rate": 1e-4}}, "a setting of its own"),
+        ({"engine": {"learning_rate": 1e-4}}, "a setting of Sparring"),
         ({"engine": {"los_type": "grpo"}}, "did you mean loss_type"),
         ({"engine": {"vllm_mode": "server"}}, "use vllm="),
         ({"lora": {"rr": 4}}, "lora.rr: there is no such setting"),

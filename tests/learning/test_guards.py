@@ -116,7 +116,7 @@ def test_what_lies_behind_is_told_before_what_follows_from_it():
 
 def test_rollouts_without_a_reward_are_not_called_too_hard():
     looking, _ = watch()
-    with pytest.raises(GuardStop, match="hardly any rollout had a reward"):
+    with pytest.raises(GuardStop, match="no group had two rollouts with a reward"):
         looking.look(10, {**HEALTHY, "teaching_groups": 0.0, "dead/unscored": 4}, steps=10)
 
 

@@ -1,4 +1,4 @@
-"""The engine that updates the weights: TRL, on Accelerate and PEFT, and its checkpoints.
+"""The engine that updates the weights: TRL with Accelerate and PEFT, and its checkpoints.
 
 It gets rows, masks and rewards from `learning`, and never changes the state of a run.
 """

@@ -1,4 +1,4 @@
-"""Puts the adapter of an earlier version into the model, to score the rollouts that it sampled."""
+"""Loads earlier versions of an adapter into the model, to score the rollouts they sampled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADAPTER_FILE = "adapter_model.safetensors"
 
 
 class AdapterVersions:
-    """The last `kept` published adapters, in memory; older ones are read from their folders."""
+    """Keeps the last `kept` published adapters in memory, and reads older ones from disk."""
 
     def __init__(self, model: Any, kept: int) -> None:
         self._model = model
@@ -25,19 +25,20 @@ class AdapterVersions:
         self._states: dict[str, Mapping[str, torch.Tensor]] = {}
         if any(hasattr(weights, "ds_tensor") for weights in model.parameters()):
             raise SettingError(
-                "max_staleness does not work with ZeRO-3, where an earlier adapter cannot be put "
-                "into the model; use FSDP2 or ZeRO-2, or set max_staleness to 0"
+                "max_staleness does not work with ZeRO-3, because an earlier adapter cannot be "
+                "loaded into the model; use FSDP2 or ZeRO-2, or set max_staleness to 0"
             )
 
     def keep(self, name: str, state: Mapping[str, torch.Tensor]) -> None:
-        """Remember a version that was published under this name. The tensors must be copies."""
+        """Keep the tensors of the version published under `name`. They must be copies."""
         self._states[name] = state
         for old in list(self._states)[: -self._kept]:
             del self._states[old]
 
     @contextmanager
     def in_model(self, weights: PublishedWeights) -> Iterator[None]:
-        """Have the model compute with these weights while inside. All ranks must enter."""
+        """Replace the model's adapter with these weights inside the context. All ranks must
+        enter."""
         state = self._states.get(weights.name)
         if state is None:
             state = load_file(str(weights.path / ADAPTER_FILE))
@@ -55,7 +56,7 @@ class AdapterVersions:
 
 
 def adapter_parameters(model: Any) -> dict[str, torch.nn.Parameter]:
-    """Return the adapter's parameters under the names that PEFT saves them with."""
+    """Return the adapter's parameters, by the names under which PEFT saves them."""
     from peft import get_peft_model_state_dict
 
     named = [(name, each) for name, each in model.named_parameters() if "lora_" in name]

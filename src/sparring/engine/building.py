@@ -1,4 +1,4 @@
-"""Builds a training run on this rank: model, trainer, policy and rollout collector."""
+"""Builds the parts of a training run on this rank: trainer, policy and rollout collector."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TRIAL_CASES = 64
 
 @dataclass(frozen=True, slots=True)
 class TrainWork:
-    """Everything a training run needs, loaded."""
+    """The loaded inputs of a training run: agent, suite, measures, settings and model."""
 
     agent: PlayedAgent
     suite: Suite
@@ -68,9 +68,10 @@ class TrainWork:
     code_digest: str = ""
 
     def validation_cases(self) -> int:
-        """Return how many validation cases are played.
+        """Return the number of validation cases to play.
 
-        By default 0 where the split is too small; raises where cases are set explicitly.
+        If the split is too small, returns 0 if the setting `validation_cases` is None, and
+        otherwise raises SplitTooSmall.
         """
         wanted = self.settings.validation_cases
         if wanted == 0:
@@ -84,7 +85,7 @@ class TrainWork:
         return min(self.settings.most_validation_cases, self.suite.size(Split.VALIDATION))
 
     def trial_problems(self) -> list[str]:
-        """Return the problems that a scripted round over the longest cases finds."""
+        """Play a scripted round on the longest cases, and return the problems found."""
         if self.rollout_function is not None:
             return []
         cases = list(self.suite.cases(Split.TRAINING, _TRIAL_CASES))
@@ -99,7 +100,7 @@ class TrainWork:
         )
 
     def row_rules(self) -> RowRules:
-        """Return which rows of a rollout are learned from."""
+        """Return the rules by which rollouts become rows."""
         settings = self.settings
         return RowRules(
             end_of_turn=self.loaded.codec().end_of_turn,
@@ -117,7 +118,7 @@ class TrainWork:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A training run that is ready to start."""
+    """The parts of a training run that is ready to start."""
 
     trainer: PolicyTrainer
     collector: RolloutCollector
@@ -130,7 +131,7 @@ class Built:
         return self.trainer.plan
 
     def notes(self) -> list[str]:
-        """Return notes on what differs from the settings."""
+        """Return a note if prompts cannot be shared in the update, and why."""
         if self.trainer.why_prompts_are_not_shared:
             return [
                 "the update computes prompts once per rollout, not once per group: "
@@ -140,7 +141,7 @@ class Built:
 
 
 def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) -> Built:
-    """Build trainer, policy, rollout collector and checkpoints; plays nothing."""
+    """Build trainer, policy, rollout collector and checkpoints, without playing a rollout."""
     plan = plan_of(work.settings, work.suite.size(Split.TRAINING), launched.world_size)
     case_ids = work.suite.case_ids(Split.TRAINING)
     template = work.loaded.codec().digest
@@ -220,7 +221,7 @@ def _trainer(
 def _policy(
     folder: RunFolder, trainer: PolicyTrainer, work: TrainWork
 ) -> tuple[TransformersPolicy | VllmSampler | ServerPolicy, Callable[[], None]]:
-    """Return the policy, and what to call when this rank has finished playing."""
+    """Return the policy, and a function to call when this rank has finished playing."""
     if work.settings.sampling is not None:
         return _server_policy(folder, work, work.settings.sampling), lambda: None
     if not trainer.use_vllm:
@@ -237,7 +238,7 @@ def _policy(
     def largest(own: int) -> int:
         device = trainer.accelerator.device
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # lockstep batches are generated in another thread
+            torch.cuda.set_device(device)  # per thread; lockstep batches run in another one
         number = torch.tensor([own], device=device)
         return int(trainer.accelerator.gather(number).max())
 
@@ -258,7 +259,7 @@ def _server_policy(folder: RunFolder, work: TrainWork, sampling: SamplingServers
 
 
 def _ordered_play(folder: RunFolder, work: TrainWork, launched: Launched) -> OrderedPlay | None:
-    """Return the play of the run's player processes; None where it has none."""
+    """Return the interface to the run's player processes; None without player processes."""
     if not work.settings.players or work.settings.sampling is None:
         return None
     return OrderedPlay(Orders(folder.orders), launched.rank, work.settings.num_generations)
@@ -281,7 +282,7 @@ def _server_faults(
 
 
 def player_of(work: TrainWork, script: Script) -> Player:
-    """Return the player of this training with a script in place of the model."""
+    """Return a player of the agent with a script in place of the model."""
     return _agent_player(work, ScriptedPolicy(script, work.loaded.codec()))
 
 
@@ -309,7 +310,7 @@ def _validation(work: TrainWork) -> Sequence[Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence TRL's warning that `rollout_func` is experimental; a contract test covers it."""
+    """Silence TRL's warning that `rollout_func` is experimental: contract tests cover its use."""
     log = logging.getLogger("trl")
     level = log.level
     with warnings.catch_warnings():

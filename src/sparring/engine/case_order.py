@@ -1,4 +1,4 @@
-"""Looks ahead in the order in which TRL will propose cases."""
+"""Finds the cases that TRL will propose in later steps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from sparring.contracts.errors import InfrastructureError
 
 
 class CaseOrder:
-    """The cases of the steps to come, by rank. Steps must be asked for in increasing order.
+    """Returns the cases of later steps. Steps must be requested in increasing order.
 
-    `sampler` is a copy of TRL's with a random generator of its own, at the beginning of the epoch
-    of `first_step`: looking ahead does not advance TRL's. A generation takes `boundary` steps.
+    `sampler` is a second instance of TRL's sampler, at the beginning of the epoch that starts at
+    `first_step`. It has a separate random generator, so looking ahead does not advance TRL's. A
+    generation takes `boundary` steps.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class CaseOrder:
         self._chunks = _chunks_of(sampler)
 
     def __call__(self, step: int) -> list[list[str]]:
-        """Return the cases that TRL will propose at this step, by rank."""
+        """Return the cases that TRL will propose at this step, one per group, by rank."""
         if step <= self._step:
             raise InfrastructureError(
                 f"the cases of step {step} were requested after those of step {self._step}"
@@ -48,9 +49,9 @@ class CaseOrder:
 
 
 def _chunks_of(sampler: Any) -> Iterator[list[int]]:
-    """Yield the positions in the data set of each generation's cases, epoch after epoch.
+    """Yield the data set positions of each generation's cases, over any number of epochs.
 
-    TRL's sampler repeats each position for every rollout, and all of a batch for every pass.
+    TRL's sampler repeats each position for every rollout, and each batch for every pass.
     """
     rows = sampler.batch_size * sampler.mini_repeat_count
     while True:

@@ -1,7 +1,8 @@
 """Writes and verifies checkpoints, which are either complete or absent.
 
-A checkpoint is written to a staging folder, listed in a manifest with sizes and digests, synced to
-disk, and renamed into place. A run resumes only from one that matches its manifest.
+The files of a checkpoint are written to a staging folder, listed in a manifest with sizes and
+digests, and synced to disk. Then the folder is renamed into place. A run resumes only from a
+checkpoint that matches its manifest.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a checkpoint was made with. A run that resumes with another identity is refused, because
-    it would be another experiment."""
+    """The digests and the world size that a checkpoint was made with. A run with another identity
+    does not resume from it, because it would continue another experiment."""
 
     suite: str
     code: str
@@ -42,8 +43,8 @@ class Identity:
 class Checkpoints:
     """The checkpoints of one run. Every rank has an instance; only rank 0 seals and prunes.
 
-    A checkpoint can be saved every `boundary` steps, where a generation of rollouts ends. `kept` is
-    the number of newest checkpoints that `prune` keeps.
+    A checkpoint can be saved only at a multiple of `boundary` steps, where a generation of rollouts
+    ends. `kept` is the number of newest checkpoints that `prune` keeps.
     """
 
     def __init__(self, folder: Path, identity: Identity, *, boundary: int, kept: int) -> None:
@@ -55,7 +56,10 @@ class Checkpoints:
     # ------------------------------------------------------------------ writing
 
     def staging(self, step: int) -> Path:
-        """Return the folder in which all ranks write the files of this step."""
+        """Return the folder to which all ranks write the files of this step.
+
+        Raises CheckpointError in the middle of a generation.
+        """
         if step % self._boundary:
             raise CheckpointError(
                 f"cannot save a checkpoint at step {step}, in the middle of a generation of "
@@ -65,23 +69,24 @@ class Checkpoints:
         return self._folder / f".step-{step}.partial"
 
     def clear_staging(self) -> None:
-        """Remove incomplete checkpoints that a crash left behind."""
+        """Remove all staging folders, and checkpoints that were replaced, pruned or set aside."""
         for path in self._folder.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
 
     def seal(self, written: Path, step: int, *, is_sharded: bool = False, **extra: Any) -> Path:
-        """Complete a checkpoint: write its manifest into `written`, the folder with all files, sync
-        the folder to disk and rename it into place. `extra` is added to the manifest.
+        """Complete a checkpoint, and return its folder. `extra` is added to the manifest.
 
-        Optimizer files are not required from FSDP and DeepSpeed, which choose their own names, nor
-        at step 0, which has none.
+        Writes the manifest to `written`, the folder with all files, syncs the folder to disk, and
+        renames it into place. Raises CheckpointError if a file that a resume needs is missing. At
+        step 0, no files are required; with FSDP and DeepSpeed, which choose the names of optimizer
+        files, only the trainer state is.
         """
         needed = _REQUIRED_TO_RESUME[: 1 if is_sharded else None] if step else ()
         missing = [name for name in needed if not (written / name).exists()]
         if missing:
             raise CheckpointError(
-                f"{written} lacks {', '.join(missing)}; it is not saved, because no run could "
-                "resume from it"
+                f"{written} lacks {', '.join(missing)}; the checkpoint is not saved, because no "
+                "run could resume from it"
             )
         files = {
             str(path.relative_to(written)): _file_entry(path)
@@ -118,7 +123,7 @@ class Checkpoints:
         return target
 
     def prune(self) -> None:
-        """Delete all checkpoints except the newest `kept`, the best, and that of a warm start."""
+        """Delete all checkpoints except the newest `kept`, the best, and the warm start's."""
         existing = [each for each in self.all() if each.step > 0]
         keep = {each.step for each in existing[-self._newest_kept :]}
         if (best := best_of(existing)) is not None:
@@ -132,19 +137,20 @@ class Checkpoints:
     # ------------------------------------------------------------------ reading
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoints with a readable manifest, by step. Does not verify their files."""
+        """Return the checkpoints with a readable manifest, sorted by step, without verification of
+        their files."""
         return list_checkpoints(self._folder)
 
     def newest_verified(self, *, accept_changes: bool = False) -> Checkpoint | None:
-        """Return the checkpoint to resume from, or None if nothing was saved yet.
+        """Return the newest intact checkpoint, or None if none was saved. Ignores step 0.
 
         Raises CheckpointError if no checkpoint is intact, and RunChanged if the newest intact one
-        has another identity, unless changes are accepted.
+        has another identity, unless `accept_changes` is true.
         """
         problems = []
         for path in sorted(self._folder.glob("step-*"), key=step_of, reverse=True):
             if step_of(path) == 0:
-                continue  # the warm start, which is done again if it is damaged
+                continue  # the warm start: it is repeated if its checkpoint is damaged
             if problem := verify(path):
                 problems.append(f"{path.name}: {problem}")
                 continue
@@ -160,7 +166,10 @@ class Checkpoints:
         return None
 
     def start(self, *, accept_changes: bool = False) -> Checkpoint | None:
-        """Return the checkpoint of a warm start, or None if it is absent or damaged."""
+        """Return the checkpoint of a warm start, or None if it is absent or damaged.
+
+        Raises RunChanged if it has another identity, unless `accept_changes` is true.
+        """
         path = self._folder / "step-0"
         if verify(path):
             return None
@@ -170,9 +179,9 @@ class Checkpoints:
         return checkpoint
 
     def set_aside_after(self, step: int) -> None:
-        """Rename all checkpoints after `step`, from which a run resumes.
+        """Rename all checkpoints after `step`, from which the run resumes.
 
-        They are damaged and must not be listed as the newest or the best.
+        They are damaged, and must not be listed as the newest or the best.
         """
         for path in self._folder.glob("step-*"):
             if step_of(path) > step:
@@ -202,7 +211,10 @@ class Checkpoints:
 
 
 def verify(path: Path) -> str:
-    """Return what is wrong with a checkpoint, or an empty string if it is intact."""
+    """Return the first problem of a checkpoint, or an empty string if it matches its manifest.
+
+    Raises NewerFormat if a newer version of Sparring wrote it.
+    """
     if not (path / MANIFEST).is_file():
         return f"has no {MANIFEST}"
     try:
@@ -222,7 +234,7 @@ def verify(path: Path) -> str:
 
 
 def _file_entry(path: Path, *, durable: bool = True) -> dict[str, Any]:
-    """Return the size and digest of a file. With `durable`, the file is also synced to disk."""
+    """Return the size and digest of a file. With `durable`, sync the file to disk."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

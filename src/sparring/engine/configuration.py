@@ -1,7 +1,7 @@
-"""Translates settings into those of TRL, PEFT and bitsandbytes, and refuses what cannot work.
+"""Translates settings into configurations of TRL, PEFT and bitsandbytes, and refuses invalid ones.
 
-A field that would have no effect, or that Sparring sets itself, is refused with the name to use. An
-unknown field is refused with the most similar known one.
+A field that Sparring sets itself, or that would have no effect, is refused with the setting to use
+instead. An unknown field is refused with the most similar known field.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FOUR_BITS = {
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse settings that `TrainSettings` does not have, with what to use instead."""
+    """Raise SettingError for names that `TrainSettings` does not have, with the names to use."""
     known = set(TrainSettings.model_fields)
     problems = [_advice(name, known) for name in names if name not in known]
     if problems:
@@ -55,7 +55,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def plan_of(settings: TrainSettings, training_cases: int, world_size: int) -> BatchPlan:
-    """Return the batch plan, including what the `engine` table sets."""
+    """Return the batch plan of these settings and the batch fields of the `engine` table."""
     return resolve_batches(
         settings,
         training_cases=training_cases,
@@ -75,14 +75,14 @@ def check(settings: TrainSettings, training_cases: int = _MANY_CASES, world_size
     quantization_config(settings)
     _check_engine_table(settings.engine)
     plan = plan_of(settings, training_cases, world_size)
-    if world_size == 1:  # with several ranks, it would wait for the others
+    if world_size == 1:  # with several ranks, GRPOConfig would wait for the other processes
         grpo_config(settings, plan, Path("engine"))
 
 
 def grpo_config(
     settings: TrainSettings, plan: BatchPlan, output: Path, stop_ids: Sequence[int] = ()
 ) -> Any:
-    """Return TRL's configuration of this run. vLLM ends a turn at `stop_ids`."""
+    """Return TRL's configuration. TRL's vLLM ends a turn at `stop_ids`."""
     from trl import GRPOConfig
 
     on_cpu = device_of(settings) == "cpu"
@@ -102,16 +102,16 @@ def grpo_config(
             beta=settings.beta,
             temperature=settings.temperature,
             max_completion_length=settings.max_completion_length,
-            mask_truncated_completions=False,  # it would mask attention too; our rows have masks
+            mask_truncated_completions=False,  # rows have masks; TRL would mask attention too
             gradient_checkpointing=settings.gradient_checkpointing,
             bf16=uses_autocast(settings),
             use_cpu=on_cpu,
             seed=settings.seed,
             logging_steps=settings.logging_steps,
             logging_strategy="steps",
-            logging_nan_inf_filter=False,  # it would hide a run that diverges
+            logging_nan_inf_filter=False,  # the filter would hide that a run diverges
             ddp_timeout=settings.engine.get("ddp_timeout", _COLLECTIVE_TIMEOUT),
-            save_strategy="no",  # `Checkpoints` stages and verifies them
+            save_strategy="no",  # `StepCallbacks` decides when to save
             eval_strategy="no",
             report_to=[],
             disable_tqdm=True,
@@ -125,12 +125,12 @@ def grpo_config(
 def why_one_row(settings: TrainSettings) -> str:
     """Return why a rollout may have only one row with these settings; empty if it may have more.
 
-    The losses that are allowed count every token of a step the same, whatever row it is in.
+    Several rows are allowed if the weight of a token in the loss does not depend on its row.
     """
     loss = settings.engine.get("loss_type", "dapo")
     if loss not in _LOSSES_BY_TOKEN:
         return (
-            f"engine.loss_type {loss!r} weighs tokens by the row that they are in; use "
+            f"engine.loss_type {loss!r} weighs tokens by the row they belong to; use "
             f"{' or '.join(map(repr, _LOSSES_BY_TOKEN))}"
         )
     if settings.engine.get("importance_sampling_level", "token") != "token":
@@ -144,12 +144,12 @@ def why_one_row(settings: TrainSettings) -> str:
         )
     for name in _BY_ROW_OR_PASS:
         if settings.engine.get(name):
-            return f"engine.{name} is computed by row or by pass; leave it out"
+            return f"engine.{name} is computed by row or by pass; remove it"
     return ""
 
 
 def lora_config(settings: TrainSettings) -> Any:
-    """Return PEFT's configuration; None for full fine-tuning."""
+    """Return PEFT's LoRA configuration; None for full fine-tuning."""
     if settings.adapters is None:
         return None
     try:
@@ -177,7 +177,10 @@ def quantization_config(settings: TrainSettings) -> Any:
 
 
 def _refuse_several_gpus(settings: TrainSettings) -> None:
-    """One process uses one GPU of those it sees; TRL would fail only after loading."""
+    """Raise SettingError if the only process sees several GPUs, or `device` is not the first one.
+
+    TRL would fail only after the model is loaded.
+    """
     device = device_of(settings)
     if not device.startswith("cuda"):
         return
@@ -192,7 +195,7 @@ def _refuse_several_gpus(settings: TrainSettings) -> None:
 
 
 def device_of(settings: TrainSettings) -> str:
-    """Return the device to train on."""
+    """Return the device to train on: the setting, or the GPU if there is one."""
     return settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -206,8 +209,8 @@ def dtype_of(settings: TrainSettings) -> str:
 def weights_dtype(settings: TrainSettings) -> torch.dtype:
     """Return the precision of the loaded weights.
 
-    Full fine-tuning needs float32, because an update of 1e-5 is lost in a bfloat16 weight.
-    Adapters are always float32, and their base is frozen.
+    Full fine-tuning uses float32, because an update of 1e-5 is lost in a bfloat16 weight. The base
+    of an adapter is frozen, so it may be bfloat16; the adapter is always float32.
     """
     if uses_autocast(settings) or dtype_of(settings) == "float32":
         return torch.float32
@@ -215,7 +218,7 @@ def weights_dtype(settings: TrainSettings) -> torch.dtype:
 
 
 def uses_autocast(settings: TrainSettings) -> bool:
-    """Whether float32 weights are computed with in bfloat16."""
+    """Whether the forward pass casts float32 weights to bfloat16."""
     return dtype_of(settings) == "bfloat16" and settings.adapters is None
 
 
@@ -231,7 +234,7 @@ def _check_engine_table(table: Table) -> None:
     for name in table:
         if name in settings:
             problems.append(
-                f"engine.{name}: {name} is a setting of its own; set it outside of `engine`"
+                f"engine.{name}: {name} is a setting of Sparring; set it outside of `engine`"
             )
         elif name.startswith("vllm_") and name in fields and not _is_loss_field(name):
             problems.append(f"engine.{name}: use vllm={{'{name.removeprefix('vllm_')}': …}}")
@@ -243,7 +246,7 @@ def _check_engine_table(table: Table) -> None:
 
 
 def _type_problems(table: Table, config: type) -> list[str]:
-    """TRL's dataclass accepts a value of any type, and fails later."""
+    """Return messages about values of the wrong type, which TRL's dataclass would accept."""
     types = typing.get_type_hints(config)
     problems = []
     for name, value in table.items():
@@ -273,7 +276,7 @@ def _vllm_fields(settings: TrainSettings, config: type, stop_ids: Sequence[int])
 
 
 def _correction_fields(settings: TrainSettings) -> dict[str, Any]:
-    """How TRL corrects the gap to sampling servers: by token, unless the engine table says."""
+    """Return TRL's correction of the gap to sampling servers: by token, unless `engine` sets it."""
     name = "vllm_importance_sampling_mode"
     if settings.sampling is None or name in settings.engine:
         return {}
@@ -292,12 +295,13 @@ def _advice(name: str, known: set[str], prefix: str = "") -> str:
         return f"{name}: {RUNNER_ARGUMENTS[name]}"
     if is_never_the_engines(name):
         return (
-            f"{prefix}{name}: Sparring does checkpoints, validation and publishing, not the engine"
+            f"{prefix}{name}: Sparring saves, validates and publishes instead of the engine; "
+            "remove it"
         )
     if not prefix and name in _engine_fields():
         return f"{name}: this is a field of the engine; write engine={{'{name}': …}}"
     near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:40])}"
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)[:40])}"
     return f"{prefix}{name}: there is no such setting; {hint}"
 
 

@@ -1,9 +1,9 @@
 """Makes TRL's fused head score only completions, in small tiles, on a CPU.
 
-TRL skips prompt positions where Triton runs, and scores them elsewhere to keep shapes constant for
-devices that compile. A CPU does not compile, and most of an agent's tokens are prompt: scoring
-them takes most of the memory of an update, for values that are masked. TRL's tiles of 4,096 tokens
-suit a GPU; on a CPU, where each operation copies its tile, one tile takes gigabytes.
+With Triton, TRL skips prompt positions. Without it, TRL scores them, to keep shapes constant for
+devices that compile. A CPU does not compile, and most of an agent's tokens are prompt tokens:
+scoring them takes most of the memory of an update, for values that are masked. TRL's tiles of 4,096
+tokens suit a GPU; on a CPU, where each operation copies its tile, one tile takes gigabytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _TOKENS_PER_TILE = 128
 
 @contextmanager
 def small_tiles_on_cpu(device: torch.device) -> Iterator[None]:
-    """Patch TRL's head on a CPU inside this block, which must hold forward and backward pass."""
+    """Patch TRL's head inside the context if `device` is a CPU. The context must contain both the
+    forward and the backward pass."""
     if device.type != "cpu":
         yield
         return

@@ -1,8 +1,8 @@
 """Runs a few training steps and discards them, to measure their cost and find failures.
 
-The steps are those of a training run, including the optimizer's; nothing is validated or saved. On
-a GPU, one more step uses the longest sequence that the settings allow, so that a run that would
-exhaust the memory after an hour does so now.
+They are complete training steps, including the optimizer's. On a GPU, one more step has the longest
+completions that the settings allow, so that a run that would exhaust the memory after an hour does
+so in the dry run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparring.learning.rows import LearningRollout, LearningRow
 
 @dataclass(frozen=True, slots=True)
 class DryStep:
-    """Wall and CPU seconds of the update of a step, and of the whole step with playing."""
+    """Wall-clock and CPU seconds of the update of a step, and of the whole step with playing."""
 
     update: float
     update_cpu: float
@@ -37,7 +37,7 @@ class _AllStepsDone(Exception):
 
 @dataclass(slots=True)
 class DryRun:
-    """A dry run: build a training run with its hooks, then call `run`."""
+    """Measures dry steps into `done`. Build a training run with `hooks`, then call `run`."""
 
     steps: int = 2
     done: list[DryStep] = field(default_factory=list)
@@ -58,7 +58,8 @@ class DryRun:
         )
 
     def run(self, built: Built, *, longest: int | None = None) -> None:
-        """Train for `steps` steps, and with `longest` one more with all rows stretched to it."""
+        """Train for `steps` steps. With `longest`, train for one more step whose completions have
+        `longest` tokens."""
         self._longest = longest
         self._total_steps = self.steps + (longest is not None)
         with contextlib.suppress(_AllStepsDone):
@@ -95,14 +96,15 @@ class DryRun:
 
 
 def memory_used() -> tuple[str, int]:
-    """Return the kind of memory, and the peak use so far in bytes."""
+    """Return the kind of memory, and this process's peak use in bytes."""
     if torch.cuda.is_available():
         return "GPU", int(torch.cuda.max_memory_allocated())
     return "main memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def stretched(row: LearningRow, length: int) -> LearningRow:
-    """Return the row with its completion padded to this many tokens, all learned from."""
+    """Return the row with its completion padded to `length` tokens. The mask includes the
+    padding."""
     missing = length - len(row.completion)
     if missing <= 0:
         return row

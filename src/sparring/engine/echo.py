@@ -1,7 +1,7 @@
 """Computes ECHO's loss from the log-probabilities of the update's forward pass.
 
-They come from the temperature-scaled softmax, like the policy's: one forward pass has one
-temperature.
+The log-probabilities are those of the temperature-scaled softmax, as in the policy's loss, because
+both losses share the forward pass.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ WEIGHTS, TOOLS = "echo_weights", "echo_tools"
 
 
 class Echo:
-    """Adds weights and tools of observed tokens to TRL's batches, and computes their loss.
-
-    With coefficient 0 it only measures.
-    """
+    """Adds the weight and the tool of each tool-result token to TRL's batches, and computes the
+    loss of these tokens. With coefficient 0, only their cross-entropy is measured."""
 
     def __init__(self, coefficient: float, normalization: Normalization, longest: int) -> None:
         self._coefficient = coefficient
@@ -35,9 +33,9 @@ class Echo:
     def carry(
         self, batch: dict[str, Any], learned: Sequence[LearningRollout], totals: Totals
     ) -> None:
-        """Add what `loss` needs to TRL's batch, which begins with the rows of these rollouts.
+        """Add weights and tool numbers to TRL's batch, which begins with the rows of `learned`.
 
-        Adds nothing where no rank has a tool result.
+        `totals` are those of all ranks. Adds nothing if no rank has a tool result.
         """
         if not totals.tokens:
             return
@@ -53,9 +51,10 @@ class Echo:
         batch[WEIGHTS], batch[TOOLS] = weights.to(device), tools.to(device)
 
     def loss(self, logps: torch.Tensor, inputs: dict[str, Any], scale: float) -> Any:
-        """Return what to add to the loss of this pass, or None.
+        """Return ECHO's loss of this pass; None without tool results or with coefficient 0.
 
-        `scale` undoes the mean over ranks and passes, because the weights cover all of them.
+        `scale` is the number of ranks times the optimizer steps per generation: gradients are
+        averaged over ranks, and the weights are normalised over the whole generation.
         """
         if TOOLS not in inputs:
             return None
@@ -65,7 +64,7 @@ class Echo:
         return -(logps * inputs[WEIGHTS]).sum() * (self._coefficient * scale)
 
     def take_sums(self) -> dict[str, float]:
-        """Return cross-entropy and token count of each tool since the last call."""
+        """Return the summed cross-entropy and the token count of each tool since the last call."""
         sums: dict[str, float] = {}
         for tool, (total, count) in self._sums.items():
             sums |= {f"env_loss/{tool}": total, f"env_tokens/{tool}": count}

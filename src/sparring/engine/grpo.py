@@ -1,8 +1,8 @@
 """TRL's GRPO trainer on Sparring's rollouts.
 
 TRL computes advantages, loss and update, and owns optimizer, schedule and data order. Sparring
-provides the rollouts (through `rollout_func`), the blended reward, the masks, the parity gate
-and the checkpoints. The contract tests on TRL are in tests/engine/test_trl_contract.py.
+provides the rollouts (through `rollout_func`), the blended rewards, the masks, the parity gate and
+the checkpoints. The contract tests on TRL are in tests/engine/test_trl_contract.py.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from sparring.run_folder.files import read_json, write_json
 
 
 class PolicyTrainer(PassTrainer):
-    """A GRPO trainer that plays cases, scores the rollouts and updates the weights. It checks
-    parity in the first step with sampled tokens to compare; with servers, in every step."""
+    """A GRPO trainer that plays cases and updates the weights. It checks parity in the first step
+    that has sampled tokens to compare, and with sampling servers in every step."""
 
     def __init__(
         self,
@@ -80,21 +80,22 @@ class PolicyTrainer(PassTrainer):
 
     @property
     def collector(self) -> RolloutCollector:
-        """The rollout collector that `begin` was given."""
+        """The rollout collector. Raises SettingError before `begin`."""
         if self._collector is None:
             raise SettingError("the trainer has no rollout collector; call begin() before train()")
         return self._collector
 
     @property
     def pipeline(self) -> RolloutPipeline:
-        """The rollouts that are played for this step and, if they may be stale, for later ones."""
+        """The pipeline that plays this step and, with `max_staleness`, later ones. Raises
+        SettingError before `begin`."""
         if self._pipeline is None:
             raise SettingError("the trainer has no rollouts; call begin() before train()")
         return self._pipeline
 
     @property
     def sampling_weights(self) -> PublishedWeights | None:
-        """The published weights that sampled the rollouts that are being scored."""
+        """The published weights that sampled the rollouts being scored; None without servers."""
         return self._played_step.weights if self._played_step else None
 
     def begin(
@@ -106,10 +107,12 @@ class PolicyTrainer(PassTrainer):
         before_playing: Callable[[int], None] = lambda _version: None,
         after_playing: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set the rollout collector, whose policy needs the model that this trainer has wrapped.
+        """Set the rollout collector. It is built after the trainer, because its policy samples from
+        the model that the trainer wraps.
 
-        `before_playing` is called with the version of the weights before this rank plays a step or
-        validates, `after_playing` when it has finished.
+        `before_playing` is called with the current step before this rank plays a step or validates,
+        `after_playing` when it has finished. Raises WorldSizeError unless Accelerate runs
+        `world_size` processes.
         """
         self._collector = collector
         pace = Pace(self.plan.steps, max_staleness, self.plan.boundary)
@@ -124,37 +127,39 @@ class PolicyTrainer(PassTrainer):
             )
 
     def use_servers(self, publisher: Publisher, find_fault: FindFault) -> None:
-        """Use sampling servers. `publisher` gets the weights of every step; TRL corrects for gaps
-        that parity allows. `find_fault` returns the cause of a gap that is too large."""
-        self.use_vllm = True  # set late: TRL's constructor would start or look for its own vLLM
+        """Use sampling servers. `publisher` publishes the weights before each generation, and TRL
+        corrects for gaps that parity allows. `find_fault` returns the cause of a gap that is too
+        large."""
+        self.use_vllm = True  # set late, because TRL's constructor would start its own vLLM
         self.vllm_generation = self._publisher = publisher
         self._last_loaded_step = -1
         self._find_fault = find_fault
 
     def sync_sampler(self) -> None:
-        """Give the current weights to the sampler, if it has a copy of its own that is older."""
+        """Send the current weights to the sampler if it has an older copy of the weights."""
         if self.use_vllm and getattr(self, "_last_loaded_step", -1) != self.state.global_step:
             self.vllm_generation.sync_weights()  # TRL syncs only before it generates
             self._last_loaded_step = self.state.global_step
 
     def doing(self, what: str) -> None:
-        """Report the activity that this rank begins."""
+        """Report the activity (`what`) that this rank begins."""
         self._hooks.on_doing(what, self.state.global_step)
 
     # ------------------------------------------------------------------ a step
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
-        """Return TRL's sampler after `epochs_before` epochs: it shuffles anew in each epoch."""
+        """Return TRL's sampler with its random generator advanced by `epochs_before` epochs."""
         sampler = super()._get_train_sampler(dataset)
         for _ in range(self.epochs_before):
             torch.randperm(sampler.num_samples, generator=sampler.generator)
         return sampler
 
     def play(self, case_ids: list[str]) -> dict[str, list[Any]]:
-        """Play this rank's cases, each named once per rollout, and return rows for TRL.
+        """Play this rank's cases, and return the rows for TRL. `case_ids` repeats each case once
+        per rollout.
 
-        A rollout may have several rows. Masked rows pad the result, so that every rank returns the
-        same number.
+        A rollout may have several rows. Masked rows are appended, so that every rank returns the
+        same number of rows.
         """
         self.doing("playing")
         rng = torch.get_rng_state()
@@ -166,7 +171,7 @@ class PolicyTrainer(PassTrainer):
             self.after_playing()
         finally:
             self.model.train(was_training)
-            torch.set_rng_state(rng)  # random numbers drawn by tools must not affect training
+            torch.set_rng_state(rng)  # a tool that draws random numbers must not affect training
         played, self._played_step = step.rollouts, step
         results = gather_object(played.results())
         self.collector.difficulty.remember(results, self.state.global_step)
@@ -183,12 +188,12 @@ class PolicyTrainer(PassTrainer):
         }
 
     def _proposed(self, case_ids: list[str]) -> list[list[str]]:
-        """Return one case per group, for every rank."""
+        """Return the proposed cases of every rank, one per group."""
         proposed: list[list[str]] = gather_object([case_ids[:: self.num_generations]])
         return proposed
 
     def _look_ahead(self, step: int) -> list[list[str]]:
-        """Return the cases of a step to come, by rank."""
+        """Return the cases that TRL will propose at a later step, by rank."""
         if self._case_order is None:
             self._case_order = CaseOrder(
                 self._get_train_sampler(),
@@ -200,16 +205,17 @@ class PolicyTrainer(PassTrainer):
         return self._case_order(step)
 
     def _calculate_rewards(self, *_: Any) -> torch.Tensor:
-        """Return one blended reward per rollout; NaN keeps it out of its group's statistics."""
+        """Return one blended reward per rollout of all ranks. An unscored rollout has NaN, which
+        keeps it out of its group's statistics."""
         rewards = [float("nan") if each.reward is None else each.reward for each in self._learned]
         column = torch.tensor(rewards, dtype=torch.float32, device=self.accelerator.device)
         gathered: torch.Tensor = self.accelerator.gather(column.unsqueeze(1))
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-        """Return the rows of TRL's batch with the advantages of their rollouts.
+        """Return TRL's batch, in which each row has the advantage of its rollout.
 
-        Adds ECHO's weights, checks parity, and logs the advantages.
+        Adds ECHO's weights, checks parity, and logs the rollouts with their advantages.
         """
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         totals = Totals.merged(gather_object([Totals.of(self._learned)]))
@@ -231,12 +237,12 @@ class PolicyTrainer(PassTrainer):
         return batch
 
     def case_of_row(self, row: int) -> str:
-        """Return the case of a row in the batch that is being scored; empty for a padding row."""
+        """Return the case id of a row in the batch being scored; empty for a padding row."""
         rollouts = self._rollout_of_row()
         return self._cases[rollouts[row]] if row < len(rollouts) else ""
 
     def _rollout_of_row(self) -> list[int]:
-        """Return the position of each row's rollout. TRL has one advantage per rollout."""
+        """Return the index of each row's rollout, without padding rows."""
         return [number for number, each in enumerate(self._learned) for _ in each.rows]
 
     def _played_passes(self, inputs: Any) -> list[list[dict[str, Any]]]:
@@ -254,10 +260,10 @@ class PolicyTrainer(PassTrainer):
         return loss if echo_loss is None else loss + echo_loss
 
     def _check_parity(self, batch: dict[str, Any]) -> torch.Tensor | None:
-        """Raise ParityError if sampler and trainer disagree. Report the first comparison.
+        """Raise ParityError if sampler and trainer disagree, and report the first comparison.
 
-        Return the trainer's log-probabilities under the weights that sampled the rows, or None if
-        TRL has not computed them. For rollouts that were played ahead, they are recomputed.
+        Returns the trainer's log-probabilities under the weights that sampled the rows, or None if
+        TRL has not computed them. For rollouts of older weights, they are recomputed.
         """
         gate = ParityGate(self, find_fault=self._find_fault)
         trained: torch.Tensor | None = batch.get("old_per_token_logps")
@@ -278,8 +284,8 @@ class PolicyTrainer(PassTrainer):
 
     @contextmanager
     def _weights_that_sampled(self) -> Iterator[bool]:
-        """Load the weights that sampled the rollouts being scored, for the time of the context.
-        Yield whether they are older than the current ones."""
+        """Load the weights that sampled the rollouts being scored into the model inside the
+        context. Yields whether they are older than the current weights."""
         weights = self.sampling_weights
         if self._publisher is None or weights is None:
             yield False
@@ -291,7 +297,7 @@ class PolicyTrainer(PassTrainer):
 
     def report(self, logs: dict[str, Any]) -> None:
         """Report the metrics that TRL logs after a step, and ignore its other logs."""
-        self.state.log_history.clear()  # metrics.jsonl has it; memory must not grow with steps
+        self.state.log_history.clear()  # it would grow with every step; metrics.jsonl has the rows
         if "loss" not in logs:
             return
         self._reports.add(StepCounts().plus(**self._echo.take_sums()))
@@ -303,8 +309,8 @@ class PolicyTrainer(PassTrainer):
         )
 
     def refuse_broken_gradients(self) -> None:
-        """If any gradient is not finite, stop the run, or warn and drop all gradients of the step.
-        Does nothing if the guard is off."""
+        """If any gradient is not finite, raise GuardStop, or warn and drop all gradients of the
+        step. Does nothing if the guard `not_finite` is off."""
         weights = [each for each in self.model.parameters() if each.grad is not None]
         if not weights or self._guards.on_broken_gradients == "off":
             return
@@ -315,7 +321,8 @@ class PolicyTrainer(PassTrainer):
                 each.grad = None  # with zeros, momentum would still change the weights
 
     def validate(self) -> float | None:
-        """Play the validation cases on all ranks, report them, and return the mean reward."""
+        """Play the validation cases on all ranks, report the metrics, and return the mean reward;
+        None without validation cases. All ranks must call this."""
         if not self.collector.has_validation:
             return None
         self.doing("validating")
@@ -337,7 +344,7 @@ class PolicyTrainer(PassTrainer):
         return figures.get("reward")
 
     def is_stop_requested(self) -> bool:
-        """Return whether any rank has a stop request; the result is the same on all ranks."""
+        """Return whether any rank has a stop request. All ranks must call this."""
         requests = torch.tensor([float(self._hooks.should_stop())], device=self.accelerator.device)
         return bool(self.accelerator.gather(requests).sum() > 0)
 
@@ -347,9 +354,9 @@ class PolicyTrainer(PassTrainer):
         return str(self._staging) if self._staging else str(super()._get_output_dir(trial))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load a checkpoint. An adapter is loaded explicitly, as the adapter `default`.
+        """Load the weights of a checkpoint. An adapter is loaded explicitly, as `default`.
 
-        transformers' Trainer does not load it if TRL has added a reference adapter for the KL.
+        transformers' Trainer does not load it if TRL has added a reference adapter for the KL term.
         """
         unwrapped = self.accelerator.unwrap_model(model or self.model)
         if hasattr(unwrapped, "peft_config"):
@@ -358,7 +365,8 @@ class PolicyTrainer(PassTrainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Do nothing: TRL's card queries the hub, and does not describe the run."""
+        """Do nothing: creating TRL's card queries the hub, and the card does not describe the
+        run."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Validate, write to staging, seal, and prune."""
@@ -385,14 +393,15 @@ class PolicyTrainer(PassTrainer):
             self._staging = None
 
     def _save_in_play(self, folder: Path, by_rank: list[dict[str, Any]]) -> None:
-        """Write what each rank has in play, and the weights that it is played with."""
+        """Save the cases and the weights of all steps in play, of all ranks."""
         needed = self.pipeline.versions_in_play()
         if self._publisher is not None and needed:
             write_json(folder / IN_PLAY, {"format": FORMAT, "ranks": by_rank})
             self._publisher.save_versions(folder / IN_PLAY_WEIGHTS, needed)
 
     def restore_in_play(self, checkpoint: Checkpoint) -> None:
-        """Play again what was in play when the checkpoint was saved. All ranks must call this."""
+        """Play the steps again that were in play when the checkpoint was saved. All ranks must call
+        this."""
         if self._publisher is None or not (checkpoint.path / IN_PLAY).is_file():
             return
         if self.accelerator.is_main_process:
@@ -402,10 +411,10 @@ class PolicyTrainer(PassTrainer):
         self.pipeline.restore(saved["ranks"][self.accelerator.process_index])
 
     def _refuse_sharded_weights(self) -> None:
-        """Raise SettingError for sharded weights without servers.
+        """Raise SettingError for sharded weights without vLLM or sampling servers.
 
-        In-process sampling needs all of the weights on each rank, and ranks that play at their own
-        pace cannot gather them.
+        In-process sampling needs all weights on each rank, and ranks that do not sample in step
+        with one another cannot gather them.
         """
         if self.use_vllm or self._samples_remotely:
             return
@@ -419,8 +428,9 @@ class PolicyTrainer(PassTrainer):
 
 
 def _widen_adapter(model: Any) -> None:
-    """Keep an adapter in float32. TRL narrows that of a 4-bit base to bfloat16, in which an update
-    of 1e-5 is lost, and a resumed run, which loads it wide, would differ."""
+    """Cast trainable bfloat16 weights to float32. TRL casts the adapter of a 4-bit base to
+    bfloat16, in which an update of 1e-5 is lost. A resumed run, which loads the adapter in float32,
+    would also differ."""
     for weights in model.parameters():
         if weights.requires_grad and weights.dtype is torch.bfloat16:
             weights.data = weights.data.float()

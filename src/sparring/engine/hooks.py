@@ -1,4 +1,4 @@
-"""What the engine reports while it trains."""
+"""Callbacks by which the engine reports progress and checks for stop requests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sparring.learning.rows import LearningRollout
 class Hooks:
     """Callbacks of the engine. Only rank 0 calls `on_step`, `on_validation` and `on_saved`.
 
-    `on_learned` gets what is learned from the rollouts of a step before TRL does, and may change
-    it.
+    `on_learned` gets the learning rollouts of a step before TRL does, and returns those to learn
+    from. `on_doing` gets the name of an activity that begins, and the step.
     """
 
     on_step: Callable[[int, dict[str, Any]], None] = lambda _step, _row: None

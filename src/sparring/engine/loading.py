@@ -1,4 +1,4 @@
-"""Loads model and tokenizer for training, by name or from the user's objects."""
+"""Loads model and tokenizer by name for training, or prepares the user's objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from sparring.policies.pretrained import load_tokenizer, load_weights
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model to train, with its tokenizer, chat family and adapter configuration."""
+    """A model to train, with its tokenizer, chat family and adapter configuration.
+
+    `own_template` is the chat template that the tokenizer was loaded with; None if it had none.
+    """
 
     model: Any
     tokenizer: Any
@@ -45,7 +48,10 @@ def load(
     tokenizer: Any = None,
     declared: Family | None = None,
 ) -> Loaded:
-    """Load the model that the spec or the agent names, or prepare the given objects."""
+    """Load the model that the spec or else the agent names, or prepare `model` and `tokenizer`.
+
+    Sets the tokenizer's chat template to that of its family.
+    """
     if spec.kind != "transformers":
         raise SettingError(
             f"a policy of kind {spec.kind!r} cannot be trained: training would not update its "
@@ -89,7 +95,7 @@ def _from_pretrained(name: str, settings: TrainSettings) -> tuple[Any, Any]:
 
 
 def _unfreeze_adapter(model: Any) -> None:
-    """Make an adapter trainable that was loaded for inference, and so is frozen."""
+    """Make an adapter trainable if it was loaded for inference, which freezes all weights."""
     if not any(weights.requires_grad for weights in model.parameters()):
         for name, weights in model.named_parameters():
             if "lora_" in name:

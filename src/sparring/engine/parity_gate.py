@@ -30,24 +30,26 @@ _COMPARED = (
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """The last sampled turn of the row with the largest gap: what was sent to the sampler."""
+    """The row with the largest gap, and the prompt of its last sampled turn."""
 
     row: int
     prompt: list[int]
     gap: float
 
 
-# Scores a completion after a prompt as the trainer does; with True, without the adapter.
+# Returns the trainer's log-probabilities of a completion after a prompt; with True, those of the
+# model without its adapter.
 Score = Callable[[list[int], list[int], bool], list[float]]
-# Returns the cause of a gap, or an empty text. Called by all ranks; scores equally often on each.
+# Returns the cause of a gap, or an empty string. All ranks call it, and it must call `Score`
+# the same number of times on each.
 FindFault = Callable[[Suspect, Score], str]
 
 
 class ParityGate:
-    """Compares sampler and trainer over all ranks, and refuses a disagreement.
+    """Compares sampler and trainer over all ranks, and raises ParityError if they disagree.
 
-    With `find_fault`, which samples again, the rows of the whole batch are compared, by the
-    log-probabilities that TRL has computed for its own correction. Without, the first rows are.
+    With `find_fault`, all rows of a batch are compared, using the log-probabilities that TRL has
+    computed for its importance-sampling correction. Otherwise, the first 16 rows of each rank are.
     """
 
     def __init__(self, trainer: GRPOTrainer, *, find_fault: FindFault | None = None) -> None:
@@ -55,9 +57,10 @@ class ParityGate:
         self._find_fault = find_fault
 
     def check(self, batch: dict[str, Any], trained: torch.Tensor | None = None) -> Parity | None:
-        """Return the gap over all ranks; None where no rank has sampled tokens to compare.
+        """Return the gap over all ranks; None if no rank has sampled tokens to compare.
 
-        `trained` are the log-probabilities of all rows, by the weights that sampled them.
+        `trained` are the trainer's log-probabilities of all rows, under the weights that sampled
+        them.
         """
         picked = batch
         if self._find_fault is None or trained is None:
@@ -94,7 +97,7 @@ class ParityGate:
         refuse_disagreement(parity, self._fault(batch, trained) or cause)
 
     def _fault(self, batch: dict[str, Any], trained: torch.Tensor | None) -> str:
-        """Return the fault that the rank with the largest gap has found."""
+        """Return the fault found by the rank with the largest gap; empty without `find_fault`."""
         if self._find_fault is None or trained is None:
             return ""
         suspect = _suspect_of(batch, trained)
@@ -118,7 +121,10 @@ class ParityGate:
 
     @torch.no_grad()
     def recomputed(self, rows: dict[str, Any], temperature: float | None = None) -> torch.Tensor:
-        """Return log-probabilities as the update computes them, without dropout."""
+        """Return the log-probabilities of completions as the update computes them, without dropout.
+
+        `temperature` overrides the setting.
+        """
         trainer = self._trainer
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
@@ -148,7 +154,7 @@ class ParityGate:
 
 
 def _suspect_of(batch: dict[str, Any], trained: torch.Tensor) -> Suspect:
-    """Return the last sampled turn of the row whose gap is the largest."""
+    """Return the row with the largest gap, with the tokens before its last sampled turn."""
     mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
     gaps = (batch["sampling_per_token_logps"] - trained).abs() * mask
     row = int(gaps.amax(dim=1).argmax())

@@ -1,8 +1,8 @@
-"""Measures the memory of an update pass, and chooses how many rows fit.
+"""Measures the memory of an update pass, and chooses the number of rows per pass.
 
-A few forward passes on synthetic rows count the bytes that autograd saves for the backward pass.
-Counting tensors instead of reading the allocator gives the same number for the same model and
-settings every time.
+The bytes that autograd saves for the backward pass are counted in a few forward passes on synthetic
+rows. Counting tensors, instead of reading the allocator, always gives the same number for the same
+model and settings.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sparring.contracts.errors import NotEnoughMemory
 from sparring.memory import free_memory
 
 GIB = 1 << 30
-_CPU_LIMIT = 2.0  # GiB per pass, because the machine may be a laptop
-_SHARE = 0.6  # of the free memory
+_CPU_LIMIT = 2.0  # GiB per pass by default, because the machine may be a laptop
+_SHARE = 0.6  # of the free memory, for a pass of several rows
 _SHARE_FOR_ONE_ROW = 0.85
-_OVERHEAD = 1.3  # for gradients of activations, and tiles of the head
+_OVERHEAD = 1.3  # factor for gradients of activations and tiles of the head
 _SAMPLE_PROMPT, _SAMPLE_WIDTH = 96, 32  # tokens
 _OPTIMIZER_BYTES = 12  # per trainable weight: gradient and two moments
 
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """Bytes of a pass: fixed, per row, and per token of a row's completion."""
+    """The bytes that a pass takes: fixed, per row, and per token of a row's completion."""
 
     once: float
     row: float
@@ -41,7 +41,7 @@ class PassCost:
 
 @dataclass(frozen=True, slots=True)
 class PassSize:
-    """Rows per pass, with the bytes of that pass and of one token, and the free bytes."""
+    """The rows per pass, the bytes of such a pass and of one token, and the free bytes."""
 
     rows: int
     bytes: int
@@ -49,7 +49,8 @@ class PassSize:
     free: int
 
     def plain_rows(self, tokens: int) -> int:
-        """Return how many rows of `tokens` tokens fit where they share nothing."""
+        """Return how many rows of `tokens` tokens fit into `bytes` if they share no prompt; at
+        least 1."""
         return max(1, int(self.bytes // max(1, self.token * tokens)))
 
     def __str__(self) -> str:
@@ -65,10 +66,10 @@ def choose_rows(
     wanted: float | None,
     needed_besides: int,
 ) -> PassSize:
-    """Return the largest pass that fits, with a divisor of `rows` so that all passes are equal.
+    """Return the largest pass that fits. Its rows divide `rows`, so that all passes are equal.
 
-    `wanted` is a limit in GiB, `needed_besides` what the optimizer will take. Raises
-    NotEnoughMemory where not even one row fits.
+    `wanted` limits passes of several rows, in GiB. `needed_besides` is the bytes that gradients and
+    optimizer will take. Raises NotEnoughMemory if not even one row fits.
     """
     free = max(0, _free(device) - needed_besides)
     allowed = _SHARE * free if wanted is None else min(wanted * GIB, _SHARE_FOR_ONE_ROW * free)
@@ -86,7 +87,7 @@ def choose_rows(
 
 
 def optimizer_bytes(model: Any) -> int:
-    """Return the bytes of gradients and optimizer state after the first step."""
+    """Return the bytes that gradients and optimizer state take after the first step."""
     return sum(
         _OPTIMIZER_BYTES * weights.numel()
         for weights in model.parameters()
@@ -95,10 +96,11 @@ def optimizer_bytes(model: Any) -> int:
 
 
 def measure_pass(score: Any, model: Any, *, prompt: int) -> PassCost:
-    """Measure the cost of a pass from three small ones.
+    """Return the cost of a pass, measured on three small passes.
 
     `score(ids, mask, keep)` runs completions of `keep` tokens through the model, as the update
-    does. Fixed and per-row cost grow with the prompt, of which a part is measured and scaled up.
+    does. The fixed and the per-row cost are measured with a short prompt, and scaled up to `prompt`
+    tokens.
     """
     measured = min(prompt, _SAMPLE_PROMPT)
     two_rows, three_rows, short_rows = (
@@ -123,13 +125,13 @@ def _saved_bytes(score: Any, model: Any, prompt: int, rows: int, width: int) -> 
 
 @dataclass(slots=True)
 class Held:
-    """Counts the bytes of tensors, each storage once."""
+    """Adds up the bytes of tensors, and counts each storage once."""
 
     bytes: int = 0
     _seen: set[int] = field(default_factory=set)
 
     def add(self, tensor: torch.Tensor) -> None:
-        """Count the storage of this tensor, unless it was counted."""
+        """Add the bytes of this tensor's storage, unless it was counted before."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._seen:
             self._seen.add(storage.data_ptr())
@@ -138,14 +140,15 @@ class Held:
 
 @contextmanager
 def count_saved_bytes(model: Any) -> Iterator[Held]:
-    """Count the bytes that autograd saves in this block, without weights; restores the RNG."""
+    """Count the bytes, without weights, that autograd saves inside the context. Restores torch's
+    random state."""
     held = Held()
     held._seen.update(each.untyped_storage().data_ptr() for each in model.parameters())
-    alive: list[torch.Tensor] = []  # a freed storage would be reused, and not counted again
+    alive: list[torch.Tensor] = []  # a freed storage could be reused and would not be counted
 
     def pack(tensor: torch.Tensor) -> Any:
         held.add(tensor)
-        alive.append(tensor.detach())  # with its graph, it would never be freed
+        alive.append(tensor.detach())  # the graph would form a cycle and never be freed
 
     rng = torch.get_rng_state()
     try:

@@ -1,7 +1,7 @@
-"""TRL's GRPO trainer with its own passes: whole groups, rollouts of several rows, shared prompts.
+"""Replaces the passes of TRL's GRPO trainer.
 
-TRL shuffles the rows of a generation over passes. Here the rows of a group stay together, a pass
-runs in parts where rollouts have several rows, and a prompt that rows share is computed once.
+TRL shuffles the rows of a generation over passes. Here, the rows of a group stay together, a pass
+runs in parts if rollouts have several rows, and a prompt that rows share is computed once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from sparring.learning.batches import BatchPlan
 
 
 class PassTrainer(GRPOTrainer):
-    """Lays out the rows of a generation in passes and parts, and scores them."""
+    """A GRPO trainer that distributes the rows of a generation over passes and parts, and computes
+    shared prompts once."""
 
     def __init__(self, *, plan: BatchPlan, shares_prompts: bool = True, **trl: Any) -> None:
         self.plan = plan
@@ -45,18 +46,19 @@ class PassTrainer(GRPOTrainer):
         self.shares_prompts = shares_prompts and not self.why_prompts_are_not_shared
 
     def use_plan(self, plan: BatchPlan) -> None:
-        """Split the rows of a step into other passes. Must be called before training begins."""
+        """Replace the batch plan, which sets the passes of a step. Must be called before training
+        begins."""
         self.plan = plan
         self.args.per_device_train_batch_size = self._train_batch_size = plan.rows_per_pass
         self.args.gradient_accumulation_steps = plan.passes_per_step
         self.args.steps_per_generation = plan.steps_per_generation
 
     def is_sharded(self) -> bool:
-        """Whether FSDP or DeepSpeed is enabled. They choose the names of the optimizer's files."""
+        """Whether FSDP or DeepSpeed is enabled."""
         return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
     def _rollout_of_row(self) -> list[int]:
-        """Return the position of each row's rollout in the batch that is being scored."""
+        """Return the index of each row's rollout in the batch being scored."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ passes
@@ -66,7 +68,7 @@ class PassTrainer(GRPOTrainer):
         return self._parts(generation_batch)[self._part]
 
     def _parts(self, generation_batch: Any) -> list[dict[str, Any]]:
-        """Return the parts of the current pass; plays where a generation begins, as TRL does."""
+        """Return the parts of the current pass. Plays if a generation begins, as TRL does."""
         rounds = self.args.steps_per_generation
         is_new = self._step % (rounds * self.num_iterations) == 0
         if self._passes is None or (is_new and self._played_at != self._step):
@@ -75,11 +77,11 @@ class PassTrainer(GRPOTrainer):
         return self._passes[self._step % rounds]
 
     def training_step(self, model: Any, inputs: Any, *args: Any) -> torch.Tensor:
-        """Run a pass, in parts where rollouts have several rows.
+        """Run the parts of a pass, and return the sum of their losses.
 
         The gradients of the parts add up. Ranks exchange them once, in the last part.
         """
-        model.train()  # TRL scores a batch as one of an evaluation otherwise
+        model.train()  # otherwise, TRL treats the batch as part of an evaluation
         if self._step % self.args.gradient_accumulation_steps == 0:
             self._step_prefix = None
         loss = torch.zeros((), device=self.accelerator.device)
@@ -87,7 +89,7 @@ class PassTrainer(GRPOTrainer):
             *before, last = range(len(self._parts(inputs)))
             for self._part in before:
                 with self.accelerator.no_sync(model):
-                    # TRL's own method would count each part as a step.
+                    # GRPOTrainer's method would count each part as a pass.
                     loss += super(GRPOTrainer, self).training_step(model, inputs, *args)
             self._part = last
             loss += super().training_step(model, inputs, *args)
@@ -98,7 +100,7 @@ class PassTrainer(GRPOTrainer):
         """Play and score a generation, and distribute its rows over passes."""
         batch = self._generate_and_score_completions(inputs)
         rollout_of_row = self._rollout_of_row()
-        real = slice(len(rollout_of_row))  # without the rows that only pad
+        real = slice(len(rollout_of_row))  # without padding rows
         rows = {
             name: value[real] if isinstance(value, torch.Tensor) and value.ndim else value
             for name, value in batch.items()
@@ -123,7 +125,7 @@ class PassTrainer(GRPOTrainer):
     # ------------------------------------------------------------------ scores
 
     def take_logps(self) -> torch.Tensor:
-        """Return the log-probabilities of the last forward pass with gradients, once."""
+        """Return and forget the log-probabilities of the last forward pass with gradients."""
         logps, self._logps = self._logps, None
         if logps is None:
             raise InfrastructureError(
@@ -132,7 +134,7 @@ class PassTrainer(GRPOTrainer):
         return logps
 
     def score_sample(self, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> None:
-        """Run rows through the model as an update does, to measure their memory."""
+        """Run the forward pass of an update on these rows, to measure its memory."""
         self.model.train()
         model = self.accelerator.unwrap_model(self.model)
         self._scored(model, ids, mask, keep, {"compute_entropy": True})
@@ -146,7 +148,8 @@ class PassTrainer(GRPOTrainer):
         batch_size: int | None = None,
         **options: Any,
     ) -> Any:
-        """Return TRL's scores of completions, computing shared prompts once."""
+        """Return log-probabilities, entropies and auxiliary loss of completions as TRL does, but
+        compute shared prompts once."""
         step = batch_size or len(input_ids)
         parts = [
             self._scored(
@@ -186,7 +189,8 @@ class PassTrainer(GRPOTrainer):
             return super()._get_per_token_logps_and_entropies(model, ids, mask, keep, **options)
 
     def _prefix_of_step(self, model: Any, device: torch.device) -> StepPrefix | None:
-        """Return what all passes of this optimizer step share; None where it has only one."""
+        """Return the prefix that all passes of this optimizer step share; None if there is none,
+        if the step has only one part, or without gradients."""
         if not self._common_prefix or not torch.is_grad_enabled():
             return None
         if self._step_prefix is None and not self._is_last_part():

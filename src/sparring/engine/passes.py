@@ -1,7 +1,7 @@
 """Distributes the rows of a generation over passes.
 
-A pass holds the rows of some rollouts. Where rollouts have several rows, a pass runs in parts, one
-after another, so that it takes no more memory than one row per rollout would.
+A pass has the rows of some rollouts. If rollouts have several rows, a pass runs in parts, one after
+another, so that it takes no more memory than with one row per rollout.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def passes_of(
 ) -> list[list[Batch]]:
     """Split a batch into `count` passes of whole rollouts, and each pass into parts.
 
-    Whole groups are shuffled, because they share their prompt; TRL shuffles single rows. Each part
-    is only as wide as its longest rows. `most_parts` returns the largest number of parts over all
-    ranks, pass by pass: a rank with fewer gets parts that change no weights.
+    Whole groups are shuffled, because the rows of a group share their prompt; TRL shuffles single
+    rows. Each part is only as wide as its longest rows. `most_parts` returns the largest number of
+    parts over all ranks for each pass; a rank with fewer parts gets additional parts that change no
+    weights.
     """
     rollouts = max(rollout_of_row) + 1
     order = torch.arange(rollouts).view(-1, group)[torch.randperm(rollouts // group)].flatten()
@@ -62,9 +63,9 @@ class _Sizes:
         self._widest = max(self._prompts) + max(self._completions)
 
     def parts(self, rows: Sequence[int], most_rows: int) -> Iterator[list[int]]:
-        """Yield parts that take no more tokens than `most_rows` of the longest rows.
+        """Split rows into parts that have no more tokens than `most_rows` rows of maximum length.
 
-        Rows with the same prompt stay together, because it is computed once.
+        Rows are sorted by prompt, because rows with the same prompt in a part share it.
         """
         budget = most_rows * self._widest
         part: list[int] = []
@@ -76,7 +77,7 @@ class _Sizes:
         yield part
 
     def _tokens(self, rows: Sequence[int]) -> int:
-        """Return the tokens of these rows, padded to their longest."""
+        """Return the number of tokens of these rows, padded to the longest."""
         prompt = max(self._prompts[row] for row in rows)
         completion = max(self._completions[row] for row in rows)
         return len(rows) * int(prompt + completion)
@@ -101,7 +102,7 @@ def _picked(batch: Batch, rows: Sequence[int]) -> Batch:
 
 
 def _without_effect(batch: Batch, row: int) -> Batch:
-    """Return the prompt of one row and its first token, with nothing to learn."""
+    """Return a part with the prompt and the first completion token of one row, and zero loss."""
     picked = _picked(batch, [row])
     width = picked["completion_mask"].shape[1]
 

@@ -1,10 +1,11 @@
 """Publishes the weights of a training run to sampling servers, through a folder.
 
-Each version gets a name of its own, with the step and a digest of the weights and the folder, and
-is renamed into place when it is complete. A name never gets other weights: a server that reloads
-weights under a known name keeps the prefix cache of the old ones. Nor does it get another folder: a
-server that has dropped an adapter loads it again from where it was first, and ends if that is gone.
-TRL calls `sync_weights` before it plays, where it expects its own vLLM.
+Each version has a unique name with the step and a digest of the weights and the folder. Its folder
+is renamed into place when it is complete. A name always refers to the same weights, because a
+server that reloads weights under a known name keeps the prefix cache of the old weights. It always
+refers to the same folder, because a server that has evicted an adapter reloads it from the folder
+it was first loaded from, and exits if that is missing. TRL calls `sync_weights` before it
+generates, as it would on its own vLLM.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _STAGING = ".staging"
 
 
 class Publisher:
-    """Writes the weights of every step to `folder`, and tells the policy their name.
+    """Writes versions of the weights to `folder`, and makes the policy sample with the newest.
 
     All ranks must call `sync_weights` together: sharded weights are gathered, and rank 0 writes.
-    The newest versions stay in the folder, and those that are `in_play`. Rollouts that are up to
-    `max_staleness` versions old can be scored.
+    The folder keeps the newest version, the versions that `in_play` returns, and the two newest of
+    the others. With `max_staleness`, `as_of` loads older adapters into the model.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Publisher:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
     def sync_weights(self) -> None:
-        """Publish the current weights, and have the policy sample with them."""
+        """Publish the current weights, and make the policy sample with them."""
         step = int(self._trainer.state.global_step)
         state = gathered_state(self._model)
         names = [""]
@@ -83,7 +84,10 @@ class Publisher:
         self._policy.use(PublishedWeights(step, name, self._folder / name, self._is_adapter))
 
     def as_of(self, weights: PublishedWeights) -> AbstractContextManager[None]:
-        """Return a context in which the model has these weights. All ranks must enter it."""
+        """Return a context in which the model has these weights. All ranks must enter it.
+
+        Without `max_staleness`, the model is not changed.
+        """
         is_current = weights.version == int(self._trainer.state.global_step)
         if self._versions is None or is_current:
             return nullcontext()
@@ -95,7 +99,7 @@ class Publisher:
             shutil.copytree(each.path, folder / each.name)
 
     def restore_versions(self, folder: Path) -> None:
-        """Publish the versions that a checkpoint saved again, where they are missing."""
+        """Restore the versions that `save_versions` copied to `folder`, unless they exist."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for saved in folder.iterdir():
             if not (self._folder / saved.name).exists():
@@ -106,7 +110,7 @@ class Publisher:
     # ------------------------------------------------------------------ inside
 
     def _write(self, state: dict[str, torch.Tensor], step: int) -> str:
-        """Write a version aside, rename it into place, and return its name."""
+        """Write a version to a staging folder, rename it into place, and return its name."""
         staging = self._fresh_staging()
         staging.mkdir(parents=True)
         file = staging / (ADAPTER_FILE if self._is_adapter else "model.safetensors")
@@ -132,7 +136,7 @@ class Publisher:
         return staging
 
     def _prune(self, newest: str) -> None:
-        """Remove all but the newest versions, and those that rollouts in play need."""
+        """Remove old versions that no rollout in play needs."""
         needed = {newest, *(each.name for each in self._in_play())}
         mine = (each for each in self._folder.glob(f"{self._run}-v*") if each.name not in needed)
         by_age = sorted(mine, key=lambda each: each.stat().st_mtime)
@@ -141,9 +145,10 @@ class Publisher:
 
 
 def gathered_state(model: Any) -> dict[str, torch.Tensor]:
-    """Return the weights to publish, whole and on the CPU: the adapter's, or all of a model's.
+    """Return the weights to publish, unsharded and on the CPU: the adapter's, or the whole model's.
 
-    Collective where weights are sharded (FSDP2, ZeRO-3): all ranks must call it.
+    They may share memory with the model. If weights are sharded (FSDP2, ZeRO-3), all ranks must
+    call this.
     """
     is_adapter = hasattr(model, "peft_config")
     state = {
@@ -160,7 +165,7 @@ def gathered_state(model: Any) -> dict[str, torch.Tensor]:
 
 
 def gathered(weights: torch.Tensor) -> torch.Tensor:
-    """Return one parameter as a whole, on the CPU; collective where it is sharded."""
+    """Return one parameter, whole and on the CPU. If it is sharded, all ranks must call this."""
     from torch.distributed.tensor import DTensor
 
     if isinstance(weights, DTensor):
@@ -174,7 +179,7 @@ def gathered(weights: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_whole_weights(model: Any) -> None:
-    """Raise SettingError for a model without an adapter, which cannot be played ahead."""
+    """Raise SettingError for a model without an adapter: `max_staleness` needs one."""
     if not hasattr(model, "peft_config"):
         raise SettingError(
             "max_staleness needs an adapter: a sampling server holds several adapters, but only "
@@ -183,7 +188,8 @@ def refuse_whole_weights(model: Any) -> None:
 
 
 def refuse_unservable(config: Any) -> None:
-    """Raise SettingError for an adapter that vLLM cannot serve, or that parity cannot judge."""
+    """Raise SettingError for an adapter that vLLM cannot serve, or with dropout, which would break
+    parity."""
     problems = []
     if config.lora_dropout:
         problems.append(
@@ -196,7 +202,10 @@ def refuse_unservable(config: Any) -> None:
         problems.append("bias: vLLM does not serve biases of adapters; set it to 'none'")
     targets = config.target_modules or ()
     if config.modules_to_save or "lm_head" in targets or "embed_tokens" in targets:
-        problems.append("adapters of lm_head and embeddings are not served; leave them out")
+        problems.append(
+            "target_modules, modules_to_save: vLLM does not serve adapters of lm_head and "
+            "embeddings; remove them"
+        )
     if problems:
         raise SettingError(
             f"sampling servers cannot serve this adapter: lora.{'; '.join(problems)}"

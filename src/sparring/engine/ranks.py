@@ -1,4 +1,4 @@
-"""Identifies this process among those that train together, and shares values between them."""
+"""Finds this process's rank and the world size, and exchanges values between ranks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Rank and world size from torchrun's environment; a single process without it."""
+    """The rank of this process and the number of processes."""
 
     rank: int
     world_size: int
 
     @classmethod
     def here(cls) -> Launched:
-        """Read the environment of this process."""
+        """Read torchrun's `RANK` and `WORLD_SIZE`; without them, a single process."""
 
         def number(name: str, default: int) -> int:
             return int(os.environ.get(name, default))
@@ -33,11 +33,11 @@ class Launched:
 
     @property
     def place(self) -> Place:
-        """The same for the rollout collector."""
+        """Rank and world size in the type that the rollout collector takes."""
         return Place(self.rank, self.world_size)
 
     def require(self, world_size: int) -> None:
-        """Raise WorldSizeError unless this many processes run."""
+        """Raise WorldSizeError unless `world_size` processes were started."""
         if self.world_size != world_size:
             raise WorldSizeError(
                 f"{world_size} processes were requested, but {self.world_size} started; start them "

@@ -1,8 +1,8 @@
-"""Names the fault of a sampling server whose log-probabilities differ from the trainer's.
+"""Finds out why the log-probabilities of a sampling server differ from the trainer's.
 
-A server answers with status 200 in each of these cases. The wrong turn is sampled again, alone,
-first as before and then without any prefix cache. Which of the two agrees with the trainer tells
-what went wrong.
+A server with any of these faults still answers with status 200. So the turn is sampled again, alone
+in its batch, with and without the prefix cache, and compared with the trainer, with and without the
+adapter.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _TOKENS = 24
 SampleAgain = Callable[[SampleRequest, str], Sample]
 
 STALE_PREFIX = (
-    "The server keeps a prefix cache of other weights: it agrees once the cache is not used. "
-    "Weights were loaded in place, under a name that it knew; restart the server, and load every "
-    "version under a name of its own."
+    "The server uses a prefix cache of other weights: without the cache, it agrees with the "
+    "trainer. Weights were loaded under a name that the server already knew; restart the server, "
+    "and load every version under a new name."
 )
 MIXED_ROWS = (
-    "The server mixes weights of different models in one batch: the same turn, sampled alone, "
-    "agrees. Serve only adapters of this run, and nothing of the base model beside them (vLLM on "
-    "CPU gives rows of the base the delta of an adapter)."
+    "The server mixes weights of different models in one batch: sampled alone, the same turn "
+    "agrees with the trainer. Send the server only requests for adapters of this run, and none for "
+    "the base model (vLLM on CPU applies an adapter to rows of the base model)."
 )
 NO_ADAPTER = (
     "The server samples with the base weights, without the adapter. Start it with --enable-lora, "
     "and with the model that is trained."
 )
 STALE_HEAD = (
-    "The server kept a part of its old weights when it reloaded whole weights from disk. The "
-    "model's lm_head is tied to its embeddings, and vLLM on CPU leaves a tied lm_head as it was. "
+    "The server kept some of its old weights when it reloaded whole weights from disk. The "
+    "model's lm_head is tied to its embeddings, and vLLM on CPU does not reload a tied lm_head. "
     "Train an adapter (lora = true), or a model whose embeddings are not tied."
 )
 OTHER_WEIGHTS = (
-    "The server samples with other weights than the ones that were published: another base model, "
-    "another adapter, or another precision. Compare its --model and --dtype with the run's."
+    "The server does not sample with the published weights: it has another base model, another "
+    "adapter, or another precision. Compare its --model and --dtype with those of the run."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFaults:
-    """Finds the fault by sampling again. `is_tied` tells whether whole weights with a tied
-    `lm_head` are published."""
+    """Finds the fault by sampling again. `is_tied` is true if whole weights are published and their
+    `lm_head` is tied to the embeddings."""
 
     sample_again: SampleAgain
     case_of_row: Callable[[int], str]
@@ -58,7 +58,7 @@ class ServerFaults:
     is_tied: bool
 
     def __call__(self, suspect: Suspect, score: Score) -> str:
-        """Return the fault; empty where the server did not answer again."""
+        """Return the description of the fault; empty if sampling again fails."""
         alone = self._gap(suspect, score, salt="")
         fresh = self._gap(suspect, score, salt=f"parity-{suspect.row}-{suspect.gap}")
         bare = self._gap(suspect, score, salt="", without_adapter=True)
@@ -75,9 +75,9 @@ class ServerFaults:
     def _gap(
         self, suspect: Suspect, score: Score, *, salt: str, without_adapter: bool = False
     ) -> float | None:
-        """Return the largest gap of another sample of this turn.
+        """Sample the turn again, and return the largest gap; None if sampling fails.
 
-        Scores whatever happens: where weights are sharded, all ranks score together.
+        Always calls `score`, because all ranks must score together if weights are sharded.
         """
         ids, logprobs, is_sampled = [suspect.prompt[-1]], [0.0], False
         try:

@@ -1,10 +1,10 @@
 """Computes each prompt of an update once.
 
 The rollouts of a group share their prompt, and the prompts of different cases share instructions
-and tools. Together these are most of an agent's tokens. The common prefix goes through the model
+and tools. Most of an agent's tokens are prompt tokens. The common prefix goes through the model
 once, then the rest of each distinct prompt once. The completions attend to the resulting key/value
-cache, and gradients flow through it. The results equal those of separate rows up to rounding, at a
-fraction of the tokens.
+cache, and gradients flow through it. The results equal those of separate rows up to rounding, with
+a fraction of the tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparring.policies.prefixes import WORTH_SHARING, common_prefix, has_sliding
 
 
 def why_prompts_cannot_be_shared(model: Any, *, is_sharded: bool, is_checkpointed: bool) -> str:
-    """Return why this model cannot share prompts in the update; empty where it can."""
+    """Return why the update cannot share prompts with this model; empty if it can."""
     if is_checkpointed:
         return "gradient checkpointing recomputes layers without a cache"
     if is_sharded:
@@ -41,7 +41,8 @@ def why_prompts_cannot_be_shared(model: Any, *, is_sharded: bool, is_checkpointe
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The distinct prompts of a batch, their common prefix length, and each row's prompt index."""
+    """The distinct prompts of a batch, the length of their common prefix (`shared`), and the index
+    of each row's prompt (`of_row`)."""
 
     distinct: tuple[tuple[int, ...], ...]
     shared: int
@@ -49,14 +50,14 @@ class Prompts:
 
     @classmethod
     def of(cls, ids: torch.Tensor, mask: torch.Tensor) -> Prompts:
-        """Find the distinct prompts of left-padded rows."""
+        """Return the prompts of left-padded rows."""
         rows = [
             tuple(token for token, is_real in zip(*pair, strict=True) if is_real)
             for pair in zip(ids.tolist(), mask.tolist(), strict=True)
         ]
         places = {prompt: place for place, prompt in enumerate(dict.fromkeys(rows))}
         distinct = tuple(places)
-        # The last token of a prompt belongs to the completion, whose first token it predicts.
+        # The last prompt token is computed with the completion, whose first token it predicts.
         shared = (
             common_prefix([prompt[:-1] or (-1,) for prompt in distinct]) if len(distinct) > 1 else 0
         )
@@ -64,7 +65,8 @@ class Prompts:
 
     @property
     def common(self) -> tuple[int, ...]:
-        """The common prefix, without the last token; empty where it is not worth sharing."""
+        """The common prefix, without the last token of a prompt; empty if it is too short to
+        share."""
         if len(self.distinct) == 1:
             prefix = self.distinct[0][:-1]
             return prefix if len(prefix) >= WORTH_SHARING else ()
@@ -72,21 +74,22 @@ class Prompts:
 
     @property
     def are_worth_sharing(self) -> bool:
-        """Whether rows share a prompt or prompts share a prefix."""
+        """Whether rows share a prompt, or prompts share a prefix."""
         return len(self.distinct) < len(self.of_row) or self.shared > 0
 
     def beginning_with(self, tokens: Sequence[int]) -> Prompts:
-        """Return the same prompts with these tokens as their common prefix."""
+        """Return the same prompts with `tokens`, which all of them begin with, as their common
+        prefix."""
         return Prompts(self.distinct, len(tokens), self.of_row)
 
 
 class StepPrefix:
     """The common prefix of all prompts of an optimizer step, computed once for all its passes.
 
-    The passes before the last use copies of its keys and values, which accumulate their gradients.
-    The last pass uses the originals, adds the accumulated gradients, and propagates the sum
-    through the model. So the gradients equal those of one large pass, and each pass holds only its
-    own rows.
+    All passes except the last use copies of the prefix's keys and values, which accumulate
+    gradients. The last pass uses the originals; its backward pass adds the accumulated gradients
+    and propagates the sum through the model. So the gradients equal those of one large pass, but
+    only the rows of one pass are in memory at a time.
     """
 
     def __init__(self, model: Any, tokens: Sequence[int], device: torch.device) -> None:
@@ -101,7 +104,7 @@ class StepPrefix:
         ]
 
     def put_into(self, cache: DynamicCache, *, is_last: bool) -> None:
-        """Fill an empty cache: with the originals in the last pass, else with the copies."""
+        """Fill an empty cache with the originals in the last pass, and with the copies before."""
         for number, (originals, copies) in enumerate(zip(self._layers, self._copies, strict=True)):
             keys, values = (
                 _with_accumulated(original, copy) if is_last else copy
@@ -111,7 +114,7 @@ class StepPrefix:
 
 
 class _WithAccumulated(torch.autograd.Function):
-    """Passes a tensor through, and adds the gradient of its copy in the backward pass."""
+    """The identity on a tensor. Its backward pass adds the gradient of the tensor's copy."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
@@ -126,7 +129,7 @@ class _WithAccumulated(torch.autograd.Function):
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The key/value cache of all rows after their prompts, ready for the completions."""
+    """The key/value cache of all rows after their prompts, with its mask and the prompt lengths."""
 
     cache: DynamicCache
     mask: torch.Tensor
@@ -150,9 +153,9 @@ def completion_scores(
 ) -> Any:
     """Return the output of TRL's head for the last `keep` tokens of each row.
 
-    Returns None where the rows share nothing. Prompts go through `unwrapped`, because a wrapper
-    that synchronises gradients must see one forward pass per backward pass. `prefix` is shared with
-    the other passes of the step; `is_last` marks the last of them.
+    Returns None if the rows share nothing. Prompts go through `unwrapped`, because a wrapper that
+    synchronises gradients allows only one forward pass per backward pass. `prefix` is shared with
+    the other passes of the step; `is_last` is true in the last of these passes.
     """
     prompts = Prompts.of(ids[:, :-keep], mask[:, :-keep])
     if prefix is not None:
@@ -213,7 +216,10 @@ def _forward(
 
 
 def _spread(cache: DynamicCache, rows: torch.Tensor) -> None:
-    """Select the cache entry of each row. `index_select` sums gradients faster than indexing."""
+    """Replace the cache's entries by those at the indices `rows`.
+
+    The backward pass of `index_select` is faster than that of indexing.
+    """
     for layer in cache.layers:
         if layer.is_initialized:
             layer.keys = layer.keys.index_select(0, rows)

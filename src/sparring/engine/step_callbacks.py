@@ -1,4 +1,4 @@
-"""What happens between the steps of a training run: validation, checkpoints, reports, stops."""
+"""The trainer's callbacks around optimizer steps: validation, checkpoints, reports and stops."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from sparring.learning.batches import BatchPlan
 
 
 class SteppedTrainer(Protocol):
-    """The trainer, as its callbacks see it."""
+    """The part of the trainer that its callbacks use."""
 
     plan: BatchPlan
     stopped: bool
 
     def validate(self) -> float | None:
-        """Play the validation cases."""
+        """Play the validation cases, and return the mean reward."""
 
     def refuse_broken_gradients(self) -> None:
-        """Stop or warn if a gradient is not finite."""
+        """Stop the run, or drop the gradients of the step, if a gradient is not finite."""
 
     def report(self, logs: dict[str, Any]) -> None:
-        """Write the metrics of a step."""
+        """Report the metrics that TRL logs after a step."""
 
     def is_stop_requested(self) -> bool:
         """Return whether any rank has a stop request."""
 
 
 class StepCallbacks(TrainerCallback):
-    """The trainer's callbacks. Between generations, they decide whether to save and whether to
-    stop, with the same result on all ranks."""
+    """Calls the trainer around optimizer steps. Between generations, decides whether to save and
+    whether to stop, with the same result on all ranks."""
 
     def __init__(self, trainer: SteppedTrainer) -> None:
         self._trainer = trainer
 
     def on_train_begin(self, _: Any, state: Any, __: Any, **___: Any) -> None:
-        """Validate before the first step of a run that begins."""
+        """Validate before the first step, unless the run resumes from a later one."""
         if state.global_step == 0:
             self._trainer.validate()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Look for gradients that are not finite."""
+        """Check the gradients before they are applied."""
         self._trainer.refuse_broken_gradients()
 
     def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
-        """Report the metrics of a step."""
+        """Pass TRL's logs to the trainer."""
         self._trainer.report(dict(logs or {}))
 
     def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> Any:
-        """Decide whether to save and whether to stop."""
+        """Between generations, set TRL's flags for saving and stopping."""
         plan = self._trainer.plan
         if state.global_step % plan.boundary:
             return control

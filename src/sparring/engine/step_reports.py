@@ -1,7 +1,7 @@
-"""Reports optimizer steps: merges counts over ranks, writes one metrics row, applies the guards.
+"""Reports optimizer steps: merges counts over ranks, reports one metrics row, applies the guards.
 
-Also detects measures that fail: a run whose first rollouts all lack a reward is stopped, and the
-first step with unscored rollouts causes a warning.
+It also detects measures that fail. If no rollout of the first report has a reward, the run stops;
+the first report with unscored rollouts causes a warning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TRL_METRICS = (
 
 
 class StepReports:
-    """Reports the steps of one training. All ranks must call `report` together."""
+    """Reports the steps of one training run. All ranks must call `report` together."""
 
     def __init__(self, hooks: Hooks, guards: GuardMonitor) -> None:
         self._hooks = hooks
@@ -46,7 +46,7 @@ class StepReports:
         self._has_warned = False
 
     def add(self, counts: StepCounts, cause: str = "") -> None:
-        """Add counts of this rank to the next report; `cause` says why a rollout has no reward."""
+        """Add counts of this rank to the next report. `cause` is why a rollout has no reward."""
         self._counts.append(counts)
         self._first_cause = self._first_cause or cause
 
@@ -58,7 +58,11 @@ class StepReports:
         is_main_process: bool,
         logging_steps: int,
     ) -> None:
-        """Report TRL's metrics and those of the rollouts of all ranks as one row."""
+        """Report TRL's metrics and the counts of all ranks as one row.
+
+        Raises InfrastructureError if no rollout has been scored yet, and GuardStop if a guard stops
+        the run.
+        """
         counts = merged_over_ranks(StepCounts.merged(self._counts))
         self._counts = []
         self._refuse_start_without_rewards(counts, self._first_cause)
@@ -70,7 +74,8 @@ class StepReports:
         self._guards.look(step, row, logging_steps)
 
     def _refuse_start_without_rewards(self, counts: StepCounts, cause: str) -> None:
-        """A judge that fails from the start would cost a whole run of empty steps."""
+        """Raise InfrastructureError if no rollout has been scored yet: every step would be
+        empty."""
         self._was_scored = self._was_scored or counts.sums["scored"] > 0
         if not self._was_scored:
             raise InfrastructureError(
@@ -79,7 +84,7 @@ class StepReports:
             )
 
     def _warn_of_unscored(self, counts: StepCounts, cause: str) -> None:
-        """Warn once: a measure that fails now and then only looks like a smaller batch."""
+        """Warn once of unscored rollouts: otherwise, they only make the batch smaller."""
         unscored = counts.sums["rollouts"] - counts.sums["scored"]
         if unscored and cause and not self._has_warned:
             self._has_warned = True
@@ -90,6 +95,6 @@ class StepReports:
 
 
 def merged_over_ranks(counts: StepCounts) -> StepCounts:
-    """Return the counts of all ranks together; all ranks must call this."""
+    """Return the merged counts of all ranks. All ranks must call this."""
     parts = gather_object([counts.to_dict()])
     return StepCounts.merged(StepCounts.from_dict(part) for part in parts)

@@ -1,11 +1,12 @@
 """Samples through TRL's vLLM, which TRL keeps in sync with the weights.
 
-TRL's generation is collective: all ranks must call it equally often with the same number of
-prompts, or they deadlock or get one another's completions. The number and size of lockstep batches
-differ between ranks. So before each call, the ranks exchange their sizes and pad their batches to
-the largest with prompts of one token. A rank that is done sends only padding until all are.
+TRL's generation is collective: all ranks must call it equally often, with the same number of
+prompts, or they deadlock or get the completions of other ranks. The number and size of lockstep
+batches differ between ranks. So before each call, the ranks exchange their batch sizes and pad
+their batches to the largest with prompts of one token. A rank that has finished playing sends only
+padding until all ranks have finished.
 
-Tested only against a stand-in for TRL's generation, never on a GPU.
+This module is tested only against a stub of TRL's generation, and never on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LargestOfRanks = Callable[[int], int]
 
 
 class Generation(Protocol):
-    """The part of TRL's `VLLMGeneration` that is used."""
+    """The part of TRL's `VLLMGeneration` that the sampler uses."""
 
     def generate(self, prompts: list[list[int]], images: Any, num_generations: int) -> Any:
         """Return prompt ids, completion ids, log-probabilities and extra fields."""
@@ -31,9 +32,9 @@ class Generation(Protocol):
 
 
 class VllmSampler:
-    """A policy over `trainer.vllm_generation`.
+    """A policy that samples through `trainer.vllm_generation`.
 
-    `largest_of_ranks` returns the largest of all ranks' numbers.
+    `largest_of_ranks` returns the maximum of its argument over all ranks.
     """
 
     samples_in_lockstep = True
@@ -61,11 +62,11 @@ class VllmSampler:
         self._batches.leave()
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Wait for the batch that this request joins, and return its sample."""
+        """Wait for the lockstep batch with this request, and return the sample of the request."""
         return await self._batches.sample(request)
 
     def finish_round(self) -> None:
-        """Take part in the collective calls until no rank is playing."""
+        """Call the collective generation with padding until no rank is playing."""
         while size := self._largest_of_ranks(0):
             self._generation.generate(self._padded([], size), None, 1)
 

@@ -1,7 +1,7 @@
-"""Supervised fine-tuning before the first step, with TRL's SFT trainer on our rows.
+"""Supervised fine-tuning before the first step, with TRL's SFT trainer on Sparring's rows.
 
-It changes the weights of the model in place, and nothing else: it removes the head that TRL
-installs, clears gradients, and resets the random state.
+It changes only the weights of the model. Afterwards, it removes the head that TRL installs, clears
+the gradients, and sets the random seeds again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fine_tune(
 ) -> None:
     """Fine-tune the model on the sampled tokens of `rows`.
 
-    All ranks have the same rows and call `is_stop_requested` together. `size` limits a pass.
+    All ranks pass the same rows and call `is_stop_requested` together. `size` limits a pass's rows.
     """
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
@@ -60,7 +60,7 @@ def fine_tune(
         gradient_accumulation_steps=math.ceil(rows_per_rank / per_pass),
         gradient_checkpointing=settings.gradient_checkpointing,
         max_grad_norm=settings.max_grad_norm,
-        max_length=None,  # rows fit the budgets already; a cut one would teach half a call
+        max_length=None,  # rows fit the token budget; truncation would teach incomplete calls
         packing=False,
         bf16=uses_autocast(settings),
         use_cpu=device_of(settings) == "cpu",
@@ -90,7 +90,7 @@ def fine_tune(
 
 
 def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -> None:
-    """Save the current weights as the checkpoint step-0."""
+    """Save the current weights as the checkpoint `step-0`. `about` is added to its manifest."""
     written = checkpoints.staging(0)
     trainer.save_model(str(written))
     trainer.accelerator.wait_for_everyone()
@@ -101,15 +101,15 @@ def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -
 
 
 def start_from(trainer: PolicyTrainer, path: Path, seed: int) -> None:
-    """Load the weights of a completed warm start."""
+    """Load the weights of a completed warm start, and set the random seeds."""
     trainer._load_from_checkpoint(str(path))
     set_seed(seed)
 
 
 def use_as_reference(trainer: PolicyTrainer) -> None:
-    """Measure the KL from the current weights.
+    """Make the current weights the reference of the KL term.
 
-    TRL's default reference is the initial weights, or for adapters the base without them.
+    TRL's default reference is the initial weights, or for an adapter the base model.
     """
     if not trainer.beta:
         return
@@ -128,7 +128,7 @@ def use_as_reference(trainer: PolicyTrainer) -> None:
 
 @contextmanager
 def _forward_restored(model: Any) -> Iterator[None]:
-    """Restore `forward`, which TRL and Accelerate each wrap."""
+    """Restore the model's `forward` at the end of the context: TRL and Accelerate each wrap it."""
     modules = [model, *([model.get_base_model()] if hasattr(model, "peft_config") else [])]
     before = [module.__dict__.get("forward") for module in modules]
     try:

@@ -1,6 +1,6 @@
 """The parts of training that do not depend on an engine.
 
-Chooses the cases of each step, builds the rows and masks that are learned from, counts the
-results of each step, compares sampler and trainer, and guards the run. Imports the player and
-the measures, but no engine and no torch.
+This package chooses the cases of each step, builds rows and masks, counts the results of each step,
+defines when sampler and trainer agree, and guards the run. It imports the player and the measures,
+but no engine and no torch.
 """

@@ -1,7 +1,8 @@
 """Resolves batch sizes and notes every adjustment.
 
-A step learns from whole groups, and every process holds whole groups. Numbers that do not
-divide are changed to the nearest ones that do, with a note for each.
+A step learns from whole groups, and every process holds whole groups. Sizes that do not divide
+evenly are rounded, with a note for each: rows per pass and cases per step down, steps and the
+checkpoint interval up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from sparring.contracts.training import TrainSettings
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The batch sizes of a run. `cases_per_step` and the rows and passes are per process."""
+    """The batch sizes of a run. `cases_per_step` and the rows and passes are per process.
+
+    `steps_per_generation` is TRL's: the passes that use one generation of rollouts. `boundary` is
+    the number of optimizer steps that learn from one generation.
+    """
 
     cases_per_step: int
     rollouts_per_case: int
@@ -30,7 +35,7 @@ class BatchPlan:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return steps, cases and rollouts in one line."""
+        """Return the numbers of steps, cases and rollouts in one line."""
         cases = self.cases_per_step * self.world_size
         text = (
             f"{self.steps} steps of {cases} cases × {self.rollouts_per_case} rollouts = "
@@ -49,7 +54,7 @@ def resolve_batches(
 ) -> BatchPlan:
     """Return the batch plan for these settings.
 
-    `num_iterations` and `steps_per_generation` are TRL's. Raises SettingError where no plan fits.
+    `num_iterations` and `steps_per_generation` are TRL's. Raises SettingError if no plan fits.
     """
     notes: list[str] = []
     group = settings.num_generations
@@ -60,14 +65,14 @@ def resolve_batches(
     generation = steps_per_generation or passes
     if generation % passes:
         raise SettingError(
-            f"engine.steps_per_generation is {generation}, and a step has {passes} passes; set it "
-            f"to a multiple of {passes}, so that checkpoints can be saved between generations"
+            f"engine.steps_per_generation is {generation}, but a step has {passes} passes; use "
+            f"a multiple of {passes}, so that checkpoints can be saved between generations"
         )
     boundary = generation * num_iterations // passes
     chunk = cases * world_size * (generation // passes)
     if chunk > training_cases:
         raise SettingError(
-            f"a generation takes {chunk} cases and there are {training_cases} training cases; "
+            f"a generation takes {chunk} cases, but there are {training_cases} training cases; "
             "lower engine.steps_per_generation, or cases_per_batch"
         )
     per_epoch = training_cases // chunk * boundary

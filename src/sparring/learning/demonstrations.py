@@ -1,8 +1,8 @@
 """Reads demonstrations from a file or from another run's rollouts, and plays them.
 
 The player runs the agent on each case with the demonstrated turns in place of the model's, and
-calls the tools. The rows therefore contain the agent's own instructions and tool schemas, and
-the measures judge the outcome; only demonstrations that pass are learned from.
+calls the tools. The rows therefore contain the agent's instructions and tool schemas. The measures
+judge the outcome, and only demonstrations that pass are learned from.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Demonstration:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The usable demonstrations of a source, and counts of the others by reason."""
+    """The usable demonstrations of a source, and the number of the others by reason."""
 
     demonstrations: tuple[Demonstration, ...]
     left_out: Mapping[str, int]
 
 
 class KnownCases:
-    """The training cases, and the questions of the other splits, which must not be demonstrated.
+    """Finds training cases for demonstrations, and excludes questions of the other splits.
 
     Inputs are compared by their last question, because a case may contain worked examples that an
     exported conversation lacks.
@@ -65,13 +65,13 @@ class KnownCases:
         self._held_back = held_back - self._by_question.keys()
 
     def find(self, case_id: str) -> Case | None:
-        """Return the training case with this id, if there is one."""
+        """Return the training case with this id; None if there is none."""
         return self._by_id.get(case_id)
 
     def for_input(self, given: Any, expected: Any) -> Case | None:
-        """Return the training case with this question, or a new case for it.
+        """Return the training case with the question of `given`, or a new case.
 
-        Returns None where the question belongs to a validation or held-out case.
+        Returns None if only validation or held-out cases have this question.
         """
         digest = question_digest(given)
         if digest in self._held_back:
@@ -82,8 +82,8 @@ class KnownCases:
 def from_file(path: Path, cases: KnownCases) -> Found:
     """Read JSONL in the chat format: `messages`, and optionally `input` and `expected`.
 
-    System and tool messages are ignored: the agent has its own instructions, and its tools are
-    called.
+    System and tool messages are ignored, because the agent's own instructions are used and its
+    tools are called.
     """
     demonstrations, held_back = [], 0
     for number, line in enumerate(_lines(path), 1):
@@ -106,7 +106,8 @@ def from_file(path: Path, cases: KnownCases) -> Found:
 
 
 def from_run(folder: RunFolder, cases: KnownCases) -> Found:
-    """Return a run's rollouts on training cases that passed every measure, whatever the policy."""
+    """Return the rollouts of a run as demonstrations, whatever policy played them. A rollout must
+    be on a training case, and pass every measure that could judge it."""
     demonstrations, not_training, failed = [], 0, 0
     log = ShardedLog([each for each in folder.rollout_logs() if each.name != NULL_PLAYERS])
     for record in log.records(0, len(log)):
@@ -120,7 +121,7 @@ def from_run(folder: RunFolder, cases: KnownCases) -> Found:
             not_training += 1
             continue
         turns = tuple(each for each in rollout.messages if each.role == "assistant")
-        # Worked examples of the case come before the turns of the model.
+        # The case's worked examples are assistant messages too, before the model's turns.
         demonstrations.append(Demonstration(case, turns[len(turns) - rollout.turns :]))
     return Found(
         _without_duplicates(demonstrations),
@@ -148,7 +149,8 @@ def render(
 class TriedDemonstrations:
     """The result of playing demonstrations before a warm start.
 
-    `needed` is the token budget that fits all of them, 0 where none was truncated.
+    `problem` is the reason of the first failure. `needed` is the token budget that fits all
+    truncated demonstrations; 0 if none was truncated.
     """
 
     total: int
@@ -172,7 +174,8 @@ def try_demonstrations(
 ) -> TriedDemonstrations:
     """Play all demonstrations, and the truncated ones again with a large token budget.
 
-    `player_of` makes a player for a script and a token budget; None means that of the settings.
+    `player_of` returns a player for a script and a token budget; None means the budget in the
+    settings.
     """
     played = render(lambda script: player_of(script, None), measures, demonstrations, Place(0, 1))
     failed = [(each.rollout, problem) for each in played if (problem := problem_of(each.rollout))]
@@ -188,13 +191,14 @@ def try_demonstrations(
 
 
 def completion_tokens(rollout: Rollout) -> int:
-    """Return what a rollout takes of its budget: the tokens after the prompt of each row, including
-    tool results."""
+    """Return the number of tokens that count against a rollout's budget: those after the prompt of
+    each row, including tool results."""
     return sum(len(row.ids) - row.spans[0].length for row in rollout.rows)
 
 
 def problem_of(rollout: Rollout) -> str:
-    """Return why a demonstration is not learned from; empty where it was answered and passed."""
+    """Return why a demonstration is not learned from; empty if it ended with an answer and
+    passed."""
     if rollout.ending is not Ending.ANSWERED:
         return f"{rollout.ending.value}: {rollout.detail}"
     failures = [each.verdict.reason for each in rollout.judgements if each.is_correct is False]
@@ -207,7 +211,7 @@ def problem_of(rollout: Rollout) -> str:
 
 
 def _script(demonstrations: Sequence[Demonstration]) -> Script:
-    """Return a script that replays the n-th demonstration in the rollout of index n."""
+    """Return a script that replays demonstration `n` in the rollout with index `n`."""
 
     def reply(request: SampleRequest) -> str | Message:
         turns = demonstrations[request.key.rollout.index].turns
@@ -217,7 +221,7 @@ def _script(demonstrations: Sequence[Demonstration]) -> Script:
 
 
 def _without_duplicates(demonstrations: Iterable[Demonstration]) -> tuple[Demonstration, ...]:
-    """Keep one of each: repeated rollouts of one case would outweigh the others."""
+    """Remove demonstrations with the same case and turns: repeats would outweigh other cases."""
     seen: dict[tuple[Any, ...], Demonstration] = {}
     for each in demonstrations:
         key = (each.case.id, *((turn.content, *map(_call_key, turn.calls)) for turn in each.turns))
@@ -234,7 +238,7 @@ def _counts(**by_reason: int) -> dict[str, int]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Split at line feeds only: other line separators may occur inside a JSON string."""
+    """Split a file at line feeds only: other line separators may occur in a JSON string."""
     try:
         return path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -258,8 +262,8 @@ def _question(messages: Sequence[Mapping[str, Any]], where: str) -> Any:
     questions = [message.get("content") for message in messages if message.get("role") == "user"]
     if len(questions) != 1:
         raise InvalidInput(
-            f"{where}: {len(questions)} user messages; a demonstration has exactly one, or gives "
-            "the whole input as `input`"
+            f"{where}: {len(questions)} user messages; a demonstration needs exactly one, or the "
+            "whole input in `input`"
         )
     return questions[0]
 

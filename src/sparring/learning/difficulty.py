@@ -1,6 +1,6 @@
-"""Tracks how often the model could learn from the groups of each case.
+"""Tracks how often training learned from the groups of each case.
 
-All ranks hold the same statistics, and every checkpoint saves them. Old results lose weight,
+All ranks hold the same statistics, and every checkpoint saves them. Results lose weight with age,
 because the difficulty of a case changes while the model learns.
 """
 
@@ -17,7 +17,7 @@ from sparring.contracts.specs import FORMAT
 
 Floats = npt.NDArray[np.float64]
 _HALF_LIFE = 50.0  # steps after which a result has half of its weight
-_PRIOR = 0.5  # Jeffreys prior: one group that is not learned from halves the chance of its case
+_PRIOR = 0.5  # Jeffreys prior: one group that was not learned from halves the chance of its case
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Seen:
 class Difficulty:
     """Statistics of all training cases.
 
-    The chance of a case estimates how likely its next group can be learned from. A case that was
-    never played has the highest chance.
+    The chance of a case is an estimate of how likely its next group is to be learned from, in
+    (0, 1]. A case that was never played has chance 1.
     """
 
     def __init__(self, case_ids: Sequence[str]) -> None:
@@ -52,14 +52,14 @@ class Difficulty:
         return self._index_of[case_id]
 
     def chances(self, step: int) -> Floats:
-        """Return the chance of each case, relative to that of a case that was never played."""
+        """Return the chance of each case at this step, in the order of `case_ids`."""
         decay = 0.5 ** ((step - self._last_step) / _HALF_LIFE)
         taught, idle = self._taught * decay, self._idle * decay
         expected = (_PRIOR + taught) / (2 * _PRIOR + taught + idle)
         return np.minimum(1.0, expected / 0.5)
 
     def remember(self, seen: Iterable[Seen], step: int) -> None:
-        """Add the results of groups that were played in this step."""
+        """Add the results of groups that were played for this step."""
         for result in seen:
             index = self._index_of[result.case_id]
             decay = 0.5 ** ((step - self._last_step[index]) / _HALF_LIFE)
@@ -70,7 +70,7 @@ class Difficulty:
                 self._last_reward[index] = result.mean_reward
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics of the played cases, as a checkpoint saves them."""
+        """Return the statistics of all cases that were played, for a checkpoint."""
         played = np.flatnonzero(self._taught + self._idle)
         return {
             "format": FORMAT,

@@ -1,6 +1,6 @@
-"""Chooses the cases of a step: proposed cases that were rarely learned from may be replaced.
+"""Chooses the cases of a step, and may replace proposed cases that were rarely learned from.
 
-The choice is a pure function of seed, step, the proposals of all ranks and the difficulty
+The choice is a pure function of the seed, the step, the proposals of all ranks and the difficulty
 statistics. So a resumed run draws the same cases, and no two ranks draw the same replacement.
 """
 
@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from sparring.learning.difficulty import Difficulty, Floats
 
-_STREAM = 0x5A7E  # separates these random numbers from others of the same seed and step
+_STREAM = 0x5A7E  # makes these random numbers differ from others with the same seed and step
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What one rank plays: a case for each group, and spares to replace dead groups. `skipped` are
-    the proposed cases that were replaced."""
+    """The cases that one rank plays: one per group, and spares for the replacement of dead groups.
+    `skipped` are the proposed cases that were replaced."""
 
     cases: tuple[str, ...]
     spares: tuple[str, ...] = ()
@@ -37,12 +37,15 @@ def draw(
     spares: int = 0,
     by_difficulty: bool = True,
 ) -> Drawn:
-    """Return what `rank` plays, given the cases proposed to each rank."""
+    """Return the cases that `rank` plays, given the cases proposed for each rank.
+
+    `spares` is the maximum number of spare cases per rank.
+    """
     rng = np.random.default_rng([_STREAM, seed, step])
     chances = difficulty.chances(step) if by_difficulty else np.ones(len(difficulty.case_ids))
     places = [[difficulty.place_of(case) for case in mine] for mine in proposed]
     taken = {place for mine in places for place in mine}
-    # Up to len(taken) of the first cases are proposed ones, and as many may be replaced.
+    # At most len(taken) cases in this order are proposed ones, and at most as many are replaced.
     needed = 2 * len(taken) + spares * len(proposed)
     in_order = _weighted_order(chances, rng)[:needed].tolist()
     others = iter([place for place in in_order if place not in taken])

@@ -1,8 +1,8 @@
-"""Token weights of ECHO: learning to predict tool results (arXiv 2605.24517).
+"""Token weights of ECHO, which trains the model to predict tool results (arXiv 2605.24517).
 
-ECHO adds to the policy's loss on sampled tokens a cross-entropy on the bodies of tool results,
-without the template's scaffolding. Each normalisation is a weight per token, computed over the
-rows of all ranks, so that an engine can sum weighted losses however the rows are distributed
+Besides the policy's loss on sampled tokens, ECHO has a cross-entropy on the bodies of tool results,
+without the tokens that the template adds. Each normalisation is a weight per token, computed over
+the rows of all ranks, so that an engine can sum weighted losses however the rows are distributed
 over ranks and passes.
 """
 
@@ -17,14 +17,14 @@ from sparring.learning.rows import LearningRollout
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The number of tool-result tokens, and of rollouts that have any."""
+    """The number of tool-result tokens, and of rollouts with at least one such token."""
 
     tokens: int = 0
     rollouts: int = 0
 
     @classmethod
     def of(cls, learned: Iterable[LearningRollout]) -> Totals:
-        """Count the tokens of these rollouts."""
+        """Return the totals of these rollouts."""
         counts = [each.observed_tokens for each in learned]
         return cls(sum(counts), sum(count > 0 for count in counts))
 
@@ -38,16 +38,20 @@ class Totals:
 def token_weight(
     normalization: Normalization, in_rollout: int, totals: Totals, longest: int
 ) -> float:
-    """Return the weight in the loss of each of a rollout's `in_rollout` observed tokens."""
+    """Return the weight in the loss of each tool-result token of a rollout.
+
+    `in_rollout` is the number of tool-result tokens in the rollout, `longest` the maximum
+    completion length in tokens.
+    """
     if not in_rollout:
         return 0.0
     return _WEIGHTS[normalization](in_rollout, totals, longest)
 
 
 _WEIGHTS: Mapping[Normalization, Callable[[int, Totals, int], float]] = {
-    # Every token counts the same, so a long result counts more than a short one.
+    # All tokens have the same weight, so a long result has more weight than a short one.
     "selected_tokens": lambda _, totals, __: 1 / totals.tokens,
-    # Every rollout counts the same, however long its tool results are.
+    # All rollouts have the same weight, however long their tool results are.
     "sequence_mean": lambda in_rollout, totals, _: 1 / (in_rollout * totals.rollouts),
     # As in Dr. GRPO: divided by a length that is the same in every step.
     "seq_mean_token_sum_norm": lambda _, totals, longest: 1 / (longest * totals.rollouts),

@@ -1,7 +1,7 @@
-"""Groups the rollouts of one case in one step, and decides whether a group carries a gradient.
+"""Groups the rollouts of one case in one step, and determines whether a group has a gradient.
 
-Advantages compare the rollouts of a group with one another. A group whose rewards are all equal
-has no advantages, and changes no weights.
+An advantage compares a rollout with the others of its group. In a group whose rewards are all
+equal, the advantages are 0, and GRPO's loss has no gradient.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparring.player import Played
 
 
 class Outcome(StrEnum):
-    """The outcome of a group; every value but LIVE is a reason why it has no gradient."""
+    """The outcome of a group. All values except LIVE are reasons why it has no gradient."""
 
     LIVE = "live"
     SOLVED = "solved"
@@ -36,7 +36,7 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one case and what is learned from them, in the same order."""
+    """The rollouts of one case, and their learning rollouts in the same order."""
 
     played: tuple[Played, ...]
     learned: tuple[LearningRollout, ...]
@@ -48,7 +48,7 @@ class Group:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the group carries a gradient, and if not, why."""
+        """LIVE if the group has a gradient, otherwise why it has none."""
         scored = [
             (learned.reward, each.rollout)
             for learned, each in zip(self.learned, self.played, strict=True)
@@ -65,18 +65,19 @@ class Group:
         return Outcome.FAILED if correct == {False} else Outcome.AGREED
 
     def describe(self) -> str:
-        """Return the outcome as a phrase."""
+        """Return the outcome as a clause for the log of one of the group's rollouts."""
         return _DESCRIPTIONS[self.outcome].format(size=len(self.played))
 
     @property
     def mean_reward(self) -> float | None:
-        """The mean over the scored rollouts; None where there are none."""
+        """The mean reward of the scored rollouts; None if there are none."""
         rewards = [each.reward for each in self.learned if each.reward is not None]
         return sum(rewards) / len(rewards) if rewards else None
 
 
 def _is_correct(rollout: Rollout) -> bool | None:
-    """Whether all rewarded measures passed; judged by the reward where none could tell."""
+    """Whether all measures with a weight passed. If none of them could tell, whether the reward is
+    1; None if the reward is between 0 and 1."""
     passed = [
         each.is_correct
         for each in rollout.judgements
@@ -91,7 +92,7 @@ def _is_correct(rollout: Rollout) -> bool | None:
 def groups_of(
     played: Sequence[Played], learned: Sequence[LearningRollout], size: int
 ) -> list[Group]:
-    """Split rollouts into groups of `size` consecutive ones."""
+    """Split a sequence of rollouts into groups of `size`."""
     return [
         Group(tuple(played[start : start + size]), tuple(learned[start : start + size]))
         for start in range(0, len(played), size)

@@ -1,4 +1,4 @@
-"""Checks the metrics of each step, and warns or stops when the training cannot succeed."""
+"""Checks the metrics of each step, and warns or stops if the run cannot improve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """When a metric is bad, and the message about it."""
+    """A metric, the condition under which it is bad, and the texts of the message."""
 
     metric: str
     is_bad: Callable[[float, float], bool]
@@ -23,7 +23,7 @@ class _Rule:
     advice: str
 
 
-# The first rule that holds is reported, so causes come before their effects.
+# If several guards would stop the run, the first one does. So causes precede their effects.
 _RULES: Mapping[str, _Rule] = {
     "not_finite": _Rule(
         "loss",
@@ -41,7 +41,7 @@ _RULES: Mapping[str, _Rule] = {
         "call_rate",
         lambda value, limit: value <= limit,
         "{value:.0%} of the rollouts called a tool",
-        "worked example turns in the cases to copy from, or a warm start",
+        "worked examples in the cases, or a warm start",
     ),
     "dead_groups": _Rule(
         "teaching_groups",
@@ -57,7 +57,7 @@ _RULES: Mapping[str, _Rule] = {
     ),
 }
 _UNSCORED = (
-    "hardly any rollout had a reward, so no group has a gradient (guard dead_groups); "
+    "no group had two rollouts with a reward, so no group has a gradient (guard dead_groups); "
     "`sparring rollout list` shows the reasons"
 )
 _CUT_OFF = (
@@ -66,14 +66,14 @@ _CUT_OFF = (
 )
 _NOTHING_LEFT = (
     "every group was solved for {steps} steps: nothing is left to learn from these cases; stop "
-    "here, or add harder ones"
+    "the run, or add harder cases to the suite"
 )
 
 
 class GuardMonitor:
-    """Counts for how many steps each condition has held.
+    """Counts the consecutive steps in which each guard's condition holds, and acts on them.
 
-    All ranks see the same metrics, and so stop at the same step.
+    All ranks check the same metrics, so they stop at the same step.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class GuardMonitor:
             del self._guards["no_tool_call"]
 
     def look(self, step: int, row: Row, steps: int = 1) -> None:
-        """Check the metrics of the last `steps` steps; raises GuardStop where a guard stops it."""
+        """Check the metrics of the last `steps` steps; raise GuardStop if a guard stops the run."""
         self._warn_if_solved(step, row, steps)
         self._warn_if_truncated(step, row)
         for name, guard in self._guards.items():
@@ -109,11 +109,11 @@ class GuardMonitor:
 
     @property
     def on_broken_gradients(self) -> Action:
-        """What to do about a gradient that is not finite."""
+        """The action of the guard `not_finite`."""
         return self._guards["not_finite"].action
 
     def gradient_is_broken(self, step: int) -> None:
-        """Stop, or warn that the step is skipped: its gradient is not finite."""
+        """Raise GuardStop for a gradient that is not finite, or warn that its step is skipped."""
         problem = f"step {step}: the gradient is not finite"
         if self.on_broken_gradients == "stop":
             raise GuardStop(f"{problem}; try {_RULES['not_finite'].advice} in a new run")
@@ -121,9 +121,9 @@ class GuardMonitor:
 
     def _is_bad(self, name: str, value: float, guard: Guard, row: Row) -> bool:
         if name == "dead_groups" and _is_all_solved(row):
-            return False  # dead because they are solved
+            return False  # `_warn_if_solved` reports this case
         if name == "entropy" and not row.get("teaching_groups", 1):
-            return False  # no tokens to measure it on
+            return False  # no tokens are learned from, so the entropy is meaningless
         return _RULES[name].is_bad(value, guard.limit)
 
     def _warn_if_solved(self, step: int, row: Row, steps: int) -> None:
@@ -136,7 +136,7 @@ class GuardMonitor:
             self._warn(f"step {step}: {_NOTHING_LEFT.format(steps=self._solved_steps)}")
 
     def _warn_if_truncated(self, step: int, row: Row) -> None:
-        """Warn where some rollouts have a reward, but only truncated ones, which are masked."""
+        """Warn once if all groups failed, and only truncated, masked rollouts have a reward."""
         has_all_failed = row.get("dead/failed", 0) >= row.get("groups", math.inf)
         has_reward = row.get("truncated", 0) > 0 and row.get("reward", 0) > 0
         if has_all_failed and has_reward and _CUT_OFF not in self._warned:

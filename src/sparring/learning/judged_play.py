@@ -1,4 +1,4 @@
-"""Plays rollouts and judges each one as soon as it ends."""
+"""Plays rollouts, and judges each as soon as it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparring.player.worlds import end_world
 
 
 class Plays(Protocol):
-    """Plays rollouts: the agent player, or one around the user's rollout function."""
+    """A player of rollouts: `Player`, or `FunctionPlayer` for the user's rollout function."""
 
     def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
         """Yield each rollout when it ends."""
@@ -23,7 +23,7 @@ class Plays(Protocol):
 async def play_and_judge(
     player: Plays, measures: MeasureSet, plays: Sequence[Play]
 ) -> list[Played]:
-    """Return the judged rollouts in the order of `plays`."""
+    """Return the judged rollouts in the order of `plays`. Their worlds have ended."""
 
     async def judge(played: Played) -> Played:
         return Played(await measures.judge(played.rollout), played.seconds)

@@ -1,4 +1,4 @@
-"""Has player processes play the rollouts of a rank, through the run's folder."""
+"""Plays the rollouts of a rank in player processes, through files in the run's folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sparring.run_folder.records import from_record
 
 _POLL_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
-_LOST_SECONDS = 20.0  # a player without a heartbeat for so long has lost its orders
+_LOST_SECONDS = 20.0  # a player loses its orders after this time without a heartbeat
 
 
 class OrderedPlay:
-    """Orders plays, and waits for their results. One order holds `size` plays.
+    """Posts orders of `size` plays each, and waits for their results.
 
-    The results do not depend on which player played them, or how often. Several threads may play
-    at the same time; the orders of the earliest step are claimed first.
+    The results do not depend on which player plays an order, or how often it is played. Several
+    threads may call `play` at the same time; players claim the orders of the earliest step first.
     """
 
     def __init__(self, orders: Orders, rank: int, size: int) -> None:
@@ -36,10 +36,10 @@ class OrderedPlay:
         self._beats: dict[str, tuple[Any, float]] = {}
         self._is_closed = False
         self.reordered = 0
-        orders.clear(f"rank{rank}")  # of an earlier attempt
+        orders.clear(f"rank{rank}")  # left by an earlier attempt
 
     def play(self, plays: Sequence[Play], weights: PublishedWeights) -> list[Played]:
-        """Have `plays` sampled with `weights`; return the judged rollouts in their order."""
+        """Order `plays` with `weights`, and return the judged rollouts in the order of `plays`."""
         names = []
         for start in range(0, len(plays), self._size):
             keys = [(play.key, play.case.split.value) for play in plays[start : start + self._size]]
@@ -56,7 +56,7 @@ class OrderedPlay:
         return [played for name in names for played in results[name]]
 
     def close(self) -> None:
-        """End the threads that wait for results."""
+        """Make every call of `play` that waits for results raise InfrastructureError."""
         self._is_closed = True
 
     def _collect(self, names: Sequence[str]) -> dict[str, list[Played]]:
@@ -64,7 +64,7 @@ class OrderedPlay:
         looked_at = time.monotonic()
         while len(results) < len(names):
             if self._is_closed:
-                raise InfrastructureError("the run ended before its players did")
+                raise InfrastructureError("the run ended before its players finished their orders")
             before = len(results)
             for name in names:
                 if name not in results and (lines := self._orders.take(name)) is not None:
@@ -78,7 +78,7 @@ class OrderedPlay:
         return results
 
     def _release_lost(self) -> None:
-        """Offer the orders of players again whose heartbeat has stopped."""
+        """Reopen the orders of players whose heartbeat has stopped."""
         now = time.monotonic()
         for player, beat in self._orders.beats().items():
             last, since = self._beats.get(player, (None, now))

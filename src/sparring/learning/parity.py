@@ -1,8 +1,8 @@
 """Checks that sampler and trainer give the same tokens the same log-probabilities.
 
-If they disagree, the gradient is that of another policy, although rewards can look fine for a
-while. They are compared in the first step, and in every step if servers sample. A run in which they
-disagree fails with the likely cause.
+If they disagree, the update uses the gradient of another policy, although rewards may still rise
+for a while. They are compared in the first step, and in every step if servers sample. If they
+disagree, the run fails with the likely cause.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ class Parity:
 
     @property
     def limit(self) -> float:
-        """The largest acceptable gap in this precision."""
+        """The acceptable gap in this precision."""
         return FLOAT32_LIMIT if self.dtype == "float32" else BFLOAT16_LIMIT
 
     @property
     def holds(self) -> bool:
-        """Whether the gap is acceptable: the largest in float32, the mean in coarser bfloat16."""
+        """Whether the gap is within the limit: the largest gap in float32, the mean in bfloat16,
+        where rounding makes single gaps large."""
         return (self.largest if self.dtype == "float32" else self.mean) <= self.limit
 
     def __str__(self) -> str:
@@ -52,7 +53,8 @@ def refuse_disagreement(parity: Parity, cause: str) -> None:
 def likely_cause(
     sampled: Sequence[float], trained: Sequence[float], at_temperature_one: Sequence[float]
 ) -> str:
-    """Return the first explanation that fits. All arguments are per sampled token."""
+    """Return the first explanation that fits. Each argument has one log-probability per sampled
+    token."""
     gap = _gap(sampled, trained)
     if _gap(sampled, at_temperature_one) < gap / 4:
         return (
@@ -61,8 +63,8 @@ def likely_cause(
         )
     if len(sampled) > 8 and min(_gap(sampled[1:], trained), _gap(sampled, trained[1:])) < gap / 4:
         return (
-            "They match when shifted by one token: the rollout function returns log-probabilities "
-            "for the wrong positions."
+            "The log-probabilities match when shifted by one token: the rollout function returns "
+            "them for the wrong positions."
         )
     return (
         "Likely causes: the sampler's weights differ from the trainer's (an inactive adapter, a "

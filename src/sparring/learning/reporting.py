@@ -1,4 +1,4 @@
-"""Writes metrics and the heartbeat of a training run, and logs to trackers. On rank 0 only."""
+"""Writes the metrics and the heartbeat of a training run, on rank 0, and logs to trackers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RECENT_STEPS = 10
 
 
 class Reporter:
-    """Writes one metrics row per step, and a heartbeat every second."""
+    """Writes one metrics row per report of the engine, and a heartbeat every second."""
 
     def __init__(
         self,
@@ -53,19 +53,20 @@ class Reporter:
         self._thread = threading.Thread(target=self._write_heartbeats, daemon=True)
 
     def begin(self, step: int) -> None:
-        """Start the heartbeat of a run that starts or resumes after `step`."""
+        """Start the heartbeat of a run that begins (`step` 0) or resumes after `step`."""
         self._heartbeat["step"] = step
         self._last, self._last_cpu = time.monotonic(), time.process_time()
         self._on_progress(self._heartbeat)
         self._thread.start()
 
     def say(self, line: str) -> None:
-        """Add a message to the progress."""
+        """Append a message to the heartbeat, and report progress."""
         self._heartbeat["said"].append(line)
         self._on_progress(self._heartbeat)
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:
-        """Write the metrics of a finished optimizer step."""
+        """Write the metrics of finished optimizer steps, of which `step` is the last. Seconds are
+        means per step."""
         now, cpu = time.monotonic(), time.process_time()
         steps = max(1, step - self._heartbeat["step"])
         cpu_seconds, self._last_cpu = (cpu - self._last_cpu) / steps, cpu
@@ -86,16 +87,16 @@ class Reporter:
         self._write_heartbeat()
 
     def validation(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Write the metrics of a validation after this step."""
+        """Write the metrics of a validation after `step`."""
         self._write(step, {f"validation/{name}": value for name, value in figures.items()})
         self._heartbeat |= {"validation": figures.get("reward"), "validated_at": step}
         self._on_progress(self._heartbeat)
         now = time.monotonic()
         self._validation_seconds = now - self._last
-        self._last, self._last_cpu = now, time.process_time()  # not part of a step
+        self._last, self._last_cpu = now, time.process_time()  # steps exclude validation
 
     def _seconds_left(self, step: int) -> float:
-        """Estimate from the mean of recent steps and the last validation."""
+        """Estimate the remaining seconds from the mean of recent steps and the last validation."""
         mean = sum(self._durations) / len(self._durations)
         interval, last = self._checkpoint_steps, self._steps
         validations = last // interval - step // interval + (last % interval > 0)

@@ -1,6 +1,6 @@
 """Plays and judges the cases of one rank, for an engine to learn from.
 
-`draw` chooses the cases of a step among those that the engine proposes, and `play` returns one
+The engine proposes cases. `draw` chooses the cases of a step, and `play` plays them and returns
 `StepRollouts`. Once the engine has computed the advantages, it calls `log_step`.
 """
 
@@ -33,7 +33,7 @@ from sparring.run_folder.rollout_log import RolloutWriter, cut_from_step
 
 @dataclass(frozen=True, slots=True)
 class TrainingCases:
-    """The ids of the training cases, and how to load one."""
+    """The ids of the training cases, and a function that loads a case."""
 
     case_ids: Sequence[str]
     find_case: Callable[[str], Case]
@@ -49,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """The step that rollouts are played for, and the weights of the servers."""
+    """The step that rollouts are played for, and the weights that servers sample with."""
 
     step: int
     weights: PublishedWeights | None
@@ -72,8 +72,8 @@ class RolloutCollector:
         servers: ServerPolicy | None = None,
         ordered: OrderedPlay | None = None,
     ) -> None:
-        """`servers` is the player's policy if it samples from servers. With `ordered`, player
-        processes play; otherwise this process does."""
+        """`servers` is the player's policy if sampling servers are used. With `ordered`, player
+        processes play the rollouts; otherwise this process does."""
         self._folder = folder
         self._servers = servers
         self._ordered = ordered
@@ -92,9 +92,10 @@ class RolloutCollector:
     # ------------------------------------------------------------------ for the engine
 
     def resume_at(self, step: int, remembered: Mapping[str, Any] | None = None) -> None:
-        """Open the rollout log, and remove the rollouts of this step and later ones from it.
+        """Open the rollout log, and remove the rollouts of this and later steps from it.
 
-        `remembered` holds the difficulty statistics that the checkpoint saved.
+        Validation rollouts after `step` are removed too. `remembered` holds the difficulty
+        statistics of the checkpoint.
         """
         rank = self._place.rank
         cut_from_step(self._folder.rollouts(rank), step)
@@ -104,12 +105,12 @@ class RolloutCollector:
             self.difficulty.restore(remembered)
 
     def weights(self) -> PublishedWeights | None:
-        """Return the weights that the servers sample with now; None without servers."""
+        """Return the weights that servers currently sample with; None without servers."""
         return None if self._servers is None else self._servers.weights
 
     def draw(self, proposed: Sequence[Sequence[str]], step: int) -> Drawn:
-        """Return what this rank plays. `proposed` has the cases of every rank; a case whose groups
-        were rarely learned from may be replaced by another."""
+        """Return the cases that this rank plays. `proposed` has the proposed cases of every rank;
+        cases that were rarely learned from may be replaced."""
         budget = self._settings.replacement_groups
         return draw(
             proposed,
@@ -122,9 +123,9 @@ class RolloutCollector:
         )
 
     def play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
-        """Play one group per case that was drawn for a step, all with these weights.
+        """Play one group for each case that was drawn, all with these weights.
 
-        Dead groups are replaced by those of spare cases. Threads may play several steps at once.
+        Groups of spare cases replace dead groups. Several threads may play steps at once.
         """
         started = time.monotonic()
         batch = _Batch(step, weights)
@@ -135,14 +136,14 @@ class RolloutCollector:
             version=None if weights is None else weights.version,
         )
         self._replace_dead_groups(played, list(drawn.spares), batch)
-        # Ranks play at the same time, but merging their counts adds up their seconds.
+        # Ranks play at the same time, but their seconds are added when counts are merged.
         played.play_seconds = (time.monotonic() - started) / self._place.world_size
         return played
 
     def log_step(
         self, played: StepRollouts, advantages: Sequence[float], gaps: Sequence[Gaps] = ()
     ) -> StepCounts:
-        """Log the rollouts of a step with their advantages, and return its counts."""
+        """Log the rollouts of a step with their advantages, and return the counts of the step."""
         logged = list(played.with_advantages(advantages, gaps))
         if self._writer is not None:
             for each in logged:
@@ -150,7 +151,7 @@ class RolloutCollector:
         return StepCounts.merged([played.counts(), StepCounts.of(each.rollout for each in logged)])
 
     def validate(self, step: int) -> StepCounts:
-        """Play this rank's share of the validation cases, once each."""
+        """Play and log this rank's share of the validation cases, once each; return the counts."""
         plays = [
             Play(RolloutKey(self._settings.seed, step, case.id, 0), case)
             for case in self._validation
@@ -165,7 +166,7 @@ class RolloutCollector:
         return counts.plus(play_seconds=seconds / self._place.world_size)
 
     def close(self) -> None:
-        """Close the rollout log and the event loop; what is still in play is given up."""
+        """Close the rollout log and the event loop. Rollouts still in play are abandoned."""
         if self._writer is not None:
             self._writer.close()
         if self._ordered is not None:
@@ -187,7 +188,7 @@ class RolloutCollector:
         return groups_of(played, learned, size)
 
     def _played(self, plays: Sequence[Play], weights: PublishedWeights | None) -> list[Played]:
-        """Return the judged rollouts of `plays`, in this order."""
+        """Return the judged rollouts in the order of `plays`."""
         if self._servers is None or weights is None:
             return self.loop.run(play_and_judge(self.player, self._measures, plays))
         if self._ordered is not None:
@@ -214,7 +215,7 @@ class RolloutCollector:
                     played.failed_replacements.append(group)
 
     def _is_learned_from(self, group: Group) -> bool:
-        """Whether the step learns from a group. With ECHO, that includes a group that failed."""
+        """Whether the step learns from a group: a live one, and with ECHO also a failed one."""
         if group.outcome is Outcome.FAILED:
             return self._settings.learns_results
         return group.outcome is Outcome.LIVE

@@ -1,9 +1,9 @@
-"""Paces rollouts: which steps are played while an earlier one is learned, and with which weights.
+"""Plays the rollouts of later steps while the trainer learns from earlier ones.
 
 With `max_staleness` 0, a step is played when the trainer needs it, with the current weights. With
-N, the rollouts of the next N steps are played while the trainer updates. Steps begin in order,
-each once, with the newest weights at that time. So the weight version of a rollout depends on its
-step alone, and not on timing.
+N, the rollouts of the next N generations are played while the trainer updates. Steps begin in
+order, each once, with the newest weights at that time. So the weight version of a rollout depends
+only on its step, and not on timing.
 """
 
 from __future__ import annotations
@@ -28,43 +28,45 @@ Proposed: TypeAlias = Sequence[Sequence[str]]  # the cases of a step, by rank
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How far playing may be ahead of learning. A generation of rollouts is learned in `boundary`
-    optimizer steps, and is named by the first of them; `steps` is the length of the training."""
+    """Limits how far playing may be ahead of learning. The trainer learns from a generation of
+    rollouts in `boundary` optimizer steps, and the first of them identifies the generation. `steps`
+    is the length of the training."""
 
     steps: int
     max_staleness: int = 0
     boundary: int = 1
 
     def in_play(self, step: int) -> range:
-        """Return the first steps of all generations that may be in play when `step` is taken."""
+        """Return the first step of each generation that may be in play when `step` is taken."""
         last = min(step + self.max_staleness * self.boundary, self.steps - self.boundary)
         return range(step, last + 1, self.boundary)
 
     def allows(self, step: int, version: int) -> bool:
-        """Return whether `step` may learn from rollouts that version `version` sampled."""
+        """Return whether `step` may learn from rollouts sampled by weights of this version."""
         return 0 <= step - version <= self.max_staleness * self.boundary
 
 
 class StepCollector(Protocol):
-    """The part of the rollout collector that the pipeline uses: drawing and playing a step."""
+    """The part of the rollout collector that the pipeline uses."""
 
     def weights(self) -> PublishedWeights | None:
-        """Return the newest weights of the servers; None without servers."""
+        """Return the weights that servers currently sample with; None without servers."""
         ...
 
     def draw(self, proposed: Proposed, step: int) -> Drawn:
-        """Return what this rank plays."""
+        """Return the cases that this rank plays."""
         ...
 
     def play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
-        """Return the rollouts of what was drawn. May be called by several threads."""
+        """Play the cases that were drawn, and return their rollouts. Must be thread-safe."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedStep:
-    """The rollouts of a step with the weights that sampled them, the seconds that the trainer
-    waited, and the seconds without any play since the previous step."""
+    """The rollouts of a step, and the weights that sampled them. `trainer_idle` is the seconds that
+    the trainer waited for them, `samplers_idle` the seconds without play since the previous
+    step."""
 
     step: int
     rollouts: StepRollouts
@@ -73,7 +75,7 @@ class PlayedStep:
     samplers_idle: float
 
     def counts(self) -> StepCounts:
-        """Return staleness and idle times; empty counts without sampling servers."""
+        """Return counts of staleness and idle time; empty without sampling servers."""
         if self.weights is None:
             return StepCounts()
         return StepCounts().plus(
@@ -93,10 +95,10 @@ class _InPlay:
 
 
 class RolloutPipeline:
-    """The steps of one rank in play; those ahead are played in threads, and taken in order.
+    """The steps that one rank has in play. With `max_staleness`, each step plays in a thread.
 
-    `look_ahead` returns the cases that TRL will propose for a later step. A checkpoint saves what
-    is in play, and a resumed run plays it again, with the same cases and weights.
+    `look_ahead` returns the cases that TRL will propose for a later step. A checkpoint saves the
+    cases and weights of all steps in play, and a resumed run plays these steps again.
     """
 
     def __init__(
@@ -115,9 +117,9 @@ class RolloutPipeline:
         self._idle = _IdleTime(clock)
 
     def take(self, proposed: Proposed, step: int) -> PlayedStep:
-        """Begin the steps that may be in play from now on, and return the rollouts of `step`.
+        """Begin all steps that may be in play, wait for `step`, and return its rollouts.
 
-        `proposed` are the cases of this step.
+        `proposed` are the cases that TRL proposes for `step`.
         """
         for ahead in self.pace.in_play(step):
             if ahead not in self._in_play:
@@ -127,8 +129,8 @@ class RolloutPipeline:
         in_play = self._in_play.pop(step)
         if _lists(in_play.proposed) != _lists(proposed):
             raise InfrastructureError(
-                f"step {step} was played ahead with other cases than TRL proposes for it; install "
-                "a supported version of TRL, or set max_staleness to 0"
+                f"step {step} was played ahead, but TRL now proposes other cases for it; install a "
+                "supported version of TRL, or set max_staleness to 0"
             )
         started = self._clock()
         rollouts = in_play.result()
@@ -136,14 +138,14 @@ class RolloutPipeline:
         return PlayedStep(step, rollouts, in_play.weights, waited, self._idle.take())
 
     def versions_in_play(self) -> list[PublishedWeights]:
-        """Return the weights that rollouts in play need, each once."""
+        """Return the distinct weights of all steps in play."""
         needed = {
             each.weights.name: each.weights for each in self._in_play.values() if each.weights
         }
         return list(needed.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is in play on this rank, as a checkpoint saves it."""
+        """Return the cases and weights of all steps in play, for a checkpoint."""
         return {
             "format": FORMAT,
             "steps": [
@@ -159,9 +161,9 @@ class RolloutPipeline:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Play again what was in play when a checkpoint was saved.
+        """Play the steps again that were in play when a checkpoint was saved.
 
-        Steps whose weights are too old for this pace are left out, and drawn again later.
+        A step whose weights are too old for this pace is left out, and drawn again by `take`.
         """
         for each in saved["steps"]:
             weights = PublishedWeights.from_dict(each["weights"])
@@ -183,13 +185,13 @@ class RolloutPipeline:
 
 
 def _started(work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
-    """Start work in a thread. Return a function that waits for it, and returns or raises."""
+    """Start `work` in a thread. Return a function that waits for it and returns its result."""
     future: Future[StepRollouts] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # also if the event loop is closed during play
+        except BaseException as error:  # CancelledError, if the event loop is closed
             future.set_exception(error)
 
     threading.Thread(target=run, name="sparring-ahead", daemon=True).start()
@@ -197,7 +199,7 @@ def _started(work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
 
 
 class _IdleTime:
-    """The total time without any work, from the end of the first work on. Thread-safe."""
+    """Measures the time without any work, starting at the end of the first work. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -224,7 +226,7 @@ class _IdleTime:
                 self._since = self._clock()
 
     def take(self) -> float:
-        """Return the idle time since the last call."""
+        """Return the idle seconds since the last call."""
         with self._guard:
             if self._since is not None:
                 now = self._clock()

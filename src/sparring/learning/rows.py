@@ -1,8 +1,8 @@
-"""Turns a rollout into the rows that are learned from, and validates them.
+"""Turns a rollout into rows for an engine, and validates them.
 
-A rollout that must not be learned from keeps its tokens, and has all-zero masks and no reward. It
-then affects neither the policy, nor the statistics of its group, nor the token count that
-normalises the loss.
+If a rollout must not be learned from, its rows keep their tokens, their masks are all zeros, and
+its reward is None. It then affects neither the policy's loss, nor the statistics of its group, nor
+the token count that normalises the loss.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class LearningRow:
     """One row of a rollout as an engine receives it.
 
     `mask` and `logprobs` have one entry per token of `completion`. `bodies` are the positions of
-    tool results in it. `place` is the position of the row in its rollout; None if it is made up.
+    tool results in `completion`. `place` is the index of the row in its rollout; None for a row
+    from `masked_row`.
     """
 
     prompt: array[int]
@@ -42,7 +43,7 @@ class LearningRow:
 
 @dataclass(frozen=True, slots=True)
 class LearningRollout:
-    """The rows of one rollout, at least one, and the reward that all of them share."""
+    """The rows of one rollout, at least one, and its reward."""
 
     rows: tuple[LearningRow, ...]
     reward: float | None
@@ -55,11 +56,11 @@ class LearningRollout:
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """Which rows of a rollout are learned from, and what they are checked against.
+    """The rules by which a rollout becomes rows.
 
-    `agents` are the agents that are trained; None means all. Where tool results are learned, a
-    final one without an answer is kept up to token `keeps_results` of the completion.
-    `one_row_reason` is why a rollout may have only one row; empty where it may have several.
+    `agents` are the agents that are trained; None means all. A tool result after the last sampled
+    token is kept up to token `keeps_results` of the completion; 0 removes it. `one_row_reason` is
+    why a rollout may have only one row; empty if it may have several.
     """
 
     end_of_turn: int
@@ -71,7 +72,7 @@ class RowRules:
 
 
 def masked_row(end_of_turn: int) -> LearningRow:
-    """Return the shortest row that changes no weights."""
+    """Return a row with one completion token that is masked, so that it changes no weights."""
     token = array("i", [end_of_turn])
     return LearningRow(token, token, b"\x00", array("f", [0.0]))
 
@@ -83,11 +84,13 @@ def learning_rollout(
     version: int | None = None,
     is_demonstrated: bool = False,
 ) -> LearningRollout:
-    """Return what is learned from a rollout; raises Untrainable where a row is not valid.
+    """Return the rows of a rollout and its reward.
 
-    Discarded rows are left out. A final tool result without an answer is removed, because a
-    policy learns nothing from it. A demonstration needs no reward. Nothing is learned from a
-    rollout with tokens of another `version` of the weights than the one that it was played for.
+    Discarded rows and the rows of agents that are not trained are left out. All rows are masked if
+    the rollout has no reward (a demonstration needs none), if it is truncated and `rules` mask
+    truncated rollouts, or if weights other than `version` sampled one of its tokens. Raises
+    Untrainable if a row that is learned from is invalid, or if there are several rows and `rules`
+    allow only one.
     """
     has_reward = is_demonstrated or rollout.reward is not None
     is_learned_from = has_reward and not (rules.masks_truncated and rollout.is_truncated)
@@ -118,8 +121,8 @@ def learning_rollout(
 
 
 def other_versions(rollout: Rollout, version: int | None) -> list[int]:
-    """Return the versions of the weights that sampled tokens of the rollout, besides `version`;
-    none where that is None."""
+    """Return the versions of the weights that sampled tokens of the rollout, except `version`;
+    empty if `version` is None."""
     if version is None:
         return []
     sampled = {each for row in rollout.rows for each, _ in row.versions}
@@ -147,7 +150,7 @@ def _learning_row(
 def _bodies(row: TokenRow, start: int, length: int, known: Set[str]) -> tuple[ResultBody, ...]:
     """Return the positions of tool results in the completion.
 
-    Unknown tools share one name: metrics are kept by tool, and a model can invent any number.
+    Unknown tools share one name, because metrics are by tool and a model can invent any name.
     """
     return tuple(
         ResultBody(
@@ -166,7 +169,7 @@ def _known_tools(rollout: Rollout) -> Set[str]:
 
 
 def check_row(row: TokenRow, vocabulary: int, where: str) -> None:
-    """Raise Untrainable for a row that no model can have sampled."""
+    """Raise Untrainable if the spans, token ids or log-probabilities of a row are invalid."""
     if problem := _problem(row, vocabulary):
         raise Untrainable(f"rollout {where} cannot be learned from: {problem}")
 
@@ -184,11 +187,11 @@ def _problem(row: TokenRow, vocabulary: int) -> str:
     if min(row.ids) < 0 or max(row.ids) >= vocabulary:
         return f"it has token ids outside of the vocabulary of {vocabulary}"
     if not all(math.isfinite(value) and value <= _ROUNDING for value in row.logprobs):
-        return "it has log-probabilities that are not finite, or above zero"
+        return "it has log-probabilities that are not finite or are above zero"
     return ""
 
 
 def _spread(logprobs: Sequence[float], mask: bytes) -> array[float]:
-    """Return one number per token of the completion, 0 where it was not sampled."""
+    """Return one log-probability per token of the completion; 0 for tokens not sampled."""
     remaining = iter(logprobs)
     return array("f", [next(remaining) if is_sampled else 0.0 for is_sampled in mask])

@@ -13,7 +13,7 @@ _BY_CAUSE = ("dead/", "replaced/", "failed_replacements/")
 
 @dataclass(slots=True)
 class StepCounts:
-    """Sums, minima and maxima by name. The size does not grow with the number of rollouts."""
+    """Sums, minima and maxima by name. Its size does not depend on the number of rollouts."""
 
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     lows: dict[str, float] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class StepCounts:
 
     @classmethod
     def of(cls, rollouts: Iterable[Rollout]) -> StepCounts:
-        """Count these rollouts."""
+        """Return the counts of these rollouts."""
         counts = cls()
         for rollout in rollouts:
             counts._add(rollout)
@@ -35,7 +35,7 @@ class StepCounts:
 
     @classmethod
     def merged(cls, parts: Iterable[StepCounts]) -> StepCounts:
-        """Return the counts of all parts together."""
+        """Return the sums, minima and maxima over all parts."""
         total = cls()
         for part in parts:
             for name, value in part.sums.items():
@@ -47,16 +47,16 @@ class StepCounts:
         return total
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return plain dictionaries, as ranks exchange them."""
+        """Return plain dictionaries, which ranks can exchange."""
         return {"sums": dict(self.sums), "lows": self.lows, "highs": self.highs}
 
     @classmethod
     def from_dict(cls, value: dict[str, dict[str, float]]) -> StepCounts:
-        """Return the counts that `to_dict` described."""
+        """Return counts from the output of `to_dict`."""
         return cls(defaultdict(float, value["sums"]), dict(value["lows"]), dict(value["highs"]))
 
     def metrics(self) -> dict[str, float]:
-        """Return rates and means under their names in metrics.jsonl and trackers."""
+        """Return rates and means under their names in metrics.jsonl; empty without rollouts."""
         if not self.sums["rollouts"]:
             return {}
         return {name: value for name, value in self._figures().items() if value is not None}
@@ -99,7 +99,7 @@ class StepCounts:
         }
 
     def _env_losses(self) -> dict[str, float | None]:
-        """Cross-entropy per token of tool results, overall and by tool."""
+        """Return the cross-entropy per token of tool results, overall and by tool."""
         prefix = "env_tokens/"
         tools = sorted(name.removeprefix(prefix) for name in self.sums if name.startswith(prefix))
         if not tools:
@@ -112,7 +112,7 @@ class StepCounts:
         }
 
     def _group_figures(self) -> dict[str, float | None]:
-        """Shares of live groups, and counts of dead and replaced groups by cause."""
+        """Return shares of live groups, and numbers of dead and replaced groups by cause."""
         if not self.sums["groups"]:
             return {}
         causes = {name: self.sums[name] for name in sorted(self.sums) if name.startswith(_BY_CAUSE)}
@@ -127,7 +127,7 @@ class StepCounts:
         }
 
     def _pace_figures(self) -> dict[str, float | None]:
-        """Staleness, idle times and the parity gap of a step, where servers sampled."""
+        """Return staleness, idle times and the parity gap; empty without sampling servers."""
         if not (paced := self.sums["paced"]):
             return {}
         return {

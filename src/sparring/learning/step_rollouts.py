@@ -1,4 +1,4 @@
-"""The rollouts of one step on one rank, which the rollout collector returns to the engine."""
+"""The rollouts of one step on one rank, as the rollout collector returns them to the engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparring.learning.step_counts import StepCounts
 from sparring.player import Played
 
 IsLearnedFrom = Callable[[Group], bool]
-# By row: the trainer's log-probability of each sampled token minus the sampler's.
+# By index of the row: the trainer's log-probability of each sampled token minus the sampler's.
 Gaps: TypeAlias = "dict[int, array[float]]"
 
 
@@ -24,9 +24,9 @@ Gaps: TypeAlias = "dict[int, array[float]]"
 class StepRollouts:
     """The groups in the batch of a step, and the other groups that were played for it.
 
-    `replaced` are groups without a gradient that another group replaced; `failed_replacements` are
-    replacements that had no gradient either. `is_learned_from` tells which groups have a gradient.
-    `version` is that of the weights that the rollouts were played with, where servers sampled.
+    `is_learned_from` returns whether the step learns from a group. `replaced` are the dead groups
+    that were replaced, `failed_replacements` the replacements that are not learned from either.
+    `version` is the version of the weights that servers sampled with; None without servers.
     """
 
     groups: list[Group]
@@ -39,7 +39,7 @@ class StepRollouts:
 
     @property
     def learned(self) -> list[LearningRollout]:
-        """What is learned from each rollout, group by group."""
+        """The learning rollouts of the batch, group by group."""
         return [each for group in self.groups for each in group.learned]
 
     @property
@@ -48,14 +48,14 @@ class StepRollouts:
         return [*self.groups, *self.replaced, *self.failed_replacements]
 
     def results(self) -> list[Seen]:
-        """Return the result of every group, for the difficulty of its case."""
+        """Return the result of every group that was played, for the difficulty statistics."""
         return [
             Seen(group.case_id, self.is_learned_from(group), group.mean_reward)
             for group in self.all_groups
         ]
 
     def first_cause(self) -> str:
-        """Return why the first rollout without a reward has none; empty where all have one."""
+        """Return the first known reason why a rollout has no reward; empty if there is none."""
         rollouts = [played for group in self.all_groups for played in group.played]
         causes = (cause_of(played) for played in rollouts if played.rollout.reward is None)
         return next(filter(None, causes), "")
@@ -63,8 +63,11 @@ class StepRollouts:
     def with_advantages(
         self, advantages: Sequence[float], gaps: Sequence[Gaps] = ()
     ) -> Iterator[Played]:
-        """Yield every rollout as it is logged: with its advantage, or why it has none, and with
-        the gaps of its rows where they are known."""
+        """Yield every rollout for the log: with its advantage, the reason if it is not learned
+        from, and the gaps of its rows if `gaps` has them.
+
+        `advantages` and `gaps` have one entry per rollout of the batch.
+        """
         remaining, by_rollout = iter(advantages), iter(gaps)
         for group in self.groups:
             dead = "" if self.is_learned_from(group) else group.describe()
@@ -84,7 +87,7 @@ class StepRollouts:
                     yield _logged(played, dropped=group.describe() + suffix)
 
     def counts(self) -> StepCounts:
-        """Return what was played: groups by outcome, seconds, cases that were skipped."""
+        """Return the counts of groups by outcome, of seconds of play, and of skipped cases."""
         counts = StepCounts().plus(
             play_seconds=self.play_seconds,
             skipped=self.skipped,
@@ -105,20 +108,20 @@ class StepRollouts:
 
 
 def cause_of(played: Played, version: int | None = None) -> str:
-    """Return why a rollout has no reward or is not learned from: it was truncated, or other weights
-    than those of `version` sampled it. Empty if none of that is so."""
+    """Return why a rollout has no reward. If it has one, return why it is not learned from: weights
+    other than `version` sampled a token, or it was truncated. Empty if neither applies."""
     rollout = played.rollout
     if rollout.reward is not None:
         if others := other_versions(rollout, version):
-            return f"sampled by weights of step {others[0]}, and not of step {version}"
+            return f"sampled with the weights of step {others[0]} instead of step {version}"
         return "cut off by the token budget" if rollout.is_truncated else ""
     reasons = [each.verdict.reason for each in rollout.judgements if each.verdict.score is None]
     return reasons[0] if reasons else f"{rollout.ending.value}: {rollout.detail}"
 
 
 def gaps_of(learned: Sequence[LearningRollout], by_row: Iterable[Sequence[float]]) -> list[Gaps]:
-    """Return the gaps of each rollout. `by_row` has the differences of every token of every row,
-    rollout by rollout; those of sampled tokens are kept."""
+    """Return the gaps of each rollout. `by_row` has the difference at every token of every row,
+    rollout by rollout; only tokens that are learned from are kept."""
     remaining = iter(by_row)
     return [
         {

@@ -1,1 +1,1 @@
-"""Small models for development: a random one for shapes, and a pretrained one that learns."""
+"""Small models for development: `tiny`, with random weights, and `smollm2`, which is pretrained."""

@@ -1,6 +1,6 @@
 """`python -m sparring.models NAME` builds a development model and prints its folder.
 
-It runs as a separate process, because it loads torch, which the control plane never does.
+The control plane starts it as a separate process, because building a model imports torch.
 """
 
 from __future__ import annotations

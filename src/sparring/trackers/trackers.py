@@ -1,7 +1,7 @@
-"""Trackers behind one interface, and `Trackers`, which keeps their failures from a run.
+"""The built-in trackers, and `Trackers`, which turns their failures into warnings.
 
-A package adds a tracker by an entry point in the group `sparring.trackers`: a class that follows
-`Tracker` and takes a `TrackedRun`.
+A package adds a tracker with an entry point in the group `sparring.trackers`: a class that
+implements `Tracker` and is constructed with a `TrackedRun`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """The facts about a run that a tracker gets."""
+    """The run that a tracker logs. `first_step` is the step that an attempt resumes after."""
 
     id: str
     name: str
@@ -32,7 +32,7 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """Where metrics go. `link` is the URL or command that shows the run."""
+    """Logs the metrics of one run. `link` is the URL or command that shows the run."""
 
     link: str
 
@@ -65,7 +65,7 @@ class TensorBoard:
 
 
 class Trackio:
-    """Writes to a local database; `trackio show` opens it."""
+    """Writes to trackio's local database; `trackio show` displays it."""
 
     def __init__(self, run: TrackedRun) -> None:
         import trackio
@@ -90,7 +90,7 @@ class Trackio:
 
 
 class WeightsAndBiases:
-    """Logs to W&B, or offline with WANDB_MODE=offline."""
+    """Logs to W&B, or to the run folder with WANDB_MODE=offline."""
 
     def __init__(self, run: TrackedRun) -> None:
         import wandb
@@ -116,7 +116,7 @@ class WeightsAndBiases:
 
 
 class MLflow:
-    """Logs to an MLflow experiment at MLFLOW_TRACKING_URI, or in ./mlruns."""
+    """Logs to an MLflow experiment at MLFLOW_TRACKING_URI, or at MLflow's default location."""
 
     def __init__(self, run: TrackedRun) -> None:
         import mlflow
@@ -148,7 +148,7 @@ Warn = Callable[[str], None]
 
 
 def known_trackers() -> list[str]:
-    """Return the names of the built-in trackers and of those that packages provide."""
+    """Return the names of the built-in trackers, then those of plugins."""
     return [*TRACKERS, *plugin_names(GROUP)]
 
 
@@ -163,7 +163,10 @@ def _warn(message: str) -> None:
 
 
 class Trackers:
-    """All trackers of a run. A tracker that fails is dropped, with one warning."""
+    """All trackers of a run. A tracker that fails is dropped with a warning.
+
+    An unknown name raises SettingError.
+    """
 
     def __init__(self, names: tuple[str, ...], run: TrackedRun, warn: Warn = _warn) -> None:
         if unknown := [name for name in names if name not in known_trackers()]:
@@ -180,11 +183,11 @@ class Trackers:
                 warn(f"{name} cannot be used ({error}); the run continues without it")
 
     def links(self) -> dict[str, str]:
-        """Return the URL or command of each tracker that shows the run."""
+        """Return the `link` of each working tracker, by its name."""
         return {name: tracker.link for name, tracker in self._working.items()}
 
     def log(self, step: int, row: Mapping[str, Any]) -> None:
-        """Send the numbers of a metrics row to every tracker that works."""
+        """Send the numeric metrics of a row to every working tracker."""
         figures = {
             name: float(value)
             for name, value in row.items()
@@ -194,7 +197,7 @@ class Trackers:
             self._guard(name, lambda tracker=tracker: tracker.log(step, figures))  # type: ignore[misc]
 
     def finish(self) -> None:
-        """Flush and close every tracker that works."""
+        """Flush and close every working tracker."""
         for name, tracker in list(self._working.items()):
             self._guard(name, tracker.finish)
 

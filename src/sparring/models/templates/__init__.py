@@ -1,6 +1,6 @@
-"""Chat templates: ours, TRL's, and the digests of those that models come with.
+"""Chat templates of Sparring and of TRL, and digests of the templates that models ship with.
 
-Ours print tool schemas with `schemas.jinja`.
+Sparring's templates print tool schemas with the macros in `schemas.jinja`.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _MACROS = re.compile(r"\b(tool|schema|key)_json\(")
 
 @cache
 def own_template(name: str) -> str:
-    """Return a training template of ours."""
+    """Return Sparring's training template of this name."""
     return with_schemas(_read(f"{name}.jinja"))
 
 
 def with_schemas(template: str) -> str:
-    """Return a template together with the macros for schemas, if it uses them."""
+    """Return a template, preceded by the macros for tool schemas if it uses them."""
     return _read("schemas.jinja") + template if _MACROS.search(template) else template
 
 
 def without_generation_tags(template: str) -> str:
-    """Return the template with a condition that always holds in place of `{% generation %}`, which
-    only transformers knows."""
+    """Return the template with `{% if true %}` in place of `{% generation %}`, a tag that only
+    transformers supports."""
     template = _BEGIN.sub(r"{%\1 if true \2%}", template)
     return _END.sub(r"{%\1 endif \2%}", template)
 
 
 def trl_template(name: str) -> str | None:
-    """Return a template that TRL ships, without importing TRL; None if there is none."""
+    """Return a template that TRL ships, without importing TRL; None if TRL does not have it."""
     package = importlib.util.find_spec("trl")
     if package is None or package.origin is None:
         return None
@@ -46,7 +46,7 @@ def trl_template(name: str) -> str | None:
 
 @cache
 def known_digests() -> dict[str, dict[str, str]]:
-    """Return the digests of models' own templates: by family, then by the model's name."""
+    """Return the digests of the templates that models ship with, by family and model name."""
     known: dict[str, dict[str, str]] = json.loads(_read("originals.json"))
     return known
 
