@@ -62,7 +62,7 @@ def untrainable_settings(settings: ModelSettings, temperature: float) -> Iterato
     if settings.temperature is not None and settings.temperature != temperature:
         yield (
             f"its temperature is {settings.temperature:g} and the run's is {temperature:g}; use "
-            f"--set temperature={settings.temperature:g} for the run, or remove the agent's"
+            f"--set temperature={settings.temperature:g} for the run, or remove it from the agent"
         )
     for name, neutral in (("top_p", 1.0), ("frequency_penalty", 0.0), ("presence_penalty", 0.0)):
         value = getattr(settings, name)

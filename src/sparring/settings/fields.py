@@ -163,7 +163,7 @@ def _checked_config(
     for name, value in given.items():
         place = resolved.source_of(f"config.{name}")
         if name not in known:
-            hint = nearest(name, known, "config.") or f"its config has {', '.join(known) or 'none'}"
+            hint = nearest(name, known, "config.") or f"config fields: {', '.join(known) or 'none'}"
             raise ConfigError(f"{place}: config.{name}: there is no such field; {hint}")
         if problem := _problem(value, known[name].json_schema):
             raise ConfigError(f"{place}: config.{name}: {problem}")
