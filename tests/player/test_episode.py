@@ -60,7 +60,9 @@ def test_a_used_up_budget_ends_the_rollout_and_says_what_tools_took() -> None:
         played.tokens_left()
     rollout = finish(played)
     assert rollout.ending is Ending.TOKEN_BUDGET
-    assert rollout.detail == "the budget of 100 tokens is used up, 70 by tool results"
+    assert rollout.detail == (
+        "the budget of 100 tokens is used up, 70 of them not sampled (tool results, user messages)"
+    )
     assert rollout.tokens == TokenUse(7, 30)
 
 

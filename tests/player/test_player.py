@@ -183,7 +183,7 @@ def test_a_broken_context_factory_is_machinery(codec):
 
     played = play_script(AGENT, ["hi"], codec, context=broken)
     assert played.ending is Ending.INFRASTRUCTURE_ERROR
-    assert played.detail == "making the context failed: OSError: no disk"
+    assert played.detail == "creating the context failed: OSError: no disk"
     assert not played.ending.is_judged
 
 

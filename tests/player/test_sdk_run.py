@@ -116,4 +116,4 @@ def test_a_user_goes_on_until_nothing_is_left_to_say(codec):
 def test_a_user_who_never_ends_is_stopped(codec):
     rollout = play(Agent(name="a"), codec, "here", user=lambda *_: "And?", user_messages=2)
     assert rollout.ending is Ending.TURN_LIMIT
-    assert rollout.detail == "the user still talks after 2 messages"
+    assert rollout.detail == "the conversation did not end within 2 user messages"

@@ -92,7 +92,7 @@ def test_a_user_who_never_stops_ends_the_rollout_at_the_limit(codec: ChatCodec) 
     said = ["one", "two", "three", "four"]
     played = talk(Agent(name="a"), said, answering(*["More."] * 9), codec, user_messages=2)
     assert played.ending is Ending.TURN_LIMIT
-    assert "still talks after 2 messages" in played.detail
+    assert "did not end within 2 user messages" in played.detail
     assert played.answer == "three"
 
 

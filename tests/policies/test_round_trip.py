@@ -56,7 +56,7 @@ def test_every_family_survives(codecs: dict[str, ChatCodec], name: str) -> None:
     [
         (WithoutCalls, "a tool call comes back as []", True),
         (WithoutText, "an answer comes back as ''", False),
-        (WithoutResults, "a tool result is missing from what the model sees", True),
+        (WithoutResults, "a tool result is missing from the model's input", True),
         (WithoutPrompt, "a prompt encodes to no tokens", False),
         (Broken, "ValueError: no such role", False),
     ],

@@ -71,7 +71,7 @@ def test_assignments_are_added_to_the_values_there_are() -> None:
 def test_an_assignment_without_a_plain_name_is_refused_with_an_example(assignment: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         assigned([assignment], {})
-    assert str(refused.value) == (f"--set wants NAME=VALUE, as in lora.r=8; got {assignment!r}")
+    assert str(refused.value) == (f"--set needs NAME=VALUE, as in lora.r=8; got {assignment!r}")
 
 
 def test_a_long_assignment_is_quoted_in_part() -> None:

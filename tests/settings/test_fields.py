@@ -162,7 +162,7 @@ def test_all_wrong_values_are_named_at_once_and_without_the_types_that_were_trie
     [
         ({"size": "x"}, "f.toml:1: config.size: 'x' is not of type 'integer'"),
         ({"siz": 1}, "config.siz: there is no such field; did you mean config.size?"),
-        ({"zzz": 1}, "config.zzz: there is no such field; its config has size, code, odd"),
+        ({"zzz": 1}, "config.zzz: there is no such field; config fields: size, code, odd"),
         ({"code": "b"}, "config.code: 'b' does not match '^(a+)+$'"),
     ],
 )

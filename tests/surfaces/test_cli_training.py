@@ -71,7 +71,7 @@ def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
         (["--set", "save_steps=5"], "save_steps: use checkpoint_steps"),
         (["--set", "learning_rat=5"], "did you mean learning_rate"),
         (["--set", "top_p=0.9"], "temperature only"),
-        (["--set", "nonsense"], "--set wants NAME=VALUE"),
+        (["--set", "nonsense"], "--set needs NAME=VALUE"),
         (["--nodes", "2"], "rendezvous address"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Plays rollouts: the SDK's own Runner runs the user's agent with a policy as its model.
+"""Plays rollouts: the SDK's Runner runs the user's agent with a policy as its model.
 
 Owns deadlines, tool concurrency, endings and token rows. Computes no rewards and does not
 depend on an engine.

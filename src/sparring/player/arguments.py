@@ -13,7 +13,10 @@ _MAX_PROBLEMS, _MAX_LENGTH = 3, 120
 
 
 def argument_problems(arguments: str, schema: Mapping[str, Any]) -> str:
-    """Return the first few schema violations, or an empty text if there are none."""
+    """Return the first three schema violations, separated by semicolons; empty if there are none.
+
+    `arguments` must be valid JSON.
+    """
     problems = jsonschema.Draft202012Validator(schema).iter_errors(json.loads(arguments))
     return "; ".join(
         f"{problem.json_path.removeprefix('$.').removeprefix('$') or 'arguments'}: "

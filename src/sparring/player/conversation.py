@@ -1,4 +1,4 @@
-"""Converts between the SDK's items and Sparring's messages."""
+"""Converts replies into SDK items, and SDK items into messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 
 def turn_of(item: Item) -> int | None:
-    """Return the turn that produced this item; None if it is not from our model."""
+    """Return the turn that produced this item; None if Sparring's model did not produce it."""
     data = item.get("provider_data")
     return data.get(_TAG) if isinstance(data, Mapping) else None
 
 
 def to_items(reply: Reply, calls: Sequence[RequestedCall], turn: int) -> list[ResponseOutputItem]:
-    """Return a reply as SDK items tagged with the turn. The SDK returns the tag with the next
-    turn's input, which identifies the sampled tokens."""
+    """Return a reply as SDK items tagged with the turn. The SDK includes the items, with their
+    tags, in the next turn's input, where a tag identifies the row of the sampled tokens."""
     tag: dict[str, Any] = {"provider_data": {_TAG: turn}}
     items: list[ResponseOutputItem] = []
     if reply.content or not calls:
@@ -60,7 +60,11 @@ def to_items(reply: Reply, calls: Sequence[RequestedCall], turn: int) -> list[Re
 
 
 def to_messages(items: Sequence[Item]) -> list[Message]:
-    """Return the items as messages; text and calls of one assistant turn form one message."""
+    """Return the items as messages. A call joins an assistant message that directly precedes it.
+
+    Skips reasoning items. Raises Untrainable for other item types, unknown roles, and parts that
+    are not text.
+    """
     messages: list[Message] = []
     for item in items:
         kind = item.get("type") or "message"

@@ -1,7 +1,7 @@
 """Deadlines of one rollout, paused while it waits for a lockstep batch.
 
-The duration of a batch depends on the machine and on the other rollouts in it. If it counted,
-the speed of the machine would decide which rollouts time out.
+The duration of a batch depends on the machine and on the other rollouts in the batch. If the wait
+counted, the speed of the machine would decide which rollouts time out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Deadlines:
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Like `asyncio.timeout`, but pausable. Yields the timeout, which knows if it expired."""
+        """Limit the block to `seconds`, as `asyncio.timeout` does, and yield the timeout. Time
+        inside `paused` does not count."""
         async with asyncio.timeout(seconds) as timeout:
             self._open.append(timeout)
             try:
@@ -29,7 +30,7 @@ class Deadlines:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Suspend all open timeouts for the time of the block."""
+        """Suspend all open timeouts for the duration of the block."""
         clock = asyncio.get_running_loop().time
         started = clock()
         paused = [

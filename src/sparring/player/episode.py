@@ -27,7 +27,7 @@ EPISODE: ContextVar[Episode] = ContextVar("sparring_episode")
 
 
 class EpisodeOver(Exception):
-    """Raised through the SDK to stop a rollout whose ending is already recorded."""
+    """Stops the SDK's run of a rollout whose ending is already recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Turn:
 
 
 class Episode:
-    """Messages, calls, token use and ending of one rollout. Used by one event loop only."""
+    """Messages, calls, token use and ending of one rollout. Not thread-safe: use it from one event
+    loop."""
 
     def __init__(self, key: RolloutKey, case: Case, limits: Limits) -> None:
         self.key = key
@@ -51,7 +52,7 @@ class Episode:
         self.answer = ""
         self.turns = 0
         self.spent = 0
-        self.pending_tokens = 0  # upper bound for results that the next turn adds to the row
+        self.pending_tokens = 0  # upper bound on the tokens of results not yet in a row
         self.open_calls = 0
         self._prompt_tokens = self._sampled_tokens = 0
         self._messages: list[Message] = []
@@ -63,19 +64,23 @@ class Episode:
     # ------------------------------------------------------------------ turns
 
     def begin_turn(self) -> Turn:
-        """Count a new turn and return it."""
+        """Start the next turn and return it. Turns are numbered from 0."""
         self.pending_tokens = 0
         turn = Turn(self.turns, self.agent, SampleKey(self.key, self.turns))
         self.turns += 1
         return turn
 
     def tokens_left(self) -> int:
-        """Return the rest of the token budget; ends the rollout if there is none."""
+        """Return the remaining token budget. If it is used up, end the rollout and raise
+        EpisodeOver."""
         left = self.limits.completion_tokens - self.spent
         if left <= 0:
             by_tools = self.spent - self._sampled_tokens
             budget = self.limits.completion_tokens
-            detail = f"the budget of {budget} tokens is used up, {by_tools} by tool results"
+            detail = (
+                f"the budget of {budget} tokens is used up, {by_tools} of them not sampled "
+                "(tool results, user messages)"
+            )
             self.end(Ending.TOKEN_BUDGET, detail)
             raise EpisodeOver
         return left
@@ -91,7 +96,7 @@ class Episode:
         return tuple(self._messages)
 
     def add_messages(self, messages: Sequence[Message]) -> None:
-        """Record messages that the model reads for the first time."""
+        """Append messages that are new to the model. A tool message also sets its call's result."""
         for message in messages:
             self._messages.append(replace(message, agent=self.agent))
             if message.call_id in self._calls:
@@ -99,7 +104,8 @@ class Episode:
                 self._calls[message.call_id] = replace(call, result=message.content)
 
     def add_reply(self, reply: Reply, turn: Turn) -> list[RequestedCall]:
-        """Record the model's reply and return its calls with ids unique in the rollout."""
+        """Record the model's reply and return its calls, with ids that are unique in the
+        rollout."""
         calls = [
             RequestedCall(f"call_{turn.number}_{number}", call.tool, call.arguments)
             for number, call in enumerate(reply.calls)
@@ -116,24 +122,25 @@ class Episode:
     # ------------------------------------------------------------------ tool calls
 
     def tool_of(self, call_id: str) -> str:
-        """Return the tool that a call names; empty if the call is unknown."""
+        """Return the name of the tool of a call, or an empty string if there is no such call."""
         call = self._calls.get(call_id)
         return call.tool if call else ""
 
     def refuse_calls(self, calls: Sequence[RequestedCall], reason: str) -> None:
-        """Refuse these calls; the model reads the reason as their result."""
+        """Mark these calls as refused: they do not run, and the model reads `reason` as their
+        result."""
         for call in calls:
             self._refusals[call.id] = reason
             self.note_failure(call.id, CallFailure.REFUSED)
 
     def refusal_of(self, call_id: str) -> str | None:
-        """Return why a call was refused, or None."""
+        """Return the reason if a call was refused, else None."""
         return self._refusals.get(call_id)
 
     @contextmanager
     def nested_call(self) -> Iterator[None]:
-        """Mark that a tool or guardrail runs another agent, whose replies are not the rollout's
-        answer."""
+        """Mark the block as a nested run of a tool or guardrail. Its replies do not become the
+        rollout's answer."""
         self.open_calls += 1
         try:
             yield
@@ -141,12 +148,12 @@ class Episode:
             self.open_calls -= 1
 
     def note_result(self, call_id: str, result: str) -> None:
-        """Record the result of a call."""
+        """Set the result of a call; ignore unknown ids."""
         if call := self._calls.get(call_id):
             self._calls[call_id] = replace(call, result=result)
 
     def note_failure(self, call_id: str, failure: CallFailure) -> None:
-        """Record why a call failed."""
+        """Set the failure of a call; ignore unknown ids."""
         if call := self._calls.get(call_id):
             self._calls[call_id] = replace(call, failure=failure)
 
@@ -159,16 +166,16 @@ class Episode:
 
     @property
     def ending(self) -> Ending | None:
-        """The recorded ending, if there is one."""
+        """The recorded ending; None while the rollout runs, and if it ends with an answer."""
         return self._ending
 
     def end(self, ending: Ending, detail: str = "") -> None:
-        """Record the ending; only the first one counts."""
+        """Record the ending. Calls after the first have no effect."""
         if self._ending is None:
             self._ending, self._detail = ending, detail
 
     def finish(self, rows: Sequence[TokenRow], world: object, output: object) -> Rollout:
-        """Return the finished rollout."""
+        """Return the rollout. Its ending is ANSWERED if none was recorded."""
         ending = self._ending or Ending.ANSWERED
         return Rollout(
             key=self.key,
@@ -186,7 +193,8 @@ class Episode:
         )
 
     def _specific_ending(self, ending: Ending) -> Ending:
-        """Replace a turn limit by the one failure that all calls share."""
+        """Return UNKNOWN_TOOL or TOOL_DEADLINE in place of TURN_LIMIT if every call failed in that
+        way, else the ending unchanged."""
         failures = {call.failure for call in self._calls.values()}
         if ending is Ending.TURN_LIMIT and failures == {CallFailure.UNKNOWN_TOOL}:
             return Ending.UNKNOWN_TOOL

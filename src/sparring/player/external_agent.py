@@ -1,4 +1,4 @@
-"""Agents that another runner than the SDK's runs: programs that call the model by themselves."""
+"""Agents outside the SDK: programs that run their own loop and call the model themselves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from sparring.player.episode import Episode
 
 
 class AgentRun(Protocol):
-    """One rollout of an agent."""
+    """Runs an agent for one rollout."""
 
     async def run(self, world: Any) -> Any:
-        """Run the agent to its end and return its output; endings are recorded in the episode."""
+        """Run the agent to completion and return its output. Any ending other than an answer is
+        recorded in the episode."""
         ...
 
     def rows(self) -> list[TokenRow]:
@@ -27,10 +28,10 @@ class AgentRun(Protocol):
 
 
 class ExternalAgent(ABC):
-    """An agent that brings its own loop. The player gives it an episode per rollout.
+    """An agent that runs its own loop. The player passes it one episode per rollout.
 
-    `model` is the name of the model to play with where a run names none. `has_tools` is whether any
-    rollout so far offered tools to the model.
+    `model` is the name of the default model, used if a run names none. `has_tools` is true once a
+    rollout has offered tools to the model.
     """
 
     name: str
@@ -40,15 +41,15 @@ class ExternalAgent(ABC):
 
     @abstractmethod
     def opened(self) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that rollouts are played in."""
+        """Return a context manager to play rollouts in. It is shared by overlapping batches."""
 
     @abstractmethod
     def begin(self, episode: Episode, policy: Policy, temperature: float) -> AgentRun:
-        """Return the run of one rollout."""
+        """Return the run for one rollout; the caller starts it."""
 
     @abstractmethod
     def notes(self, temperature: float) -> list[str]:
-        """Return what the rollouts played so far did that the user should know."""
+        """Return remarks for the user on the rollouts played so far."""
 
 
 PlayedAgent = Agent[Any] | ExternalAgent

@@ -1,4 +1,4 @@
-"""Plays rollouts with a function of the user: concurrently, each with a deadline."""
+"""Plays rollouts with a user's function: concurrently, each with a deadline."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RolloutFunction = Callable[[Play, TokenPolicy], Rollout | Awaitable[Rollout]]
 
 
 class _PausingPolicy:
-    """The policy passed to the function. Pauses the deadline while it waits for a lockstep
-    batch."""
+    """Wraps the policy that the user's function gets. The rollout's deadline is paused while
+    `sample` waits for a lockstep batch."""
 
     def __init__(self, policy: TokenPolicy, deadlines: Deadlines) -> None:
         self.name = policy.name
@@ -54,8 +54,9 @@ class _PausingPolicy:
 class FunctionPlayer:
     """Plays rollouts with `async function(play, policy) -> Rollout` instead of an agent.
 
-    The function samples with `await policy.sample(SampleRequest(...))` and returns a rollout
-    with the row that it sampled. If it raises, that rollout stays unscored.
+    The function samples with `await policy.sample(SampleRequest(...))` and returns a Rollout with
+    the key of its play and the sampled rows. If it raises, the rollout ends with
+    INFRASTRUCTURE_ERROR and is not judged.
     """
 
     def __init__(self, function: RolloutFunction, policy: TokenPolicy, limits: Limits) -> None:
@@ -64,7 +65,7 @@ class FunctionPlayer:
         self._limits = limits
 
     async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
-        """Play in blocks of `in_flight`; yields in the order of `plays`."""
+        """Play in blocks of `limits.in_flight` and yield in the order of `plays`."""
         waiting = iter(plays)
         while block := list(islice(waiting, self._limits.in_flight)):
             for _ in block:
@@ -90,12 +91,13 @@ class FunctionPlayer:
         except TimeoutError:
             detail = f"not finished within {self._limits.rollout_seconds:g} s"
             rollout = Rollout(play.key, play.case, Ending.ROLLOUT_DEADLINE, "", detail=detail)
-        except Exception as error:  # user code: its error ends this rollout only
+        except Exception as error:  # user code: an error ends only this rollout
             detail = f"{type(error).__name__}: {error}"
             rollout = Rollout(play.key, play.case, Ending.INFRASTRUCTURE_ERROR, "", detail=detail)
         if not isinstance(rollout, Rollout) or rollout.key != play.key:
             detail = (
-                f"the rollout function returned {type(rollout).__name__}, not this play's rollout"
+                f"the rollout function returned {type(rollout).__name__}; return a Rollout with "
+                "the key of its play"
             )
             rollout = Rollout(play.key, play.case, Ending.INFRASTRUCTURE_ERROR, "", detail=detail)
         return Played(rollout, time.monotonic() - started)

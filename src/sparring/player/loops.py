@@ -1,4 +1,4 @@
-"""Runs coroutines from synchronous code: scripts, workers, notebooks with a running loop."""
+"""Runs coroutines from synchronous code, even in a thread that already runs an event loop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _CANCEL_SECONDS = 10.0
 
 
 def run_in_own_loop(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run `work` to completion in a new event loop, in a thread if this thread already runs one.
+    """Run `work` to completion in a new event loop, in another thread if this one runs a loop.
 
-    Ctrl-C reaches the waiting thread only, so an interrupt cancels the work and waits for it:
-    nothing continues in the background.
+    An interrupt (Ctrl-C) cancels the work and waits for its end; in another thread, at most 10 s.
     """
     try:
         asyncio.get_running_loop()
@@ -29,8 +28,8 @@ def run_in_own_loop(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 class LoopThread:
-    """One event loop in a thread for a whole training, so that tools keep their connections and
-    semaphores, whether or not the caller's thread runs a loop."""
+    """One event loop in a thread of its own. A training uses one for all its steps, so that tools
+    keep their connections and semaphores, which belong to a loop."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -39,11 +38,11 @@ class LoopThread:
         self._thread.start()
 
     def _serve(self) -> None:
-        with self._runner:  # at its end, cancels what is left and closes the loop
+        with self._runner:  # on exit, cancels the remaining tasks and closes the loop
             self._loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run `work` to completion. Ctrl-C cancels it and waits until it has ended."""
+        """Run `work` to completion. An interrupt cancels it and waits at most 10 s for its end."""
         ended = threading.Event()
         tasks: list[asyncio.Task[Result]] = []
 
@@ -68,6 +67,6 @@ class LoopThread:
         return tasks[0].result()
 
     def close(self) -> None:
-        """Stop the loop and wait for its thread."""
+        """Stop the loop and wait at most 10 s for its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=_CANCEL_SECONDS)

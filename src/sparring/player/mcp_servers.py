@@ -19,8 +19,8 @@ from sparring.player.trainability import reached_agents
 
 @asynccontextmanager
 async def connected_servers(agent: Agent[Any]) -> AsyncIterator[None]:
-    """Connect the servers of all reachable agents and close them at the end. Servers that are
-    already connected are left alone."""
+    """Connect the servers of the agent and of all agents that it can reach, for the duration of the
+    block. Servers that are already connected stay connected after it."""
     servers = [server for reached in reached_agents(agent) for server in reached.mcp_servers]
     async with _connected(servers):
         yield
@@ -28,7 +28,8 @@ async def connected_servers(agent: Agent[Any]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def rollout_servers(world: Any) -> AsyncIterator[list[MCPServer]]:
-    """Connect the servers that a world's `mcp_servers()` returns, for its rollout alone."""
+    """Connect and yield the servers that the world's `mcp_servers()` returns; close them after the
+    block. Yield an empty list if the world has no such method."""
     declared = getattr(world, "mcp_servers", None)
     if declared is None:
         yield []
@@ -40,7 +41,7 @@ async def rollout_servers(world: Any) -> AsyncIterator[list[MCPServer]]:
 
 
 def has_servers(agent: PlayedAgent, world: Any) -> bool:
-    """Return whether an agent or the world of a rollout has MCP servers."""
+    """Return whether the agent, an agent that it can reach, or the world has MCP servers."""
     own = any(reached.mcp_servers for reached in reached_agents(agent))
     return own or getattr(world, "mcp_servers", None) is not None
 
@@ -80,8 +81,8 @@ async def _connected(servers: Sequence[MCPServer]) -> AsyncIterator[None]:
 
 @contextmanager
 def _recording_errors(servers: Sequence[MCPServer]) -> Iterator[None]:
-    """Record calls whose result a server flags as an error. The SDK passes that flag to the
-    custom data extractor only, so each server's extractor is wrapped for the time of play."""
+    """Record calls whose result a server flags as an error. The SDK passes the flag only to the
+    custom data extractor, so each server's extractor is wrapped for the duration of the block."""
     originals = [(server, getattr(server, "custom_data_extractor", None)) for server in servers]
     for server, extractor in originals:
         server.custom_data_extractor = _recording_extractor(extractor)

@@ -31,7 +31,8 @@ from sparring.player.rows import GrowingRow, find_continued_row
 
 @dataclass(frozen=True, slots=True)
 class AdapterReply:
-    """One model call's reply. `note_reply` records it, as a message, in the row of its turn."""
+    """The reply to one model call. `note_reply` takes the reply as a message and the turn's number,
+    and records them in the turn's row."""
 
     reply: Reply
     finish: Finish
@@ -58,7 +59,7 @@ class ModelAdapter(Protocol):
         ...
 
     def nested(self) -> AbstractContextManager[None]:
-        """Return the context manager that every nested run is executed in."""
+        """Return a context manager to execute one nested run in."""
         ...
 
     async def respond(self, turn: Turn, prompt: Prompt, settings: ModelSettings) -> AdapterReply:
@@ -67,7 +68,7 @@ class ModelAdapter(Protocol):
 
 
 def adapter_for(policy: Policy, episode: Episode, temperature: float) -> ModelAdapter:
-    """Return the adapter for the policy's kind."""
+    """Return a TokenAdapter for a token policy, else a ChatAdapter."""
     if isinstance(policy, TokenPolicy):
         return TokenAdapter(policy, episode, temperature)
     return ChatAdapter(policy, episode, temperature)
@@ -75,7 +76,7 @@ def adapter_for(policy: Policy, episode: Episode, temperature: float) -> ModelAd
 
 @dataclass(slots=True, eq=False)
 class _RunRows:
-    """One run of the SDK: the row that it was called from if it is nested, and its last row."""
+    """The last row of one SDK run, and the row that a nested run was called from."""
 
     caller: GrowingRow | None = None
     last: GrowingRow | None = None
@@ -87,8 +88,8 @@ _NESTED_RUN: ContextVar[_RunRows | None] = ContextVar("sparring_nested_run", def
 class TokenAdapter:
     """Samples tokens and owns the rows of one rollout.
 
-    A turn that does not only append to an existing row (another agent, a filtered or summarised
-    history, changed instructions) starts a new row.
+    A turn whose prompt does not extend the conversation of an existing row (another agent, a
+    filtered or summarised history, changed instructions or tools) starts a new row.
     """
 
     def __init__(self, policy: TokenPolicy, episode: Episode, temperature: float) -> None:
@@ -106,7 +107,7 @@ class TokenAdapter:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """Note which row a nested run is called from."""
+        """Record the current row as the caller of the nested run inside the block."""
         token = _NESTED_RUN.set(_RunRows(caller=self._run.last))
         try:
             yield
@@ -118,7 +119,8 @@ class TokenAdapter:
         return _NESTED_RUN.get() or self._outer_run
 
     async def respond(self, turn: Turn, prompt: Prompt, settings: ModelSettings) -> AdapterReply:
-        """Extend the turn's row by the new messages and sample the reply."""
+        """Append the new messages to the row that the turn continues, or start a row; sample the
+        reply."""
         episode, codec = self._episode, self._policy.codec
         episode.tokens_left()  # ends the rollout before a long result is tokenised
         row = self._row(turn, prompt)
@@ -156,7 +158,7 @@ class TokenAdapter:
 
 
 class ChatAdapter:
-    """Calls a chat policy. Chat has no rows."""
+    """Calls a chat policy, which returns text without token ids, so there are no rows."""
 
     def __init__(self, policy: ChatPolicy, episode: Episode, temperature: float) -> None:
         self._policy = policy
@@ -164,7 +166,7 @@ class ChatAdapter:
         self._temperature = temperature
 
     def rows(self) -> list[TokenRow]:
-        """Return no rows."""
+        """Return an empty list."""
         return []
 
     def nested(self) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """Applies an agent's `model_settings` to the turns of a policy.
 
-Settings that only concern a provider (reasoning effort, storage, metadata, headers) are ignored.
+Provider-specific settings (reasoning effort, storage, metadata, headers) are ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sparring.contracts.errors import Untrainable
 from sparring.contracts.policies import Codec, Sampling
 from sparring.player.prompts import Prompt
 
-# Arguments of `Runner.run` that users may pass by habit, each with its replacement here.
+# Arguments of `Runner.run` that Sparring does not accept, each with its replacement.
 RUNNER_ARGUMENTS = {
     "run_config": "every rollout has its own run config; put guardrails and model_settings on "
     "the agent",
@@ -25,8 +25,8 @@ RUNNER_ARGUMENTS = {
 
 
 def sampling_for(settings: ModelSettings, usual: Sampling) -> Sampling:
-    """Return `usual` with the values that the settings override. `max_tokens` limits a turn and
-    cannot exceed the rest of the rollout's budget."""
+    """Return `usual` with the values that `settings` overrides. `max_tokens` can lower the limit
+    of `usual`, but not raise it."""
     limit = usual.max_tokens
     return Sampling(
         _value_or(settings.temperature, usual.temperature),
@@ -39,7 +39,10 @@ def sampling_for(settings: ModelSettings, usual: Sampling) -> Sampling:
 
 
 def forced_opening(settings: ModelSettings, prompt: Prompt, codec: Codec) -> array[int]:
-    """Return the first tokens of a call that `tool_choice` forces; empty if it forces none."""
+    """Return the first tokens of the call that `tool_choice` forces; empty if it forces none.
+
+    Raises Untrainable for any other choice, such as "none" or an unknown tool.
+    """
     choice = settings.tool_choice
     if choice is None or choice == "auto" or not prompt.tools:
         return array("i")
@@ -54,11 +57,12 @@ def forced_opening(settings: ModelSettings, prompt: Prompt, codec: Codec) -> arr
 
 
 def untrainable_settings(settings: ModelSettings, temperature: float) -> Iterator[str]:
-    """Yield the settings that training cannot apply: it samples with the run's temperature only."""
+    """Yield a message for each setting that training cannot apply. Training samples with the run's
+    temperature, and without top_p and penalties."""
     if settings.temperature is not None and settings.temperature != temperature:
         yield (
             f"its temperature is {settings.temperature:g} and the run's is {temperature:g}; use "
-            f"--set temperature={settings.temperature:g} for the run, or remove the agent's"
+            f"--set temperature={settings.temperature:g} for the run, or remove it from the agent"
         )
     for name, neutral in (("top_p", 1.0), ("frequency_penalty", 0.0), ("presence_penalty", 0.0)):
         value = getattr(settings, name)

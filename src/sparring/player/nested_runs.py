@@ -1,8 +1,9 @@
 """Routes nested runs of the SDK to the model of the outer run.
 
-`Runner.run` in a tool or a guardrail uses its agent's model, by default the SDK's provider. Inside
-a rollout, or inside a run of a trained agent, it uses the outer run's model instead. A nested run
-that names another model is refused, because another provider would answer and bill it.
+By default, `Runner.run` in a tool or a guardrail uses its own agent's model, normally a provider's.
+Inside a rollout, or inside a run of a trained agent, it uses the outer run's model instead. A
+nested run whose run config names another model is refused, because that model's provider would
+answer and bill the call.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sparring.contracts.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class ActiveAgent:
-    """The agent of the current turn and its context."""
+    """The name of the agent whose turn it is, and the context of its run."""
 
     agent: str
     context: Any
@@ -37,7 +38,8 @@ class ActiveAgent:
 
 @dataclass(slots=True, eq=False)
 class _OuterRun:
-    """The outermost run: its model, and its event loop once it is known."""
+    """The outermost run: its model, and its event loop, which is set at the first model call at the
+    latest."""
 
     model: RunModel
     loop: asyncio.AbstractEventLoop | None = None
@@ -54,21 +56,21 @@ class RunModel(Model):
     """A model that answers for every agent of a run, including handoffs and nested runs."""
 
     def run_config(self, given: RunConfig | None) -> RunConfig:
-        """Return a copy of the run config that uses this model."""
+        """Return a copy of `given`, or a new run config, that uses this model."""
         raise NotImplementedError
 
     def nested(self) -> AbstractContextManager[None]:
-        """Return the context manager that every nested run is executed in."""
+        """Return a context manager to execute one nested run in."""
         return nullcontext()
 
     def refuse_escape(self, message: str) -> NoReturn:
-        """Raise because a nested run names another model."""
+        """Raise InvalidInput: a nested run names another model."""
         raise InvalidInput(message)
 
     async def stream_response(
         self, *args: Any, **kwargs: Any
     ) -> AsyncIterator[TResponseStreamEvent]:
-        """Yield the whole reply as one event, because a policy samples a turn at once."""
+        """Yield the whole reply as one event: a policy returns a turn only when it is complete."""
         response = await self.get_response(*args, **kwargs)
         usage = response.usage
         yield ResponseCompletedEvent(
@@ -95,8 +97,8 @@ class RunModel(Model):
 
 
 def recording_active_agent(then: CallModelInputFilter | None) -> CallModelInputFilter:
-    """Return a filter that records the current agent, which the SDK does not pass to the model,
-    and then applies `then`."""
+    """Return an input filter that sets `ACTIVE_AGENT` and then applies `then`. The SDK passes the
+    agent to filters, but not to the model."""
 
     async def record(data: CallModelData[Any]) -> ModelInputData:
         ACTIVE_AGENT.set(ActiveAgent(data.agent.name, data.context))
@@ -111,14 +113,14 @@ def recording_active_agent(then: CallModelInputFilter | None) -> CallModelInputF
 
 
 def route_nested_runs() -> None:
-    """Install the runner that gives nested runs the model of the outer run."""
+    """Wrap the SDK's default runner, once per process, so that nested runs use the outer model."""
     current = get_default_agent_runner()
     if not isinstance(current, _Runner):
         set_default_agent_runner(_Runner(current))
 
 
 class _Runner(AgentRunner):
-    """Wraps the SDK's default runner, or the one installed in its place."""
+    """Runs agents with `inner`; nested runs use the model and the event loop of the outer run."""
 
     def __init__(self, inner: AgentRunner) -> None:
         self._inner = inner
@@ -143,7 +145,7 @@ class _Runner(AgentRunner):
     def run_streamed(
         self, starting_agent: Agent[Any], input: Any, **options: Any
     ) -> RunResultStreaming:
-        with _using_outer_model(starting_agent, options, None):  # its task copies this context
+        with _using_outer_model(starting_agent, options, None):  # the SDK's task copies it
             return self._inner.run_streamed(starting_agent, input, **options)
 
 
@@ -151,7 +153,8 @@ class _Runner(AgentRunner):
 def _using_outer_model(
     agent: Agent[Any], options: dict[str, Any], loop: asyncio.AbstractEventLoop | None
 ) -> Iterator[None]:
-    """Set the outer model for the block and put it into the run config of `options`."""
+    """Put the outer run's model into the run config of `options`. Without an outer run, this run
+    becomes the outer run for the duration of the block if its model is a RunModel."""
     outer = _OUTER_RUN.get()
     config = options.get("run_config")
     if isinstance(config, dict):

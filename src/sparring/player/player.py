@@ -53,10 +53,11 @@ class Played:
 class Player:
     """Plays one agent with one policy.
 
-    With a policy that samples in lockstep batches, rollouts are played in separate blocks of
-    `limits.in_flight`, so that a replay after a crash gives the same batches and tokens. With a
-    server, a new rollout starts as soon as one ends. Batches may then overlap: together they have
-    at most `limits.in_flight` rollouts in play, those of the earliest step first.
+    With a policy that samples in lockstep, rollouts are played in consecutive blocks of
+    `limits.in_flight`, so that a replay after a crash gives the same batches and tokens. With any
+    other policy, a rollout starts as soon as another ends. Several calls of `play` may then
+    overlap: together they have at most `limits.in_flight` rollouts in flight, and rollouts of the
+    lowest step start first.
     """
 
     def __init__(
@@ -86,11 +87,11 @@ class Player:
         warn_if_untested_version()
 
     def hung_threads(self) -> list[str]:
-        """Return the tools whose threads exceeded their deadline and still run."""
+        """Return the tool name of each thread that still runs although its call was abandoned."""
         return self._threads.hung()
 
     async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
-        """Play all; yields in the order of `plays` in lockstep, otherwise as rollouts finish."""
+        """Play the rollouts. Yield them in the order of `plays` in lockstep, else as they end."""
         asyncio.get_running_loop().set_default_executor(self._threads)
         async with self._opening.used(), aclosing(self._play_all(plays)) as stream:
             async for played in stream:
@@ -114,7 +115,7 @@ class Player:
                     yield played
 
     async def play_one(self, play: Play) -> Rollout:
-        """Play a single rollout."""
+        """Play one rollout and return it."""
         async with aclosing(self.play([play])) as stream:
             return (await anext(stream)).rollout
 
@@ -166,7 +167,7 @@ class Player:
                 episode.end(Ending.ROLLOUT_DEADLINE, limit)
             else:
                 episode.end(Ending.INFRASTRUCTURE_ERROR, f"TimeoutError: {error}")
-        except Exception as error:  # user code or the SDK: ends this rollout only
+        except Exception as error:  # from user code or the SDK: ends only this rollout
             episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
         except (
             asyncio.CancelledError
@@ -187,7 +188,7 @@ class Player:
         try:
             return await self._context(case)
         except Exception as error:
-            detail = f"making the context failed: {type(error).__name__}: {error}"
+            detail = f"creating the context failed: {type(error).__name__}: {error}"
             episode.end(Ending.INFRASTRUCTURE_ERROR, detail)
             raise EpisodeOver from error
 
@@ -200,8 +201,9 @@ async def _cancel(tasks: list[asyncio.Task[Played]]) -> None:
 
 
 def _with_blocking_guardrails(agent: PlayedAgent) -> PlayedAgent:
-    """Make input guardrails run before the first model call. By default the SDK runs them
-    concurrently with it, and a trip would cancel a generation that other rollouts share."""
+    """Return a copy of the agent whose input guardrails run before the first model call. By default
+    the SDK runs both concurrently, and a guardrail that trips cancels the model call, whose batch
+    other rollouts share."""
     if isinstance(agent, ExternalAgent) or not agent.input_guardrails:
         return agent
     blocking = [replace(guardrail, run_in_parallel=False) for guardrail in agent.input_guardrails]
@@ -209,7 +211,8 @@ def _with_blocking_guardrails(agent: PlayedAgent) -> PlayedAgent:
 
 
 def as_case_factory(factory: ContextFactory | None) -> Callable[[Case], Any]:
-    """Return a context factory of either form as an async function of the case."""
+    """Return an async function that calls `factory` with the case, or without arguments if it takes
+    none. Without a factory, the function returns None."""
     takes_case = factory is not None and _takes_argument(factory)
 
     async def make(case: Case) -> Any:

@@ -1,4 +1,4 @@
-"""Makes a token policy a model of the SDK, so that the shipped agent uses trained weights."""
+"""An SDK model that samples from a token policy, for running a trained agent."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _MAX_ROWS = 256
 class PolicyModel(RunModel):
     """An SDK model that samples from a policy: `Agent(model=PolicyModel(policy, sampling))`.
 
-    It answers for every agent of the run and gives each the tools of the run's context. As in
-    training, a turn continues the exact tokens of the previous one. The agent's own model
+    It answers for every agent of the run and adds the tools of the run's context to each agent's
+    own. As in training, a turn continues the exact tokens of the previous turn. An agent's model
     settings, such as its temperature, override `sampling`.
     """
 
@@ -52,13 +52,13 @@ class PolicyModel(RunModel):
         self._turns = 0
         self._first_tag = secrets.randbits(
             48
-        )  # a random start: tags of another process never match
+        )  # random, so that items from another process do not match a row
         self._rows: OrderedDict[int, GrowingRow] = OrderedDict()
         self._errors = ToolErrors()
         route_nested_runs()
 
     def run_config(self, given: RunConfig | None) -> RunConfig:
-        """Return a copy of the run config that uses this model."""
+        """Return a copy of `given`, or a new run config, that uses this model."""
         config = copy.copy(given) if given is not None else RunConfig()
         config.model = self
         config.tool_not_found_behavior = "return_error_to_model"
@@ -77,7 +77,7 @@ class PolicyModel(RunModel):
         tracing: Any,  # noqa: ARG002
         **_: Any,
     ) -> ModelResponse:
-        """Sample one turn and return it in the SDK's form."""
+        """Sample one turn and return it as a ModelResponse."""
         codec, active = self._policy.codec, ACTIVE_AGENT.get()
         add_world_tools(tools, active.context)
         prompt = prompt_of(system_instructions, input, tools, output_schema, handoffs)
@@ -119,8 +119,8 @@ class PolicyModel(RunModel):
             self._policy.leave()
 
     def _row(self, agent: str, prompt: Prompt) -> GrowingRow:
-        """Return a copy of the row that this turn continues, or a new row. A copy, because two
-        conversations may continue from the same turn."""
+        """Return a copy of the row that this turn continues, or a new row. The original stays
+        unchanged, because another conversation may continue from the same turn."""
         row = find_continued_row(list(self._rows.values()), prompt)
         if row is None:
             return GrowingRow(agent, prompt, self._policy.codec)

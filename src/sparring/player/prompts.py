@@ -25,7 +25,7 @@ class Prompt:
 
     @property
     def last_own_index(self) -> int:
-        """The index of the last item that our model produced, or -1."""
+        """The index of the last item that Sparring's model produced, or -1."""
         for number in range(len(self.items) - 1, -1, -1):
             if turn_of(self.items[number]) is not None:
                 return number
@@ -37,7 +37,8 @@ class Prompt:
         return [tool["function"]["name"] for tool in self.tools]
 
     def system_text(self) -> str:
-        """Return the instructions with the output schema, which sampling does not enforce."""
+        """Return the instructions, followed by the output schema if there is one. Token sampling
+        does not enforce the schema, so the model has to read it."""
         return with_output_schema(self.system, self.output_schema)
 
     def messages(self) -> list[Message]:
@@ -48,7 +49,7 @@ class Prompt:
 
 
 def with_output_schema(system: str, schema: Mapping[str, Any] | None) -> str:
-    """Return the instructions with a request for an answer that fits the schema."""
+    """Return the instructions with a request for a final answer in JSON that fits the schema."""
     if schema is None:
         return system
     request = (

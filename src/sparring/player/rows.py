@@ -15,15 +15,15 @@ from sparring.player.prompts import Prompt
 
 
 def find_continued_row(rows: Sequence[GrowingRow], prompt: Prompt) -> GrowingRow | None:
-    """Return the row that this turn only appends to. None for another agent, an edited or
-    filtered history, and changed instructions or tools."""
+    """Return the row whose conversation the prompt extends, or None. No row matches after a
+    handoff, after an edit of the history, or after a change of instructions or tools."""
     return next((row for row in reversed(rows) if row.is_continued_by(prompt)), None)
 
 
 class GrowingRow:
     """One append-only token sequence of one agent.
 
-    Its frame is the instructions and tools: a change of them starts a new row.
+    The frame of a row is its instructions and tools. A turn with another frame starts a new row.
     """
 
     def __init__(self, agent: str, prompt: Prompt, codec: Codec) -> None:
@@ -43,8 +43,11 @@ class GrowingRow:
         self._reply: list[Message] = []
 
     def follow(self, previous: GrowingRow | None, caller: GrowingRow | None) -> None:
-        """Note why this row begins: what `previous`, the last row of the same run, could not be
-        continued for. The first row of a nested run is called from `caller`."""
+        """Set `parent`, and set `start` to the reason for a new row.
+
+        `previous` is the last row of the same run. `caller` is the row that a nested run was
+        called from; it becomes the parent of the nested run's first row.
+        """
         self.parent = previous or caller
         if previous is None:
             self.start = RowStart.NESTED if caller else RowStart.FIRST
@@ -55,7 +58,8 @@ class GrowingRow:
             self.start = RowStart.HISTORY if same_frame else RowStart.FRAME
 
     def is_continued_by(self, prompt: Prompt) -> bool:
-        """Return whether the prompt repeats this row's items and reply and appends to them."""
+        """Return whether this row is open and the prompt has the same frame and consists of the
+        row's items, its reply and at least one further item."""
         items, last, seen = prompt.items, prompt.last_own_index, len(self._items)
         return (
             not self._is_closed
@@ -77,7 +81,7 @@ class GrowingRow:
         return other
 
     def observe(self, prompt: Prompt, codec: Codec, tool_of: Callable[[str], str]) -> int:
-        """Append the messages since the model's last turn; returns the number of tokens."""
+        """Append the messages after the model's last turn; return the number of tokens added."""
         messages = to_messages(prompt.items[prompt.last_own_index + 1 :])
         calls = [call for turn in self._reply for call in turn.calls]
         encoded = codec.encode_continuation(messages, calls)
@@ -92,12 +96,13 @@ class GrowingRow:
         return len(encoded.ids)
 
     def force(self, ids: array[int]) -> None:
-        """Append tokens of the model's turn that it did not sample; they are not trained on."""
+        """Append tokens that are written for the model; they are not trained on."""
         self.ids.extend(ids)
         self._spans.append(Span(TokenKind.OBSERVED, len(ids)))
 
     def add_sample(self, sample: Sample) -> None:
-        """Append sampled tokens; raises InfrastructureError without one log-probability each."""
+        """Append sampled tokens. Raises InfrastructureError if there are none, or if their number
+        differs from that of the log-probabilities."""
         if not sample.ids or len(sample.ids) != len(sample.logprobs):
             raise InfrastructureError(
                 f"the policy returned {len(sample.ids)} tokens with {len(sample.logprobs)} "
@@ -110,12 +115,13 @@ class GrowingRow:
             self._versions.append((sample.version, len(sample.ids)))
 
     def close(self) -> None:
-        """Let no turn continue this row: later turns do not see it as it was sampled."""
+        """Prevent further turns from continuing this row. Used if later prompts do not contain the
+        last turn exactly as sampled."""
         self._is_closed = True
 
     def note_reply(self, seen: Sequence[Item], reply: Message, turn: int) -> None:
-        """Record the turn's input items and reply. A later turn continues this row only if both
-        come back unchanged."""
+        """Record the turn's input items and reply. A later turn continues this row only if its
+        input repeats both unchanged."""
         self._items = list(seen)
         self._reply = [reply]
         self._turn = turn
@@ -126,7 +132,7 @@ class GrowingRow:
         return len(self._logprobs) > 0
 
     def finished(self, parent: int | None = None) -> TokenRow:
-        """Return the row as a TokenRow; `parent` is the position of the row that it follows."""
+        """Return the row as a TokenRow. `parent` is the parent's index in the rollout's rows."""
         return TokenRow(
             self.agent,
             self.ids,

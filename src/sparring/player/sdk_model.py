@@ -1,4 +1,4 @@
-"""The SDK's interface to a rollout: its `Model` and its run configuration."""
+"""The SDK model and the run config that rollouts use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sparring.player.worlds import add_world_tools
 
 
 class EpisodeModel(RunModel):
-    """Answers for every agent of one rollout, including nested agents and handoffs."""
+    """The model of every agent in one rollout, including nested agents and handoff targets."""
 
     def __init__(
         self, episode: Episode, adapter: ModelAdapter, stage: ToolStage, common: RunConfig
@@ -45,9 +45,10 @@ class EpisodeModel(RunModel):
         self._errors = ToolErrors(episode.note_failure)
 
     def run_config(self, given: RunConfig | None) -> RunConfig:
-        """Return a copy of the run config with this rollout's model, filter and error formatter.
+        """Return a copy of `given`, or of the common run config, with this rollout's model, filter
+        and error formatter.
 
-        Copying is used because constructing a RunConfig takes 2 ms, as long as a turn.
+        A copy, because constructing a RunConfig takes 2 ms, as long as a turn.
         """
         config = copy.copy(given or self._common)
         config.model = self
@@ -60,13 +61,14 @@ class EpisodeModel(RunModel):
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """Release the tool's slot and mark replies of the nested run as not the answer."""
+        """Release the slot of the tool that starts the nested run, and keep the replies of the
+        nested run from becoming the rollout's answer."""
         release_held_slot()
         with self._episode.nested_call(), self._adapter.nested():
             yield
 
     def refuse_escape(self, message: str) -> NoReturn:
-        """End the rollout with an infrastructure error."""
+        """End the rollout with an infrastructure error and raise EpisodeOver."""
         self._episode.end(Ending.INFRASTRUCTURE_ERROR, message)
         raise EpisodeOver
 
@@ -110,8 +112,9 @@ class EpisodeModel(RunModel):
         return ModelResponse(output=output, usage=answer.usage, response_id=None)
 
     async def _respond(self, turn: Turn, prompt: Prompt, settings: ModelSettings) -> AdapterReply:
-        """Call the model adapter. Errors here are never the model's fault and are recorded
-        before the SDK can turn them into a tool result of an outer agent."""
+        """Call the model adapter. An exception ends the rollout with an infrastructure error. The
+        ending is recorded here, because in a nested run the SDK would turn the exception into a
+        tool result."""
         try:
             self._episode.add_messages(to_messages(prompt.items[prompt.last_own_index + 1 :]))
             return await self._adapter.respond(turn, prompt, settings)
@@ -123,7 +126,7 @@ class EpisodeModel(RunModel):
 
 
 def common_run_config() -> RunConfig:
-    """Return the run configuration that all rollouts share."""
+    """Return the run config that all rollouts copy. The calls of one turn run one at a time."""
     return RunConfig(
         tracing_disabled=True,
         tool_not_found_behavior="return_error_to_model",

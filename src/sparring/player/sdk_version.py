@@ -12,14 +12,14 @@ OLDEST, NEWEST = (0, 22), (0, 24)
 
 
 def formats_exceptions() -> bool:
-    """Return whether the SDK passes tool exceptions to the run's error formatter. Versions
-    before 0.24 format them internally."""
+    """Return whether the SDK passes tool exceptions to the run config's error formatter, as it does
+    from version 0.24. Earlier versions format them internally."""
     return "tool_exception" in str(ToolErrorFormatterArgs.__annotations__["kind"])
 
 
 @functools.cache
 def warn_if_untested_version() -> None:
-    """Warn once if the installed SDK is outside the tested range."""
+    """Warn, once per process, if the installed SDK is outside the tested range."""
     installed = version("openai-agents")
     numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
     if not OLDEST <= numbers <= NEWEST:

@@ -1,4 +1,4 @@
-"""Keeps what an agent needs open while any batch of its rollouts is being played."""
+"""Keeps an agent's connections open while any batch of its rollouts is being played."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 
 class SharedOpening:
-    """Opens a context for the first user and closes it after the last.
+    """Enters a context for the first user and exits it after the last.
 
-    The context is entered and left by a task of its own: connections must be closed by the task
-    that opened them, and batches that overlap end in any order.
+    A dedicated task enters and exits the context: connections must be closed by the task that
+    opened them, and overlapping batches end in any order.
     """
 
     def __init__(self, context: Callable[[], AbstractAsyncContextManager[None]]) -> None:
@@ -23,7 +23,8 @@ class SharedOpening:
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """Keep the context open while inside; raises what opening it raised."""
+        """Keep the context open for the duration of the block. An exception raised on entering the
+        context is raised here."""
         if not self._users:
             loop = asyncio.get_running_loop()
             self._over, self._opened = asyncio.Event(), loop.create_future()

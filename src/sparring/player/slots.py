@@ -1,4 +1,4 @@
-"""Limits the rollouts that are played at the same time, over all batches of a player."""
+"""Limits the number of rollouts that all batches of a player have in flight."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import count
 
 
 class Slots:
-    """At most `number` rollouts at once. A free slot goes to the rollout of the earliest step that
-    waits, and among those to the first that came, so that no batch waits for a later one."""
+    """A semaphore of `number` slots with priorities. A free slot goes to the waiting rollout of the
+    lowest step, first come first served, so that no batch waits for a later one."""
 
     def __init__(self, number: int) -> None:
         self._free = number
@@ -20,7 +20,7 @@ class Slots:
 
     @asynccontextmanager
     async def slot(self, step: int) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it while inside."""
+        """Wait for a slot and hold it for the duration of the block."""
         await self._acquire(step)
         try:
             yield
@@ -28,7 +28,7 @@ class Slots:
             self._release()
 
     async def _acquire(self, step: int) -> None:
-        if self._free:  # then nobody waits
+        if self._free:  # a slot is free only if no rollout waits
             self._free -= 1
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -36,7 +36,7 @@ class Slots:
         try:
             await granted
         except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled():  # granted and cancelled at once
+            if granted.done() and not granted.cancelled():  # cancelled after the grant
                 self._release()
             raise
 

@@ -1,5 +1,5 @@
-"""The error texts that the model reads when a call fails, identical in play and in the shipped
-agent."""
+"""Error texts that the model reads for failed calls. Play and the shipped agent use the same
+texts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class ToolErrors:
     def remember(
         self, calls: Sequence[RequestedCall], offered: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Store the calls of one turn with the schemas of the tools offered in it."""
+        """Store the calls of one turn with the schemas of the tools that the turn offered. Only the
+        last 4,096 calls are kept."""
         if not calls:
             return
         tools = {tool["function"]["name"]: tool["function"] for tool in offered}
@@ -44,7 +45,8 @@ class ToolErrors:
             self._calls.popitem(last=False)
 
     def formatter(self, own: ToolErrorFormatter | None) -> ToolErrorFormatter:
-        """Return a formatter for a run config; the text of its `own` formatter takes precedence."""
+        """Return an error formatter for a run config. Text from `own`, the formatter that the run
+        config already has, takes precedence."""
 
         async def explain(failure: ToolErrorFormatterArgs[Any]) -> str | None:
             default = self._explain(failure)

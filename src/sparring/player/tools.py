@@ -1,8 +1,9 @@
-"""Runs tools with a deadline, a concurrency limit and a token budget, on Sparring's own threads.
+"""Runs tools with a deadline, a concurrency limit and a token budget, on Sparring's threads.
 
-The SDK passes the model the list of tools that it later calls. `ToolStage.govern` replaces each
-function tool in that list with a governed copy, which enforces the limits. This covers the tools
-of nested agents, handoffs and MCP servers, and leaves the user's own tool objects unchanged.
+The SDK passes its list of tools to the model and later calls the tools in the same list.
+`ToolStage.govern` replaces each function tool in it with a governed copy, which enforces the
+limits. This covers the tools of nested agents, handoff targets and MCP servers, and leaves the
+user's tool objects unchanged.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from sparring.threads import CURRENT_CALL, DaemonThreads, ThreadUse
 Invoke = Callable[[ToolContext[Any], str], Awaitable[Any]]
 _MAX_COPIES = 4096
 _CHARACTERS_PER_TOKEN = 4  # an estimate for chat policies, whose tokenizer is unknown
-_SHORT_FACTOR = 8  # a result of at most 1/8 of the budget, in bytes, is not tokenised
+_SHORT_FACTOR = 8  # a result with at most 1/8 as many bytes as its limit in tokens is not tokenised
 _NO_ROOM_TEXT = "(cut off)"
 
 
 class _HeldSlot:
-    """Holds one of the slots that limit the concurrent calls of a tool."""
+    """One of the slots that limit concurrent calls of a tool, held for the duration of the block or
+    until `release`."""
 
     def __init__(self, semaphore: asyncio.Semaphore) -> None:
         self._semaphore = semaphore
@@ -59,10 +61,10 @@ _HELD_SLOT: ContextVar[_HeldSlot | None] = ContextVar("sparring_held_slot", defa
 
 
 def release_held_slot() -> None:
-    """Release the slot of the current tool call, which is about to run a nested agent.
+    """Release the slot of the current tool call before it runs a nested agent.
 
     The nested agent waits for a lockstep batch, and the batch waits for all rollouts, including
-    those that wait for the slot. Keeping the slot would deadlock.
+    rollouts that wait for the slot. Keeping the slot would deadlock.
     """
     if (held := _HELD_SLOT.get()) is not None:
         held.release()
@@ -79,13 +81,13 @@ class ToolStage:
         self._copies: dict[int, tuple[FunctionTool, FunctionTool]] = {}
 
     def govern(self, tools: list[Tool]) -> None:
-        """Replace the function tools in this list with governed copies."""
+        """Replace the function tools in this list, in place, with governed copies."""
         for index, tool in enumerate(tools):
             if isinstance(tool, FunctionTool):
                 tools[index] = self._governed_copy(tool)
 
     def _governed_copy(self, tool: FunctionTool) -> FunctionTool:
-        if is_world_tool(tool):  # not cached: that would keep the rollout's world alive
+        if is_world_tool(tool):  # not cached: the cache would keep the rollout's world alive
             governed = copy.copy(tool)
             governed.on_invoke_tool = self._governed_invoke(tool)
             return governed
@@ -134,7 +136,7 @@ class ToolStage:
             episode.note_result(context.tool_call_id, str(result))
             return result
 
-        # The SDK resolves the annotations at every call, which is slower for strings.
+        # The SDK resolves annotations at every call; types are faster to resolve than strings.
         invoke_governed.__annotations__ = {"context": ToolContext, "arguments": str}
         return invoke_governed
 
@@ -144,14 +146,15 @@ class ToolStage:
             return
         episode.end(
             Ending.INFRASTRUCTURE_ERROR,
-            f"{len(hung)} threads hang in {', '.join(dict.fromkeys(hung))}; give these tools a "
-            "timeout of their own",
+            f"{len(hung)} threads hang in {', '.join(dict.fromkeys(hung))}; add timeouts inside "
+            "these tools",
         )
         raise EpisodeOver
 
     def _fit_budget(self, result: str, episode: Episode) -> str:
-        """Truncate a result that exceeds its own limit or the remaining token budget, and append
-        a note. A quarter of the remaining budget is reserved for the answer."""
+        """Return the result, truncated with a note if it exceeds `result_tokens` or, with its
+        template, three quarters of the remaining token budget. The last quarter is reserved for
+        the answer."""
         left = episode.limits.completion_tokens - episode.spent - episode.pending_tokens
         limit = left - left // 4 - self._template_tokens
         if episode.limits.result_tokens is not None:
@@ -171,7 +174,8 @@ class ToolStage:
 
     @cached_property
     def _template_tokens(self) -> int:
-        """Tokens that the chat template adds around a result, up to the model's next turn."""
+        """The number of tokens that the chat template adds around a result, including the next
+        generation prompt."""
         if self._codec is None:
             return 0
         return len(self._codec.encode_continuation([Message("tool", "")]).ids)
@@ -194,8 +198,8 @@ class ToolStage:
 
 
 def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
-    """Return the tool's invoke function. If the tool has an error function, which turns exceptions
-    into text, each exception is first recorded in the rollout."""
+    """Return the tool's invoke function. If the tool has an error function, which converts
+    exceptions into text, the returned function also records each exception in the rollout."""
     format_error = getattr(tool, "_failure_error_function", None)
     if getattr(tool, "_use_default_failure_error_function", False) and not formats_exceptions():
         format_error = default_tool_error_function
@@ -215,7 +219,8 @@ def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
 
 
 def _join_text_parts(result: Any) -> Any:
-    """Join a result that consists of text parts, as MCP servers return; return others unchanged."""
+    """Return a list of text parts, as MCP servers return them, as one string; return any other
+    result unchanged."""
     parts = [result] if isinstance(result, dict) else result
     if not isinstance(parts, list) or not parts:
         return result

@@ -1,4 +1,4 @@
-"""Finds what prevents an agent from being played or trained, before the first token."""
+"""Finds the obstacles to playing or training an agent before the first token is sampled."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sparring.player.worlds import declares_tools
 
 
 def refuse_unplayable(agent: PlayedAgent) -> None:
-    """Raise Untrainable with all obstacles to playing the agent."""
+    """Raise Untrainable, with a list of all obstacles, if the agent cannot be played."""
     _refuse(agent, "played", obstacles(agent))
 
 
 def refuse_untrainable(
     agent: PlayedAgent, temperature: float, train_agents: Sequence[str] = ()
 ) -> None:
-    """Raise Untrainable with all obstacles to training the agent."""
+    """Raise Untrainable, with a list of all obstacles, if the agent cannot be trained."""
     _refuse(agent, "trained", training_obstacles(agent, temperature, train_agents))
 
 
 def training_obstacles(
     agent: PlayedAgent, temperature: float, train_agents: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield the obstacles to training that the agent itself shows, one line each with its
-    remedy. `trial_round` finds the rest."""
+    """Yield the obstacles to training that can be read from the agent object, each as one line
+    with its remedy. `trial_round` finds the others."""
     yield from obstacles(agent)
-    if isinstance(agent, ExternalAgent):  # its agents are known only by the calls they make
+    if isinstance(agent, ExternalAgent):  # its agents are known only once they call the model
         return
     names = list(dict.fromkeys(reached.name for reached in reached_agents(agent)))
     if unknown := [name for name in train_agents if name not in names]:
@@ -48,12 +48,12 @@ def training_obstacles(
 def _refuse(agent: PlayedAgent, action: str, problems: Iterator[str]) -> None:
     if unique := list(dict.fromkeys(problems)):
         listed = "\n".join(f"  - {problem}" for problem in unique)
-        raise Untrainable(f"the agent {agent.name!r} cannot be {action} as it is:\n{listed}")
+        raise Untrainable(f"the agent {agent.name!r} cannot be {action}:\n{listed}")
 
 
 def has_tools(agent: PlayedAgent, context: object = None) -> bool:
-    """Return whether the agent or its world class is known to have tools. Tools of an agent
-    outside of the SDK are not known."""
+    """Return whether the agent has tools or MCP servers of its own, or its world class declares
+    tools. False for an agent outside the SDK, whose tools are unknown."""
     if isinstance(agent, ExternalAgent):
         return False
     if agent.tools or agent.mcp_servers:
@@ -62,8 +62,11 @@ def has_tools(agent: PlayedAgent, context: object = None) -> bool:
 
 
 def refuse_without_tools(agent: PlayedAgent, context: object = None) -> None:
-    """Raise SettingError if world_model_coefficient is used without tools. A context factory
-    that is not a class is accepted: its tools are unknown until it is called."""
+    """Raise SettingError if the agent has no tools, which world_model_coefficient needs.
+
+    Tools are unknown, and no error is raised, for an agent outside the SDK and for a context
+    factory that is not a class.
+    """
     is_unknown = context is not None and not inspect.isclass(context)
     is_unknown = is_unknown or isinstance(agent, ExternalAgent)
     if not is_unknown and not has_tools(agent, context):
@@ -74,7 +77,7 @@ def refuse_without_tools(agent: PlayedAgent, context: object = None) -> None:
 
 
 def obstacles(agent: PlayedAgent) -> Iterator[str]:
-    """Yield the obstacles to playing, over all reachable agents."""
+    """Yield the obstacles to playing the agent or any agent that it can reach."""
     for reached in reached_agents(agent):
         yield from _agent_obstacles(reached)
         for tool in reached.tools:
@@ -82,8 +85,8 @@ def obstacles(agent: PlayedAgent) -> Iterator[str]:
 
 
 def reached_agents(agent: PlayedAgent) -> Iterator[Agent[Any]]:
-    """Yield the agent, its handoff targets and its agent tools, recursively, each once; nothing
-    for an agent outside of the SDK."""
+    """Yield the agent, its handoff targets and its agent tools, recursively, each once. Yield
+    nothing for an agent outside the SDK."""
     seen: set[int] = set()
     pending = [] if isinstance(agent, ExternalAgent) else [agent]
     while pending:
@@ -126,12 +129,13 @@ def _tool_obstacles(agent: Agent[Any], tool: Any) -> Iterator[str]:
     if getattr(tool, "_is_agent_tool", False) and _names_a_model(tool):
         yield (
             f"{agent.name}: {tool.name} runs an agent whose run config names a model, which would "
-            "answer instead; leave `model` out of the run_config of as_tool()"
+            "answer instead of the policy; leave `model` out of the run_config of as_tool()"
         )
 
 
 def _names_a_model(tool: FunctionTool) -> bool:
-    """Read the run config from the closure of `as_tool`, which has no public accessor."""
+    """Return whether an agent tool's run config names a model. The SDK has no accessor for the run
+    config, so it is read from the closure that `as_tool` creates."""
     run = getattr(tool.on_invoke_tool, "_invoke_tool_impl", tool.on_invoke_tool)
     try:
         config = inspect.getclosurevars(run).nonlocals.get("run_config")

@@ -1,5 +1,5 @@
-"""Plays a scripted round to find obstacles that the agent object does not show: changing
-instructions or tools, message parts that are not text, prompts too long for the model."""
+"""Plays a scripted round to find obstacles to training that only appear during play: instructions
+or tools that change, message parts that are not text, prompts that are too long for the model."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def trial_round(
     positions: int | None,
     one_row_reason: str = "",
 ) -> list[str]:
-    """Return the obstacles to training on these cases.
+    """Return the obstacles to training on these cases, as messages without duplicates.
 
-    The scripted model calls a tool that does not exist, reads the error and answers, so no tool
-    is run. `one_row_reason` is why a rollout may have only one row; empty where it may have more.
+    The scripted model calls a tool that does not exist and answers after the error, so no tool is
+    run. `budget` is max_completion_length and `positions` the model's maximum sequence length, both
+    in tokens. If rollouts must have a single row, `one_row_reason` is the reason; else it is empty.
     """
     limits = Limits(tool_rounds=2, completion_tokens=_UNLIMITED_TOKENS)
     player = Player(
@@ -54,7 +55,7 @@ def trial_round(
 
 
 def longest_cases(cases: Sequence[Case], number: int = 3) -> list[Case]:
-    """Return the cases with the longest inputs, longest first."""
+    """Return the `number` cases with the longest inputs in characters, longest first."""
     return sorted(cases, key=lambda case: len(str(case.input)), reverse=True)[:number]
 
 
@@ -65,7 +66,7 @@ def _call_unknown_tool(request: SampleRequest) -> Message:
 
 
 async def play_unjudged(player: Player, plays: Sequence[Play]) -> list[Rollout]:
-    """Play all and return the rollouts without judging them; ends each world right away."""
+    """Play the rollouts and return them unjudged. Each world ends as soon as its rollout does."""
     rollouts = []
     async with aclosing(player.play(plays)) as stream:
         async for played in stream:

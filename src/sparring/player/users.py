@@ -24,10 +24,10 @@ async def user_message(
     deadlines: Deadlines,
     seconds: float,
 ) -> str | None:
-    """Return what the user says next; None where the conversation is over.
+    """Return the user's next message; None ends the conversation.
 
-    A function that is not async runs in a thread. Raises InfrastructureError if it takes longer
-    than `seconds` or returns anything else than text: the model is not to blame for either.
+    A synchronous function runs in a thread. Raises InfrastructureError if the function takes
+    longer than `seconds` or returns anything but text or None: neither is the model's fault.
     """
     try:
         async with deadlines.within(seconds) as deadline:

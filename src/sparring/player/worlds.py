@@ -39,7 +39,8 @@ def tool(method: Method) -> Method:
 
 
 def world_tools(world: Any) -> list[FunctionTool]:
-    """Return the tools bound to one world, limited to its `offered_tools` if it has that."""
+    """Return the tools of one world. If the world has `offered_tools`, only the tools named there
+    are returned."""
     offered = getattr(world, "offered_tools", None)
     return [
         _bind(name, schema, world)
@@ -49,15 +50,15 @@ def world_tools(world: Any) -> list[FunctionTool]:
 
 
 def add_world_tools(tools: list[Tool], context: Any) -> None:
-    """Append the world's tools to an agent's own. This applies to every agent of a rollout,
-    including handoff targets and agent tools."""
+    """Append the tools of the world `context` to an agent's own. An own tool of the same name takes
+    precedence."""
     names = {tool.name for tool in tools}
     tools += [added for added in world_tools(context) if added.name not in names]
 
 
 async def end_world(world: Any, seconds: float = _END_SECONDS) -> None:
-    """Call the world's `after_rollout()`, if defined, once its rollout has been judged or will
-    never be. Errors and timeouts are only logged, so that other rollouts continue."""
+    """Call the world's `after_rollout()`, if defined. The caller has judged the rollout, or will
+    not judge it. Errors and timeouts are logged, not raised, so that other rollouts continue."""
     after = getattr(world, "after_rollout", None)
     if after is None or not callable(after):
         return
@@ -76,17 +77,17 @@ async def end_world(world: Any, seconds: float = _END_SECONDS) -> None:
 
 
 def declares_tools(kind: type) -> bool:
-    """Return whether worlds of this class have tools."""
+    """Return whether a class declares tools with `@tool`."""
     return bool(_declared_schemas(kind))
 
 
 def is_world_tool(candidate: FunctionTool) -> bool:
-    """Return whether a tool belongs to one rollout's world."""
+    """Return whether a tool is a method of a world."""
     return bool(getattr(candidate, _DECLARED, False))
 
 
 def _declared_schemas(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
-    """Return the tool schemas of a class, read once per class instead of once per rollout."""
+    """Return the tool schemas of a class. They are cached: worlds are created for every rollout."""
     if kind not in _SCHEMAS:
         _SCHEMAS[kind] = _read_schemas(kind)
     return _SCHEMAS[kind]
@@ -130,7 +131,7 @@ def _bind(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
             return await asyncio.to_thread(method, *args, **kwargs)
         except (EpisodeOver, InfrastructureError):  # not the model's fault
             raise
-        except Exception as error:  # as for other tools, the model reads the error and continues
+        except Exception as error:  # the model reads the error, as it does for other tools
             return _refusal(context, name, f"{type(error).__name__}: {error}")
 
     bound = FunctionTool(
@@ -145,7 +146,8 @@ def _bind(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
 
 
 def _refusal(context: ToolContext[Any], name: str, reason: str) -> str:
-    """Return the text the model reads for a failed call; records the failure in a rollout."""
+    """Return the text that the model reads for a failed call; inside a rollout, record the
+    failure."""
     if (episode := EPISODE.get(None)) is not None:
         episode.note_failure(context.tool_call_id, CallFailure.RAISED)
     return f"{name} failed: {' '.join(reason.split())[:500]}"

@@ -1,5 +1,5 @@
-"""Policies, which sample from a model, and codecs between messages and token ids.
+"""Policies, which sample from a model, and codecs, which convert between messages and token ids.
 
-This module imports nothing: torch, transformers and the openai client load with the policy
-that needs them.
+This module imports nothing, so that torch, transformers and the openai client are imported only
+with a policy that needs them.
 """

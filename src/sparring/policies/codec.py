@@ -1,12 +1,12 @@
 """Converts between messages and token ids, for one tokenizer and one family.
 
-The family's template renders the first prompt. Everything after it is spliced: sampled ids stay
-as they are, and only what follows them (tool results and the next generation prompt) is rendered
-and tokenised. No text is tokenised twice.
+The family's template renders the first prompt. Later tokens are appended to it: sampled ids are
+kept unchanged, and only the text after them (tool results, user messages and the next generation
+prompt) is rendered and tokenised.
 
-Text from users and tools is data. Where it spells a special token of the model, a stand-in
-character replaces it while the template renders, and is then tokenised as plain text: no tool
-result, argument or description can end or open a turn.
+Text from users and tools is data. If it spells a special token of the model, a stand-in character
+replaces the spelling while the template is rendered, and the spelling is then tokenised as plain
+text. No tool result, argument or description can end or open a turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sparring.policies.continuations import QUESTION, Continuations
 from sparring.policies.families import Family
 
 _SLOT = "SPARRINGxSLOTx"
-_FIRST_STAND_IN = 0x10F000  # private use, in the last plane: ordinary text does not use these
+_FIRST_STAND_IN = 0x10F000  # in the last private-use plane, which ordinary text does not use
 _CHARACTERS_PER_TOKEN = 16
 _UNKNOWN_TOOL = "unknown"
 _begin, _end = itemgetter(0), itemgetter(1)
@@ -71,18 +71,19 @@ class ChatCodec:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of template and vocabulary, which determine the ids of a text."""
+        """The SHA-256 of the template and the tokenizer, which determine the ids of a
+        conversation."""
         text = self.family.template + self._backend.to_str()
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def keeps_thinking(self) -> bool:
-        """Whether later turns see the thinking of earlier ones."""
+        """Whether later prompts contain the thinking of earlier turns."""
         return self.family.keeps_thinking
 
     def is_kept(self, turn: Reply | Message, ids: Sequence[int] = ()) -> bool:
-        """Whether later turns see this one as it was sampled. `ids` are its tokens: results follow
-        calls only where the model has ended them as its template does."""
+        """Return whether later prompts contain this turn exactly as sampled. `ids` are its tokens,
+        if known: a turn with calls must end with the token that the template writes after calls."""
         if turn.thinking and not self.family.keeps_thinking:
             return False
         if not turn.calls:
@@ -105,8 +106,8 @@ class ChatCodec:
     def encode_continuation(
         self, messages: Sequence[Message], calls: Sequence[RequestedCall] = ()
     ) -> Encoded:
-        """Encode what follows the model's end of turn: these messages and a generation prompt.
-        `calls` are the calls of that turn: some families name the tool with each result."""
+        """Encode the text after a sampled turn: these messages and the next generation prompt.
+        `calls` are the calls of the turn; some families write the tool's name with each result."""
         roles = tuple(message.role for message in messages)
         tools = _tools_of(messages, calls)
         text, ranges = "", []
@@ -129,7 +130,8 @@ class ChatCodec:
         return len(self._tokenise(self._escape(text))[0])
 
     def beginning(self, text: str, most: int) -> str:
-        """Return the first `most` tokens of a text, as text; does not tokenise the rest."""
+        """Return a beginning of the text with at most `most` tokens. At most 16 characters per
+        allowed token are tokenised."""
         if len(text.encode()) <= most:
             return text
         head = text[: _CHARACTERS_PER_TOKEN * max(most, 1)]
@@ -139,7 +141,8 @@ class ChatCodec:
         return head[: offsets[most][0]] if len(ids) > most else head
 
     def encode_call_opening(self, tool: str | None) -> array[int]:
-        """Encode the beginning of a call, for a model that must make one to continue."""
+        """Encode the beginning of a call, which the model then continues: up to the arguments of
+        `tool`, or up to a tool's name."""
         opening = getattr(self.family.tool_calls, "opening", None)
         if opening is None:
             raise UnknownFamily(
@@ -149,7 +152,7 @@ class ChatCodec:
         return self._tokenise(opening(None if tool is None else self._escape(tool)))[0]
 
     def encode_reply(self, message: Message) -> array[int]:
-        """Encode a turn as the model would have written it, including its end."""
+        """Encode a turn in the model's own format, including the token that ends it."""
         before, after = self._render([QUESTION], None), self._render_turn(message)
         last = (self.family.end_of_calls if message.calls else None) or self.family.end_of_turn
         rest = after[len(before) :]
@@ -162,8 +165,8 @@ class ChatCodec:
         return self._tokenise(turn + end)[0]
 
     def _render_turn(self, message: Message) -> str:
-        """Render a turn after a question. If the generation prompt opens a thinking block, the turn
-        closes it, even if the template omits the thinking of earlier turns."""
+        """Render a question followed by this turn. If the generation prompt opens a thinking block,
+        the turn closes it, even if the template omits the thinking of earlier turns."""
         chat = self._chat_message(message)
         then_asks = not self.family.rewrites_answers
         before = self._render([QUESTION], None)
@@ -186,7 +189,7 @@ class ChatCodec:
         return Encoded(self._tokenise(text)[0])
 
     def _chat_message(self, message: Message) -> dict[str, Any]:
-        """Return the message as chat templates expect it, with special tokens in its text
+        """Return the message as the dictionary that chat templates take, with special tokens
         escaped."""
         chat: dict[str, Any] = {"role": message.role, "content": self._escape(message.content)}
         if message.thinking:
@@ -214,8 +217,8 @@ class ChatCodec:
         )
 
     def _arguments(self, text: str) -> Any:
-        """Decode a call's arguments, or return their text where it is not JSON. Escapes special
-        tokens after decoding, because a JSON escape can spell one too."""
+        """Decode a call's arguments; return the text if it is not JSON. Special tokens are escaped
+        after decoding, because JSON escapes can spell one."""
         try:
             return self._escape_within(json.loads(text))
         except (ValueError, RecursionError):
@@ -232,8 +235,8 @@ class ChatCodec:
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
     def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
-        """Parse a sampled turn into thinking, content and calls. `tools` are the schemas that the
-        model was given: some formats write arguments without their types."""
+        """Parse a sampled turn into thinking, content and calls. `tools` are the schemas in the
+        prompt, which give the types of arguments in formats that do not write types."""
         length = len(ids)
         while length and ids[length - 1] in self.stop_ids:
             length -= 1
@@ -247,7 +250,8 @@ class ChatCodec:
         return replace(reply, thinking=thinking) if thinking else reply
 
     def _decode_escaped(self, ids: array[int]) -> str:
-        """Return the text of token ids, with stand-ins where plain tokens spell a special one."""
+        """Return the text of token ids. Plain tokens that spell a special token become its
+        stand-in."""
         text, start = "", 0
         for place, token in enumerate(ids):
             if token in self._special_ids:
@@ -258,7 +262,7 @@ class ChatCodec:
         return text + self._escape(self.decode(ids[start:]))
 
     def _unescaped(self, reply: Reply) -> Reply:
-        """Put the spelling of special tokens back in the place of their stand-ins."""
+        """Replace stand-ins in a reply by the spelling of their special tokens."""
         spelled = {stand_in: token for token, stand_in in self._stand_ins.items()}
 
         def plain(text: str) -> str:
@@ -299,7 +303,8 @@ class ChatCodec:
     # ------------------------------------------------------------------ tokenising
 
     def _tokenise(self, text: str) -> tuple[array[int], list[tuple[int, int]]]:
-        """Return the ids and the character range of each; stand-ins become plain text again."""
+        """Return the token ids, and the character range of each in `text`. A stand-in becomes the
+        plain tokens of its spelling."""
         if not self._stand_in_pattern.search(text):
             encoding = self._backend.encode(text, add_special_tokens=False)
             return array("i", encoding.ids), encoding.offsets
@@ -338,7 +343,8 @@ class ChatCodec:
 
 
 def split_thinking(text: str, opening: str, closing: str) -> tuple[str, str]:
-    """Return the text without its thinking, and the thinking."""
+    """Return the text without its thinking, and the thinking. A missing opening tag counts as
+    written by the prompt; unclosed thinking extends to the end."""
     before, closed, after = text.partition(closing)
     if closed:
         return after.strip(), before.replace(opening, "", 1).strip()
@@ -358,8 +364,8 @@ def _with_strings(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _tools_of(messages: Sequence[Message], calls: Sequence[RequestedCall]) -> list[str]:
-    """Return the tool whose result each message is, by the call's id, or else in the order of the
-    calls, as templates do."""
+    """Return a tool name for each message: that of the call with the message's id, else that of the
+    call at the same position among the tool messages, as in templates."""
     by_id = {call.id: call.tool for call in calls if call.id}
     in_order = iter(calls)
     tools = []
@@ -373,8 +379,8 @@ def _tools_of(messages: Sequence[Message], calls: Sequence[RequestedCall]) -> li
 def _body_spans(
     offsets: list[tuple[int, int]], ranges: list[tuple[int, int]]
 ) -> tuple[BodySpan, ...]:
-    """Return the tokens that lie wholly inside each range; a token across its edge is
-    scaffolding."""
+    """Return the tokens that lie completely inside each character range. A token that crosses the
+    edge of a range counts as part of the template."""
     spans = []
     last = 0
     for number, (start, stop) in enumerate(ranges):

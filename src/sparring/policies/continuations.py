@@ -1,7 +1,9 @@
-"""What a template writes after a sampled turn: the next messages and the generation prompt.
+"""Finds the text that a template renders after a sampled turn: the next messages and the
+generation prompt.
 
-Each sequence of roles is rendered once, with markers after a marked turn. The result is therefore
-right even for a template that changes earlier turns when later ones arrive.
+Each sequence of roles is rendered once, with markers for the turn and the messages after it. Only
+the text after the turn's marker is used, so that a template may change earlier turns when later
+messages arrive.
 """
 
 from __future__ import annotations
@@ -31,14 +33,17 @@ _TRANSFORMS: tuple[Callable[[str], str], ...] = (lambda text: text, _as_json, st
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a message's text goes, or the name of the tool that returned it."""
+    """A placeholder for a message's text, or for the name of the tool that returned it."""
 
     message: int
     is_name: bool = False
 
 
 class Continuations:
-    """Finds, by rendering, what a family's template writes after a turn of the model."""
+    """Renders a family's template with markers to find its text after a turn of the model.
+
+    Raises UnknownFamily if the template cannot be used for training.
+    """
 
     def __init__(self, family: Family, render: Callable[[list[dict[str, Any]]], str]) -> None:
         self._family = family
@@ -48,15 +53,14 @@ class Continuations:
         self.pieces_after = lru_cache(maxsize=64)(self._pieces_after)
 
     def body(self, role: str, text: str) -> str:
-        """Return a message's text as the template writes it."""
+        """Return a message's text as the template renders it: unchanged, trimmed, or as JSON."""
         return self._transform_of(role)(text)
 
     def _pieces_after(
         self, roles: tuple[str, ...], *, follows_calls: bool = False
     ) -> tuple[str | Slot, ...]:
-        """Return the template's text with a slot for the body of each message, and for the names
-        of tools where the family writes them. `follows_calls` says that the turn ended with tool
-        calls."""
+        """Return the template's text with slots for the body of each message, and for tool names if
+        the family writes them. `follows_calls` means that the turn ended with tool calls."""
         end = len(roles)
         bodies = [_BODY.format(number) for number in range(end)]
         has_calls = self._family.names_results and (follows_calls or "tool" in roles)
@@ -84,7 +88,8 @@ class Continuations:
         return self._transforms["tool" if role == "tool" else "user"]
 
     def _turn(self, roles: Sequence[str], marker: str, *, has_calls: bool) -> dict[str, Any]:
-        """Return the turn of the model that the messages follow, with a marker at its end."""
+        """Return a turn of the model before messages of these roles, with the marker as its content
+        or as an argument of each call."""
         if not has_calls:
             return {"role": "assistant", "content": marker}
         numbers = [number for number, role in enumerate(roles) if role == "tool"] or [0]
@@ -99,7 +104,8 @@ class Continuations:
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
     def _detect_transform(self, role: str) -> Callable[[str], str]:
-        """Find how the template changes a body: not at all, as a JSON string, or trimmed."""
+        """Return the function that the template applies to a message's text: identity, JSON string,
+        or trimming."""
         turn = self._turn([role], "-", has_calls=self._family.names_results and role == "tool")
 
         def rendered(body: str) -> str:
@@ -115,7 +121,7 @@ class Continuations:
                 return transform
         raise UnknownFamily(
             f"the template of {self._family.name} changes the text of {role} messages; "
-            "a training template must render it as it is, trimmed, or as a JSON string"
+            "a training template must render it unchanged, trimmed, or as a JSON string"
         )
 
 
@@ -135,7 +141,8 @@ def _pieces(text: str) -> Iterator[str | Slot]:
 
 
 def _without_quotes(pieces: list[str | Slot], quoted: set[int]) -> Iterator[str | Slot]:
-    """Leave out the quotes around the bodies of these messages: JSON strings bring their own."""
+    """Yield the pieces without the quotes around the bodies of these messages, because their bodies
+    are JSON strings with quotes."""
     bodies = {
         place
         for place, piece in enumerate(pieces)

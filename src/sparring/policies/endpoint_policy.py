@@ -17,9 +17,9 @@ from sparring.policies.codec import split_thinking
 class EndpointPolicy:
     """Samples from one or several weighted endpoints.
 
-    A turn's seed determines its endpoint. The client retries a request (429, 5xx, broken
-    connections; it honours the server's Retry-After). If the endpoint still fails, the next one
-    is tried; if all fail, the last failure is raised as an InfrastructureError.
+    The seed of a turn determines its endpoint. Failed requests (429, 5xx, broken connections) are
+    retried, after the delay in Retry-After if the server sends one. If the endpoint still fails,
+    the next is tried; if all fail, InfrastructureError is raised with the last failure.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EndpointPolicy:
         ) from failure
 
     def _order(self, key: SampleKey) -> list[int]:
-        """Return the endpoint that the seed picks, followed by the others."""
+        """Return the index of the endpoint that the seed picks, followed by all others."""
         total = sum(endpoint.weight for endpoint in self._endpoints)
         point = key.seed() / 2**63 * total
         picked = 0
@@ -99,8 +99,8 @@ class EndpointPolicy:
 
 
 def _settings(request: ChatRequest) -> dict[str, Any]:
-    """Return the options that the agent's model settings change; the server's defaults cover the
-    rest."""
+    """Return the request options that the agent's model settings set. Options that are left out
+    have the server's defaults."""
     sampling, options = request.sampling, dict[str, Any]()
     if sampling.top_p != 1.0:
         options["top_p"] = sampling.top_p
@@ -120,7 +120,7 @@ def _settings(request: ChatRequest) -> dict[str, Any]:
 
 
 def chat_message(message: Message) -> Mapping[str, Any]:
-    """Return a message in the form that servers receive; call arguments are JSON text."""
+    """Return a message in the format of OpenAI's chat completions."""
     chat: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
         chat["tool_calls"] = [

@@ -1,9 +1,9 @@
-"""Model families: their training template, tool-call format and end of turn.
+"""Model families: their training templates, tool-call formats and end-of-turn tokens.
 
-A family has one training template, which is prefix-preserving and prints tool schemas in one form
-(`models/templates`). Some templates are ours; others come with TRL, which has them for many
-models, and are changed to print schemas in that form. A run records the digest of its template
-(`ChatCodec.digest`) and refuses to resume with another. `recognition.py` finds a model's family.
+A family has one training template, which prints tool schemas in one form for all clients
+(`models/templates`). Some templates belong to Sparring; others come with TRL and are changed to
+print schemas in this form. A run records the digest of its template and tokenizer
+(`ChatCodec.digest`) and cannot be resumed with another. `recognition.py` finds a model's family.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TOOL = {"tool | tojson": "tool_json(tool)"}
 class Family:
     """The chat format of one family of models.
 
-    `template` is Jinja text as transformers uses it. `end_of_turn` is the token with which the
-    model ends its turn, and `end_of_calls` the one after tool calls, where it differs;
-    `also_stops` lists further tokens that end generation. `thinking` are the tags around the
-    model's reasoning; `can_switch_thinking` says whether the template has `enable_thinking`.
-    Chat clients do not send thinking back, so a turn after it starts a new row, unless
-    `keeps_thinking`. `names_results` says that the tool's name stands beside each of its results;
-    `rewrites_answers`, that an answer of the past ends otherwise than the model ended it, so a
-    turn after it starts a new row too.
+    `template` is a Jinja chat template for transformers. `end_of_turn` is the token that ends the
+    model's turn; `end_of_calls` ends a turn with tool calls, if that token differs; `also_stops`
+    lists further tokens that end generation. `thinking` holds the opening and closing tag of the
+    model's thinking. `can_switch_thinking` means that the template has `enable_thinking`.
+    `keeps_thinking` means that later prompts contain the thinking of earlier turns; otherwise a
+    turn after thinking starts a new row. `names_results` means that the template writes the tool's
+    name with each result. `rewrites_answers` means that the template ends an earlier answer with
+    another token than the model, so that a turn after an answer starts a new row.
     """
 
     name: str
@@ -55,9 +55,9 @@ class Family:
     rewrites_answers: bool = False
 
     def adapted(self, thinking: str = "auto", history_thinking: str = "drop") -> Family:
-        """Return the family with thinking switched on or off, and with the thinking of earlier
-        turns kept or dropped. Both choices are stored in the template, and so in every trained
-        model."""
+        """Return the family with thinking switched ("on", "off" or "auto"), and with the thinking
+        of earlier turns kept or dropped. Both choices are stored in the template, which is saved
+        with a trained model."""
         template = self.template.removeprefix(_KEPT)
         for state in ("true", "false"):
             template = template.removeprefix(_SWITCH.format(state))
@@ -65,7 +65,7 @@ class Family:
             if not self.can_switch_thinking:
                 raise InvalidInput(
                     f"thinking of {self.name} cannot be switched {thinking}: its template has no "
-                    "such switch; use thinking=auto"
+                    "switch for thinking; use thinking=auto"
                 )
             template = _SWITCH.format("true" if thinking == "on" else "false") + template
         keeps = history_thinking == "keep" and self.thinking is not None
@@ -73,13 +73,13 @@ class Family:
 
     @property
     def has_tools(self) -> bool:
-        """Whether agents of this family can have tools."""
+        """Whether agents can use tools with this family."""
         return not isinstance(self.tool_calls, NoCalls)
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether only special tokens begin a call or a thought, and plain text that spells them
-        does not. The format then parses the thinking, too."""
+        """Whether only special tokens, and not plain text that spells them, begin a call or a
+        thought. The tool-call format then also parses the thinking."""
         return bool(getattr(self.tool_calls, "reads_tokens", False))
 
 
@@ -87,9 +87,10 @@ class Family:
 class Entry:
     """One built-in family: its training template, and the templates by which it is recognised.
 
-    `template` is a file in `models/templates`, or `trl:NAME`; `changes` are replacements in TRL's
-    text. `models` names the templates that its models come with: `NAME` in TRL, or `NAME.jinja` in
-    llama.cpp or Sparring. Tiers 1 and 2 support tools; tier 3 does not.
+    `template` is the name of a file in `models/templates`, or `trl:NAME`; `changes` are
+    replacements in TRL's text. `models` names the original templates of the family's models: `NAME`
+    in TRL, or `NAME.jinja` in llama.cpp or Sparring. Tiers 1 and 2 support tools; tier 3 does not.
+    The other fields are those of `Family`.
     """
 
     tier: int
@@ -118,7 +119,7 @@ def _qwen_xml(name: str, *models: str, switch: bool = True) -> Entry:
     )
 
 
-# Nemotron's templates print every further key of a schema: title, default, what a client adds.
+# Nemotron's templates print all other keys of a schema too: title, default, keys that clients add.
 _NEMOTRON_SCHEMAS = (
     (
         "for json_key in json_dict if json_key not in handled_keys",
@@ -258,7 +259,8 @@ TABLE: Mapping[str, Entry] = {
 
 
 def family_named(name: str) -> Family:
-    """Return a built-in family, or one that an installed package provides."""
+    """Return a built-in family, or a family that an installed package provides as a plugin. Raises
+    UnknownFamily for other names."""
     if name in TABLE:
         return _built_in(name)
     if isinstance(plugin := load_plugin(GROUP, name), Family):

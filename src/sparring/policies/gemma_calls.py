@@ -1,5 +1,4 @@
-"""Turns of Gemma 4: calls such as `call:look_up{city:<|"|>Oslo<|"|>,day:3}` between two tags, and
-thinking between two others."""
+"""Parses turns of Gemma 4, with calls such as `call:look_up{city:<|"|>Oslo<|"|>,day:3}`."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ _MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class GemmaCalls:
-    """`call:NAME{…}` between two tags, any number of times. Strings are quoted with `<|"|>`,
-    and names of fields are not quoted."""
+    """Any number of calls, each written as `call:NAME{…}` between two tags. Strings are quoted with
+    `<|"|>`; field names are not quoted."""
 
     reads_tokens: ClassVar[bool] = True
     open: str = "<|tool_call>"
@@ -51,13 +50,14 @@ class GemmaCalls:
         return Reply(content.strip(), thinking, tuple(calls))
 
     def opening(self, tool: str | None) -> str:
-        """Return the beginning of a call: up to its arguments, or to its name if none is given."""
+        """Return the beginning of a call: up to the arguments of `tool`, or up to the name if
+        `tool` is None."""
         return f"{self.open}call:" + ("" if tool is None else f"{tool}{{")
 
 
 def _split_thinking(text: str) -> tuple[str, str]:
-    """Return the text without its thinking, and the thinking. The prompt may have opened the first
-    thought, and a tool call ends a thought that is not closed."""
+    """Return the text without its thinking, and the thinking. A closing tag without an opening tag
+    ends a thought that the prompt opened. A tool call ends an unclosed thought."""
     first, closed, rest = text.partition("<channel|>")
     is_open = bool(closed) and "<|channel>" not in first
     thoughts = [first] if is_open else []
@@ -81,7 +81,7 @@ def _read_call(text: str) -> ParsedCall | str:
 
 
 class _Reader:
-    """Reads values from `text`, starting at `place`. Raises ValueError if there is none."""
+    """Reads values from `text`, from position `place` on. Raises ValueError for invalid text."""
 
     def __init__(self, text: str, place: int) -> None:
         self._text = text
@@ -147,7 +147,8 @@ class _Reader:
         return items
 
     def _closes(self, bracket: str, *, is_first: bool) -> bool:
-        """Take the closing bracket, or else the comma before the next item."""
+        """Consume the closing bracket and return True, or the comma before the next item and return
+        False."""
         self._skip_space()
         if self._took(bracket):
             return True

@@ -1,8 +1,8 @@
 """Samples one batch of requests with in-process weights; shared prompts are computed once.
 
-Training samples by temperature only: the returned log-probability is that of the
-temperature-scaled softmax, which the trainer recomputes. Penalties and `top_p` are for
-evaluation and for serving a trained model.
+Training samples by temperature only, and log-probabilities are those of the temperature-scaled
+softmax, so that the trainer can recompute them. Penalties and `top_p` are for evaluation and for
+running a trained agent.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def generate(
     on_tokens: Callable[[int], None] = lambda _: None,
     turns: TurnCache | None = None,
 ) -> list[Sample]:
-    """Return one sample per request, in order; calls `on_tokens` with each step's token count.
+    """Return one sample per request, in order; call `on_tokens` with each step's token count.
 
-    With `turns`, requests that continue a stored turn compute only what is new, in a batch of
-    their own, and every turn that ends is stored.
+    With `turns`, requests that continue a stored turn form a separate batch, for which only new
+    tokens are computed. Every finished turn is stored.
     """
     rows = [_new_row(request) for request in requests]
     found = [turns.take(row.request) if turns else None for row in rows]
@@ -77,7 +77,8 @@ def _decode(decoder: _Decoder, stop_ids: frozenset[int], on_tokens: Callable[[in
 
 @contextmanager
 def _without_dropout(model: Any) -> Iterator[None]:
-    """Switch to evaluation mode: a model that is being trained has dropout enabled."""
+    """Switch to evaluation mode for the duration of the block; in training mode, dropout is
+    active."""
     was_training = model.training
     if was_training:
         model.eval()
@@ -95,10 +96,11 @@ def _new_row(request: SampleRequest) -> _Row:
 
 
 class _Decoder:
-    """The batch: key/value cache, attention mask and last logits of its rows.
+    """Key/value cache, attention mask and last logits of one batch of rows.
 
-    Finished rows are removed once they are half of the batch. Each removal copies the cache of the
-    other rows. Since the batch at least halves, all removals copy fewer rows than it began with.
+    Finished rows are removed once they are at least half of the batch. Each removal copies the
+    cache of the remaining rows. Since the batch at least halves each time, all removals together
+    copy fewer rows than the batch had at first.
     """
 
     def __init__(self, model: Any, rows: list[_Row], turns: TurnCache | None = None) -> None:
@@ -121,7 +123,8 @@ class _Decoder:
     def draw(self) -> list[tuple[_Row, int, float]]:
         """Draw the next token of each unfinished row; return rows, tokens and log-probabilities.
 
-        A token is the inverse transform of a random number that the row's own seed determines.
+        Tokens are drawn by inverse transform sampling. The random numbers of a row depend only on
+        its own seed, not on the other rows.
         """
         device = self._sampling_device
         temperatures = torch.tensor(
@@ -150,12 +153,12 @@ class _Decoder:
 
     @property
     def _sampling_device(self) -> torch.device:
-        """The device that samples: the model's, so that only tokens are transferred and not the
-        scores of the whole vocabulary. MPS has no double precision; the CPU samples for it."""
+        """The device that draws tokens: the model's, so that the scores of the whole vocabulary
+        need no transfer; the CPU for MPS, which has no double precision."""
         return torch.device("cpu") if self._device.type == "mps" else self._device
 
     def _penalise(self, scores: torch.Tensor) -> torch.Tensor:
-        """Apply the requests' repetition, frequency and presence penalties, in place."""
+        """Apply each request's repetition, frequency and presence penalties, in place."""
         for index, row in enumerate(self.rows):
             sampling = row.request.sampling
             if (penalty := sampling.repetition_penalty) != 1.0:
@@ -172,8 +175,8 @@ class _Decoder:
         return scores
 
     def _apply_top_p(self, scores: torch.Tensor) -> torch.Tensor:
-        """Keep the fewest most likely tokens whose probabilities sum to `top_p`, and set the scores
-        of the others to minus infinity, in place."""
+        """Set the scores outside the nucleus to minus infinity, in place. The nucleus is the
+        smallest set of most likely tokens whose probabilities sum to at least `top_p`."""
         for index, row in enumerate(self.rows):
             if (top_p := row.request.sampling.top_p) < 1.0:
                 probabilities, order = scores[index].softmax(-1).sort(descending=True)
@@ -183,7 +186,8 @@ class _Decoder:
         return scores
 
     def advance(self) -> None:
-        """Remove finished rows if they are half of the batch; run the model on the new tokens."""
+        """Remove finished rows if they are at least half of the batch; run the model on the drawn
+        tokens."""
         unfinished = [index for index, row in enumerate(self.rows) if row.finish is None]
         if len(unfinished) * 2 <= len(self.rows):
             self.store(index for index, row in enumerate(self.rows) if row.finish)
@@ -196,7 +200,7 @@ class _Decoder:
         self._forward(self._next_tokens[:, None].to(self._device), positions)
 
     def _prefill_in_groups(self, prompts: list[list[int]]) -> None:
-        """Run the model on prompts that begin alike together, and join the groups to one batch."""
+        """Prefill prompts in groups with common prefixes, then join the groups into one batch."""
         groups = sharing_groups(prompts) if can_store(self._cache) else [[*range(len(prompts))]]
         if len(groups) == 1:
             self._prefill(prompts)
@@ -209,7 +213,7 @@ class _Decoder:
             masks.append(self._mask)
             logits.append(self._logits)
         order = torch.tensor([place for group in groups for place in group], device=self._device)
-        rows = order.argsort()  # from the order of the groups to that of the prompts
+        rows = order.argsort()  # from group order back to prompt order
         width = max(mask.shape[1] for mask in masks)
         self._mask = torch.cat([_left_padded(mask, width, 1) for mask in masks])[rows]
         self._logits = torch.cat(logits)[rows]
@@ -220,10 +224,10 @@ class _Decoder:
             values = torch.cat([_left_padded(layer.values, width, 2) for layer in layers])[rows]
             self._cache.update(keys, values, number)
             for cache in caches:
-                cache.layers[number] = None  # freed now: there is one layer twice at any time
+                cache.layers[number] = None  # freed now: at most one layer is in memory twice
 
     def _prefill(self, prompts: list[list[int]]) -> None:
-        """Run the model on the common prefix of the distinct prompts once, then on all the rest."""
+        """Run the model once on the common prefix of the prompts, then on the rest of each."""
         is_unshared = len(prompts) == 1 or has_sliding_window(self._model.config)
         shared = 0 if is_unshared else common_prefix(prompts)
         if shared:
@@ -235,8 +239,8 @@ class _Decoder:
         self._append(suffixes, torch.ones(len(suffixes), shared, dtype=torch.long))
 
     def _append(self, suffixes: list[list[int]], before: torch.Tensor) -> None:
-        """Run the model on the rest of each prompt, of any length. `before` is the mask of what
-        the cache holds."""
+        """Run the model on suffixes of any length. `before` is the attention mask of the cached
+        tokens."""
         width = max(map(len, suffixes))
         ids = torch.zeros(len(suffixes), width, dtype=torch.long)
         mask = torch.zeros(len(suffixes), width, dtype=torch.long)
@@ -248,7 +252,7 @@ class _Decoder:
         self._forward(ids.to(self._device), positions.to(self._device))
 
     def store(self, indices: Iterable[int]) -> None:
-        """Store the turns of these rows, which a later turn may continue."""
+        """Copy the key/value caches of these rows to the turn cache, for later turns."""
         if self._turns is None or not can_store(self._cache):
             return
         for index in indices:
@@ -276,7 +280,7 @@ class _Decoder:
 
 
 class _ContinuingDecoder(_Decoder):
-    """A batch whose rows begin with the cache of their previous turns."""
+    """A batch whose rows start from the stored key/value caches of earlier turns."""
 
     def __init__(
         self,
@@ -302,7 +306,7 @@ class _ContinuingDecoder(_Decoder):
 
 
 def _left_padded(batch: torch.Tensor, width: int, dim: int) -> torch.Tensor:
-    """Return a batch with zeros before its first token, up to `width` tokens along `dim`."""
+    """Pad a batch with zeros on the left, to `width` tokens along `dim`."""
     missing = width - batch.shape[dim]
     if not missing:
         return batch
@@ -311,7 +315,7 @@ def _left_padded(batch: torch.Tensor, width: int, dim: int) -> torch.Tensor:
 
 
 def _right_aligned(parts: list[tuple[torch.Tensor, int]], longest: int) -> torch.Tensor:
-    """Return one batch of the first tokens of each part, padded on the left."""
+    """Return one batch of the first `length` tokens of each part, padded with zeros on the left."""
     first, _ = parts[0]
     batch = first.new_zeros(len(parts), first.shape[0], longest, first.shape[2])
     for index, (part, length) in enumerate(parts):

@@ -1,9 +1,9 @@
 """Attention that reads each key and value once.
 
-Where several query heads share a key/value head and there is a mask, transformers copies keys and
-values for each query head before it calls PyTorch. A batch of agents has prompts of different
-lengths, so it always has a mask, and on a CPU the copies take most of the time of a sampled
-token. Here the query heads of a key/value head become further query positions instead.
+If several query heads share a key/value head and there is a mask, transformers copies keys and
+values for each query head before it calls PyTorch. The prompts of a batch have different lengths,
+so it needs a mask, and on a CPU the copies take most of the time of a sampled token. This module
+instead treats the query heads of a key/value head as further query positions.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 _NAME = "sparring_grouped"
-_SPECIAL = ("position_bias", "cache", "softcap")  # handled by transformers
+_SPECIAL = ("position_bias", "cache", "softcap")  # options that only transformers supports
 
 
 @contextmanager
 def grouped_attention(model: Any) -> Iterator[None]:
-    """Inside the context, a CPU model with PyTorch's attention reads keys and values once."""
+    """Use grouped attention inside the block, if the model is on a CPU and uses PyTorch's scaled
+    dot-product attention."""
     config = model.config.get_text_config()
     if model.device.type != "cpu" or config._attn_implementation != "sdpa":
         yield

@@ -1,7 +1,7 @@
-"""A key/value cache with room to grow.
+"""A key/value cache with preallocated room for further tokens.
 
-transformers copies its whole cache for every added token. Over a long prompt that costs more than
-the model itself. With room after the last token, only the new token is written.
+The cache of transformers is copied as a whole for every added token, which for a long prompt costs
+more than the forward pass. With room after the last token, only the new token is written.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _MIN_ROOM = 64  # tokens
 
 
 class GrowingLayer(DynamicLayer):
-    """A layer whose keys and values are views of longer buffers. For inference only: in-place
-    writes have no gradient."""
+    """A cache layer whose keys and values are views of larger buffers. For inference only, because
+    the buffers are written in place."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -29,7 +29,7 @@ class GrowingLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the new keys and values; return all of them."""
+        """Append keys and values; return those of all tokens so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self.keys = self._append("keys", self.keys, key_states)
@@ -37,7 +37,8 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     def _append(self, name: str, current: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        """A `current` that is not the last returned view comes from a row selection: copy it."""
+        """Return `current` followed by `new`. If `current` is not the view returned last, rows were
+        selected since, and `current` is copied to a new buffer."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.view is not current or not buffer.has_room_for(new):
             buffer = self._buffers[name] = _Buffer(current, new)
@@ -66,7 +67,7 @@ class _Buffer:
 
 
 def growing_cache(config: Any) -> DynamicCache:
-    """Create a model's cache, with room to grow in the layers that keep all tokens."""
+    """Create a cache for a model. Layers that keep all tokens become GrowingLayers."""
     cache = DynamicCache(config=config)
     cache.layers = [
         GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
@@ -75,7 +76,7 @@ def growing_cache(config: Any) -> DynamicCache:
 
 
 def bytes_per_token(model: Any) -> int:
-    """Return the bytes that the keys and values of one token take, in all layers."""
+    """Return the size in bytes of the keys and values of one token in all layers."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

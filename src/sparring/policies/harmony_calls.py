@@ -1,7 +1,7 @@
-"""Turns of gpt-oss, in OpenAI's harmony format: messages with a channel and a recipient.
+"""Parses turns of gpt-oss, in OpenAI's harmony format.
 
-A turn is any number of messages. Those in the channel `analysis` are thinking, those to
-`functions.NAME` are calls, and the others are for the user.
+A turn consists of messages with a channel and an optional recipient. Messages to `functions.NAME`
+are calls, other messages in the channel `analysis` are thinking, and the rest is for the user.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _FUNCTIONS = "functions."
 
 @dataclass(frozen=True, slots=True)
 class HarmonyCalls:
-    """Calls as messages to `functions.NAME`, whose text is JSON: written in the channel
-    `commentary`, read in any."""
+    """Calls are messages to `functions.NAME` with a JSON object as text. `opening` writes the
+    channel `commentary`; `parse` accepts calls in any channel."""
 
     reads_tokens: ClassVar[bool] = True
 
@@ -58,7 +58,8 @@ class HarmonyCalls:
         return Reply(_joined(content), _joined(thinking), tuple(calls))
 
     def opening(self, tool: str | None) -> str:
-        """Return the header of a call: up to its arguments, or up to its name if none is given."""
+        """Return the beginning of a call: up to the arguments of `tool`, or up to the name if
+        `tool` is None."""
         if tool is None:
             return f" to={_FUNCTIONS}"
         return f" to={_FUNCTIONS}{tool}<|channel|>commentary json<|message|>"

@@ -1,7 +1,8 @@
 """A small HTTP client for JSON servers: keep-alive connections, one pool per event loop.
 
-A general-purpose client takes several milliseconds of CPU per request, and transforms the body in
-Python. A rollout sends its whole conversation in every turn, so its turns would become slower.
+A general-purpose client takes several milliseconds of CPU per request and processes the body in
+Python. A rollout sends its whole conversation in every turn, so this cost would grow with every
+turn.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ class ConnectionBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JsonReply:
-    """A status and a body."""
+    """The status and the body of a response."""
 
     status: int
     body: bytes
 
     @property
     def is_ok(self) -> bool:
-        """Whether the request succeeded."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     def json(self) -> Any:
-        """Return the body's value; None if the body is not JSON."""
+        """Return the decoded body; None if it is not JSON."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError:
             return None
 
     def excerpt(self) -> str:
-        """Return the beginning of the body, for an error message."""
+        """Return the first 300 bytes of the body as text, for an error message."""
         return self.body[:300].decode("utf-8", "replace")
 
 
@@ -58,8 +59,8 @@ class _Connection:
 
 
 class JsonHttp:
-    """A client of one server. `connections` counts all connections opened so far; a change can
-    mean that the server was restarted."""
+    """A client of one server. `connections` is the number of connections opened so far; if it
+    grows, the server may have been restarted."""
 
     def __init__(self, base_url: str, *, key: str | None = None) -> None:
         parts = urlsplit(base_url)
@@ -74,11 +75,13 @@ class JsonHttp:
         self.connections = 0
 
     async def post(self, path: str, value: Any, seconds: float) -> JsonReply:
-        """Send a JSON value and return the reply; raises ConnectionBroken."""
+        """Send a JSON value and return the reply, whatever its status. Raises ConnectionBroken if
+        the request fails or takes longer than `seconds`."""
         return await self._request("POST", path, orjson.dumps(value), seconds)
 
     async def get(self, path: str, seconds: float) -> JsonReply:
-        """Return the reply to a GET request; raises ConnectionBroken."""
+        """Send a GET request and return the reply, whatever its status. Raises ConnectionBroken if
+        the request fails or takes longer than `seconds`."""
         return await self._request("GET", path, b"", seconds)
 
     async def _request(self, method: str, path: str, body: bytes, seconds: float) -> JsonReply:
@@ -106,7 +109,7 @@ class JsonHttp:
                 try:
                     head = await connection.reader.readuntil(b"\r\n\r\n")
                 except (OSError, asyncio.IncompleteReadError):
-                    if is_reused:  # the server had closed it while it was idle
+                    if is_reused:  # the server may close an idle connection
                         continue
                     raise
                 reply, is_clean = await _read_reply(head, connection.reader)
@@ -127,7 +130,7 @@ class JsonHttp:
 
 
 async def _read_reply(head: bytes, reader: asyncio.StreamReader) -> tuple[JsonReply, bool]:
-    """Return the reply, and whether the connection can be used again."""
+    """Return the reply, and whether the connection can be reused."""
     first, *lines = head.decode("latin-1").split("\r\n")
     status = int(first.split(" ", 2)[1])
     headers = {

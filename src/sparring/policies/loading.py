@@ -1,4 +1,4 @@
-"""Loads policies and codecs from their descriptions."""
+"""Loads policies from their specs, and codecs by model name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def load_codec(model: str, declared: Family | None = None) -> ChatCodec:
 
 
 def family_of(spec: PolicySpec, tokenizer: Any, declared: Family | None) -> Family:
-    """Return the family that the spec names, else the one that the environment declares, else the
-    one recognised from the tokenizer. The spec's thinking settings are applied to it."""
+    """Return the family that the spec names, else the family that the environment declares, else
+    the family recognised from the tokenizer, with the spec's thinking settings applied. The default
+    settings, "auto" and "drop", leave the family unchanged."""
     family = family_named(spec.family) if spec.family else declared
     family = family or recognise(tokenizer)
     if (spec.thinking, spec.history_thinking) == ("auto", "drop"):
@@ -42,9 +43,9 @@ def load_policy(
 ) -> Policy:
     """Load in-process weights, or connect to a vLLM server or chat endpoints.
 
-    Without a model in the spec, the agent's own is used if it is a name. A family named in the
-    spec overrides the one that the environment declares. `turn_cache` is the memory in GiB that
-    rollouts keep between their turns.
+    If the spec names no model, the agent's own model is used, if it is given by name. A family in
+    the spec overrides `declared`, the environment's. `turn_cache` is the memory in GiB for
+    key/value caches that are kept between the turns of a rollout.
     """
     if spec.kind == "endpoint":
         from sparring.policies.endpoint_policy import EndpointPolicy

@@ -1,8 +1,8 @@
 """Lockstep batches: their composition does not depend on timing.
 
-A lockstep batch is generated when every active rollout has at least one request in it. If each has
-exactly one, the requests and their order depend on the rollouts alone, so a repeated run gives the
-same tokens bit for bit, however long the tools take.
+A lockstep batch is generated as soon as every active rollout has at least one request in it. If
+each rollout has exactly one, the requests and their order depend on the rollouts alone, so that a
+repeated run gives the same tokens bit for bit, however long the tools take.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Generate = Callable[[Sequence[SampleRequest]], list[Sample]]
 
 
 class LockstepBatches:
-    """Collects the requests of the active rollouts. Used from one event loop."""
+    """Collects the requests of active rollouts and generates batches in a thread. Not thread-safe:
+    use it from one event loop."""
 
     def __init__(self, generate: Generate) -> None:
         self._generate = generate
@@ -44,7 +45,7 @@ class LockstepBatches:
         self._start_if_complete()
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Wait for the batch that this request joins, and return its sample."""
+        """Add a request to the next batch and return its sample when the batch is done."""
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         self._waiting[future] = request
         self._rollouts[request.key.rollout] += 1

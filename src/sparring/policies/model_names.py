@@ -1,4 +1,4 @@
-"""Resolves the ways in which people write a model's name."""
+"""Resolves model names: repositories of the hub, folders, runs, GGUF names, development models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*")
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """A Hugging Face model: a folder on this machine, or a repository of the hub."""
+    """A resolved name: a folder, a repository of the hub, or the name of a development model."""
 
     text: str
     is_development: bool = False
@@ -34,9 +34,9 @@ class ModelName:
 def resolve_model_name(name: str) -> ModelName:
     """Resolve `Qwen/Qwen3-0.6B`, a folder, `hf.co/…-GGUF:Q8_0` or `litellm/ollama_chat/hf.co/…`.
 
-    A folder holds a model, an adapter, or a training run, which stands for its best checkpoint.
-    A GGUF repository stands for the model that it was converted from: training starts from the
-    original weights, and the result is exported to GGUF again.
+    A folder holds a model, an adapter or a training run. A training run resolves to its best
+    checkpoint, else its last. A GGUF repository resolves to the repository without the suffix
+    `-GGUF`, because training needs the original weights. Raises UnknownModel for other names.
     """
     if name in DEVELOPMENT_MODELS:
         return ModelName(name, is_development=True)
@@ -66,8 +66,8 @@ def resolve_model_name(name: str) -> ModelName:
 
 
 def _checkpoint_of(folder: Path) -> Path:
-    """Return the best checkpoint, else the last, if the folder is a training run; else the
-    folder."""
+    """Return the best checkpoint, else the last, of a training run; return other folders
+    unchanged."""
     if not (folder / "spec.json").is_file():
         return folder
     chosen = chosen_of(list_checkpoints(RunFolder(folder).checkpoints))
@@ -79,7 +79,8 @@ def _checkpoint_of(folder: Path) -> Path:
 
 
 def locate(name: str) -> str:
-    """Return what transformers loads for a name; builds a development model on first use."""
+    """Return the folder or repository to load for a name; build a development model on first
+    use."""
     resolved = resolve_model_name(name)
     if not resolved.is_development:
         return resolved.text

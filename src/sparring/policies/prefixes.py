@@ -1,16 +1,16 @@
-"""Finds common prefixes of prompts, and whether a model can compute them once."""
+"""Finds common prefixes of prompts, which are computed once for all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-WORTH_SHARING = 16  # tokens; below that the extra forward pass costs more than it saves
+WORTH_SHARING = 16  # tokens; for a shorter prefix, the extra forward pass costs more than it saves
 
 
 def common_prefix(prompts: Sequence[tuple[int, ...]] | Sequence[list[int]]) -> int:
-    """Return the length of the prefix that all prompts share, leaving each at least one token; 0
-    if it is too short to be worth sharing."""
+    """Return the length of the common prefix, without the last token of any prompt; 0 if it is
+    shorter than WORTH_SHARING."""
     limit = min(map(len, prompts)) - 1
     low, high = min(prompts), max(prompts)  # a prefix of both extremes is a prefix of all
     length = 0
@@ -20,11 +20,11 @@ def common_prefix(prompts: Sequence[tuple[int, ...]] | Sequence[list[int]]) -> i
 
 
 def sharing_groups(prompts: Sequence[list[int]]) -> list[list[int]]:
-    """Group the positions of distinct prompts by long common prefixes: the agents of a rollout have
-    different instructions, and the cases of one agent begin alike.
+    """Group the indices of distinct prompts by long common prefixes. The prompts of one agent begin
+    with the same instructions; other agents have other instructions.
 
-    Prompts that share less than half of the shortest are split where they first differ, unless
-    that leaves most of them alone.
+    A group of more than three prompts that share less than half of the shortest prompt is split at
+    the first difference, unless the parts would have fewer than two prompts on average.
     """
     groups, waiting = [], [list(range(len(prompts)))]
     while waiting:
@@ -44,16 +44,16 @@ def sharing_groups(prompts: Sequence[list[int]]) -> list[list[int]]:
 
 
 def _first_difference(prompts: Sequence[list[int]]) -> int:
-    """Return the first position at which not all prompts have the same token; at most that of the
-    last token of the shortest."""
+    """Return the first position at which the prompts differ, or the last position of the shortest
+    prompt if they do not differ before it."""
     low, high = min(prompts), max(prompts)
     most = min(map(len, prompts)) - 1
     return next((place for place in range(most) if low[place] != high[place]), most)
 
 
 def has_sliding_window(config: Any) -> bool:
-    """Whether a model has sliding-window layers. A window counts cache slots, so padding after a
-    shared prefix would push tokens out."""
+    """Return whether a model has sliding-window layers. Such models cannot share a prefix: a window
+    counts cache slots, so padding after the prefix would push tokens out of the window."""
     layers = getattr(config, "layer_types", None) or ()
     if layers:
         return any("sliding" in str(layer) for layer in layers)

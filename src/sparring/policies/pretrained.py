@@ -1,5 +1,5 @@
-"""Loads weights, tokenizers and configurations from a hub or a folder. Never runs code that comes
-with a model."""
+"""Loads weights, tokenizers and configurations from the hub or a folder. Code that comes with a
+model is never run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparring.policies.quantized_base import load_adapted, quantization_of
 
 
 def load_tokenizer(name: str) -> Any:
-    """Load the tokenizer of a model."""
+    """Load the tokenizer of a model. Raises UnknownModel if it cannot be loaded."""
     from transformers import AutoTokenizer
 
     with _translated_errors(name):
@@ -29,7 +29,8 @@ def positions_of(config: Any) -> int | None:
 
 
 def load_positions(name: str) -> int | None:
-    """Return the maximum sequence length of a model, in tokens; None if it states none."""
+    """Return the maximum sequence length of a model in tokens; None if its configuration states
+    none."""
     from transformers import AutoConfig
 
     with _translated_errors(name):
@@ -37,8 +38,9 @@ def load_positions(name: str) -> int | None:
 
 
 def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:
-    """Load a causal language model. If its folder holds an adapter, load it on its base, which is
-    rounded as in training. With `to_train`, return a model with an adapter as a PEFT model."""
+    """Load a causal language model. If its folder holds an adapter, load the adapter on its base; a
+    base that was quantized in training is rounded in the same way. With `to_train`, an adapter is
+    loaded with PEFT, so that it can be trained further."""
     from transformers import AutoModelForCausalLM
 
     path = locate(name)
@@ -52,7 +54,7 @@ def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:
 
 @contextmanager
 def _translated_errors(name: str) -> Iterator[None]:
-    """Turn loading errors into UnknownModel, with the model's name."""
+    """Convert OSError and ValueError into UnknownModel, with the model's name."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 from sparring.policies.tool_calls import MAX_CALLS, arguments_problem
 
-_LONGEST = 100_000  # characters: Python's parser needs memory for each
+_LONGEST = 100_000  # characters; the memory of Python's parser grows with the length
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -37,7 +37,8 @@ class PythonCalls:
         return Reply(content=content.strip(), calls=tuple(found))
 
     def opening(self, tool: str | None) -> str:
-        """Return the opening tag, up to the tool's name or its first argument."""
+        """Return the beginning of a call: up to the arguments of `tool`, or up to the name if
+        `tool` is None."""
         return f"{self.open}[" + ("" if tool is None else f"{tool}(")
 
 
@@ -79,8 +80,7 @@ def _read_call(node: ast.expr) -> ParsedCall | str:
 
 
 def _value(node: ast.expr) -> Any:
-    """Return the value of a literal, in which `true`, `false` and `null` may be written as in
-    JSON."""
+    """Return the value of a Python literal that may contain JSON's `true`, `false` and `null`."""
     if isinstance(node, ast.Name) and node.id in _JSON_NAMES:
         return _JSON_NAMES[node.id]
     if isinstance(node, ast.List):

@@ -1,8 +1,8 @@
-"""Adapters that were trained on a 4-bit base, loaded on the numbers that they were trained on.
+"""Loads adapters that were trained on a 4-bit base, on the same rounded weights.
 
-bitsandbytes rounds the base when it loads it, and an adapter learns on the rounded weights. A
-checkpoint of such a run states how the base was rounded. Whoever loads the checkpoint, to prove it,
-to chat or to ship, gets the adapter on the same weights, at full width.
+bitsandbytes rounds the weights of the base while loading them, and the adapter is trained on the
+rounded weights. The checkpoint records how the base was rounded, so that `prove`, `chat` and `ship`
+load the adapter on the same weights, dequantized.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sparring.policies.model_names import locate
 from sparring.run_folder.files import read_json, write_json
 
 _FILE = "base_quantization.json"
-_METHOD = "bitsandbytes"  # others store their bases as they are quantized
+_METHOD = "bitsandbytes"  # with other methods, the stored base is already quantized
 
 
 def record_quantization(model: Any, checkpoint: Path) -> None:
-    """State in a checkpoint how bitsandbytes rounded its base. Does nothing for other models."""
+    """Write to a checkpoint how bitsandbytes rounded its base; do nothing for other models."""
     config = getattr(model.config, "quantization_config", None)
     if config is None or isinstance(config, dict):
         return
@@ -29,13 +29,13 @@ def record_quantization(model: Any, checkpoint: Path) -> None:
 
 
 def quantization_of(checkpoint: Path) -> dict[str, Any] | None:
-    """Return how the base of a checkpoint was quantized; None if it was not."""
+    """Return the recorded quantization of a checkpoint's base; None if there is none."""
     file = checkpoint / _FILE
     return dict(read_json(file)["quantization"]) if file.is_file() else None
 
 
 def load_rounded(base: str, quantization: dict[str, Any], **options: Any) -> Any:
-    """Load a base, quantize it, and turn it back: the weights that a 4-bit training saw."""
+    """Load a base, quantize it and dequantize it, which gives the weights of a 4-bit training."""
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     try:
@@ -54,7 +54,7 @@ def load_rounded(base: str, quantization: dict[str, Any], **options: Any) -> Any
 
 
 def load_adapted(checkpoint: Path, quantization: dict[str, Any], **options: Any) -> Any:
-    """Load an adapter on its rounded base."""
+    """Load the adapter of a checkpoint on its rounded base, as a PEFT model."""
     from peft import PeftModel
 
     base = str(read_json(checkpoint / "adapter_config.json")["base_model_name_or_path"])

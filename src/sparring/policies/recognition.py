@@ -1,8 +1,8 @@
 """Finds the family of a model by its own chat template.
 
-Names and architectures are not enough: Qwen3 and Qwen3.5 share a prefix, but not the call format.
-An unknown template is refused, and the error shows the difference from the most similar known one.
-White space is ignored.
+Names and architectures are not enough: the names of Qwen3 and Qwen3.5 share a prefix, but their
+call formats differ. An unknown template is refused, and the error shows the difference from the
+most similar known template. White space in templates is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _GENERATION_TAG = re.compile(r"{%-?\s*(?:end)?generation\s*-?%}")
 
 
 def recognise(tokenizer: Any) -> Family:
-    """Return the family whose models have this tokenizer's chat template."""
+    """Return the family whose models have this tokenizer's chat template. Raises UnknownFamily if
+    there is none."""
     template = own_template(tokenizer)
     if not template:
         raise UnknownFamily(
@@ -37,8 +38,7 @@ def recognise(tokenizer: Any) -> Family:
     if trained := _training_templates().get(digest):
         return trained
     raise UnknownFamily(
-        f"the chat template of this model is not one that Sparring knows; {_nearest(template)}"
-        f"{_WAY_OUT}"
+        f"Sparring does not know the chat template of this model; {_nearest(template)}{_WAY_OUT}"
     )
 
 
@@ -49,7 +49,8 @@ _WAY_OUT = (
 
 
 def own_template(tokenizer: Any) -> str:
-    """Return the chat template of a tokenizer; the default one if it has several."""
+    """Return the chat template of a tokenizer; if it has several, its default template. Empty if it
+    has none."""
     template = getattr(tokenizer, "chat_template", None) or ""
     if isinstance(template, dict):
         template = template.get("default") or next(iter(template.values()), "")
@@ -65,14 +66,14 @@ def template_digest(template: str) -> str:
 
 @cache
 def known_templates() -> dict[str, str]:
-    """Return the families by the digests of their models' own templates."""
+    """Return a map from the digests of models' own templates to the names of their families."""
     return {digest: name for name, models in known_digests().items() for digest in models.values()}
 
 
 @cache
 def _training_templates() -> dict[str, Family]:
-    """Return the families by the digests of their training templates, which trained models
-    carry."""
+    """Return a map from the digests of training templates, which trained models come with, to their
+    families."""
     found: dict[str, Family] = {}
     for name in TABLE:
         try:
@@ -89,7 +90,7 @@ def _training_templates() -> dict[str, Family]:
 
 
 def _nearest(template: str) -> str:
-    """Describe the difference from the most similar known template, if one is similar."""
+    """Describe the difference from the most similar known template; empty if none is similar."""
     lines = template.splitlines()
     best, name, original = _SIMILAR, "", []
     for candidate, text in _known_texts():

@@ -1,4 +1,5 @@
-"""Checks that a chat format survives encoding and parsing, and compares it with the model's own."""
+"""Checks that messages survive encoding and parsing, and compares the training template with the
+model's own."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class RoundTripProblem:
 
 
 def round_trip_problems(codec: ChatCodec) -> Iterator[RoundTripProblem]:
-    """Yield what is lost when an answer, a tool call and its result are encoded and parsed."""
+    """Encode and parse an answer, a tool call and its result; yield a problem for each loss."""
     try:
         answer = codec.parse(codec.encode_reply(Message("assistant", "It is 7 degrees.")))
         if answer.content.strip() != "It is 7 degrees.":
@@ -56,14 +57,15 @@ def round_trip_problems(codec: ChatCodec) -> Iterator[RoundTripProblem]:
         continuation = codec.encode_continuation([result], [_CALL])
         whole = codec.decode(array("i", [*prompt, *reply, *continuation.ids]))
         if "7 degrees" not in whole:
-            message = "a tool result is missing from what the model sees"
+            message = "a tool result is missing from the model's input"
             yield RoundTripProblem(message, concerns_tools=True)
     except (SparringError, ValueError, KeyError, TypeError) as error:
         yield RoundTripProblem(f"{type(error).__name__}: {error}")
 
 
 def difference_from(own_template: str | None, codec: ChatCodec) -> str:
-    """Describe where the training template differs from the model's own; empty if nowhere."""
+    """Describe the first difference between the texts that the model's own template and the
+    training template render; empty if there is none, or if the model has no template."""
     if not own_template:
         return ""
     messages: list[dict[str, Any]] = [

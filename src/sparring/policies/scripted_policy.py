@@ -1,6 +1,6 @@
-"""A policy whose replies come from a function, encoded as real tokens.
+"""A policy whose replies come from a function, encoded as tokens of a real tokenizer.
 
-For demonstrations, and for tests of environments, tools and measures: only the model is replaced.
+For demonstrations, and for tests of environments, tools and measures without a model.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Script = Callable[[SampleRequest], str | Message]
 
 
 class ScriptedPolicy:
-    """Calls `script` with each request and returns its reply as a sample: a text unchanged, or a
-    message as the family writes it."""
+    """Calls `script` with each request and returns its reply as a sample. Text is encoded
+    unchanged, a Message in the family's format. All log-probabilities are 0."""
 
     samples_in_lockstep = False
 
@@ -34,7 +34,7 @@ class ScriptedPolicy:
         """Do nothing: requests are not batched."""
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Return the script's reply, cut at the token limit."""
+        """Return the script's reply, truncated at the request's token limit."""
         reply = self._script(request)
         ids = self._encode(reply) if isinstance(reply, str) else self.codec.encode_reply(reply)
         finish = Finish.STOP

@@ -1,7 +1,7 @@
-"""A policy for a pool of vLLM servers whose weights are published while they serve.
+"""A policy for a pool of vLLM servers that load new weights while they serve.
 
-A sample depends on its key, its prompt and the version of the weights, and not on the server that
-drew it.
+A sample depends on its key, its prompt and the version of the weights, not on the server that
+draws it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sparring.policies.vllm_server import (
     VllmServer,
 )
 
-_FIRST_BACKOFF, _MAX_BACKOFF = 0.5, 30.0  # seconds for which a server is tried last after a failure
+_FIRST_BACKOFF, _MAX_BACKOFF = 0.5, 30.0  # seconds for which a failed server is tried last
 _RETRY_SECONDS = 0.25
 _PINNED_STEPS = 16
 
@@ -35,10 +35,10 @@ _PINNED_STEPS = 16
 class ServerPolicy:
     """Samples from a pool of servers.
 
-    All turns of a rollout use the weights that it is assigned, or those of its first turn. The
-    rollouts of a case go to the same server, whose prefix cache then holds their prompt; a server
-    that fails is replaced by the next one. Where no server answers for `wait_seconds` seconds, the
-    rollout fails.
+    All turns of a rollout use the weights assigned to it, else the weights of its first turn. The
+    rollouts of a case go to the same server, because its prefix cache then holds their prompt. If a
+    server fails, the next one is tried. If no server answers for `wait_seconds`, `sample` raises
+    InfrastructureError.
     """
 
     samples_in_lockstep = False
@@ -53,7 +53,8 @@ class ServerPolicy:
         key: str | None = None,
         wait_seconds: float = 600.0,
     ) -> None:
-        """`addresses` is a function where servers come and go. `key` is what they demand."""
+        """`addresses` is a list, or a function if servers come and go. `key` is the API key of the
+        servers."""
         self.name = name
         self.codec = ChatCodec(tokenizer, family)
         self._addresses = addresses if callable(addresses) else lambda: addresses
@@ -64,7 +65,7 @@ class ServerPolicy:
         self._current: PublishedWeights | None = None
         self._pinned: dict[RolloutKey, PublishedWeights] = {}
         self._assigned: dict[RolloutKey, list[PublishedWeights]] = {}
-        self._backoff: dict[str, tuple[float, float]] = {}  # until when, and for how long
+        self._backoff: dict[str, tuple[float, float]] = {}  # its end (monotonic), its seconds
         self._loading: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._loads: Counter[tuple[str, str]] = Counter()
         self.tokens_drawn = 0
@@ -73,7 +74,7 @@ class ServerPolicy:
 
     @property
     def servers(self) -> list[VllmServer]:
-        """The servers that there are now."""
+        """The current servers of the pool."""
         addresses = self._addresses()
         for address in addresses:
             if address not in self._known:
@@ -81,7 +82,7 @@ class ServerPolicy:
         return [self._known[address] for address in addresses]
 
     def use(self, weights: PublishedWeights) -> None:
-        """Sample rollouts that begin from now on with these weights."""
+        """Use these weights for all rollouts that begin from now on."""
         self._current = weights
         self.version = weights.version
         oldest = weights.version - _PINNED_STEPS
@@ -90,9 +91,10 @@ class ServerPolicy:
 
     @contextmanager
     def assigned(self, weights: PublishedWeights, rollouts: Iterable[RolloutKey]) -> Iterator[None]:
-        """Sample these rollouts with these weights while inside, whatever is published."""
+        """Sample these rollouts with these weights inside the block, even if newer weights are
+        published."""
         mine = list(rollouts)
-        for rollout in mine:  # one that was ordered again may be played twice at the same time
+        for rollout in mine:  # a list: a retried order may play a rollout twice at the same time
             self._assigned.setdefault(rollout, []).append(weights)
         try:
             yield
@@ -104,7 +106,7 @@ class ServerPolicy:
 
     @property
     def weights(self) -> PublishedWeights:
-        """The weights that rollouts begin with now."""
+        """The weights of rollouts that begin now."""
         return self._published()
 
     def join(self) -> None:
@@ -136,10 +138,9 @@ class ServerPolicy:
     async def sample_again(
         self, request: SampleRequest, *, salt: str = "", weights: PublishedWeights | None = None
     ) -> Sample:
-        """Return another sample with these weights, to find the cause of a wrong one.
+        """Sample a request again, to diagnose a sample with wrong log-probabilities.
 
-        Without `weights`, the current ones sample. With a `salt` that no request had before, no
-        prefix cache is used.
+        The default for `weights` is the current weights. A new `salt` bypasses the prefix cache.
         """
         weights = weights or self._published()
         order = self._order(request.key.rollout.case_id)
@@ -164,13 +165,13 @@ class ServerPolicy:
         loads = self._loads[place]
         try:
             return await server.complete(weights.name, request, self._stop_ids, salt=salt)
-        except ModelNotServed:  # not loaded on this server yet, or lost in a restart
-            if self._loads[place] == loads:  # otherwise another request has loaded them meanwhile
+        except ModelNotServed:  # not loaded yet, or lost in a restart of the server
+            if self._loads[place] == loads:  # else another request has loaded them since
                 await self._load_once(server, weights)
             return await server.complete(weights.name, request, self._stop_ids, salt=salt)
 
     async def _load_once(self, server: VllmServer, weights: PublishedWeights) -> None:
-        """Load weights into a server; requests that come meanwhile wait for the same load."""
+        """Load weights into a server. Concurrent calls wait for the same load."""
         place = (server.address, weights.name)
         task = self._loading.get(place)
         if task is None:
@@ -191,13 +192,13 @@ class ServerPolicy:
         return self._current
 
     def _weights_of(self, rollout: RolloutKey) -> PublishedWeights:
-        """Return the weights of a rollout: assigned, or those that its first turn had."""
+        """Return the weights assigned to a rollout, else the weights of its first turn."""
         if assigned := self._assigned.get(rollout):
             return assigned[-1]
         return self._pinned.setdefault(rollout, self._published())
 
     def _order(self, case_id: str) -> list[VllmServer]:
-        """Return the servers in a case's order; those that failed a moment ago come last."""
+        """Return the servers in an order that depends on the case; servers in backoff come last."""
         now = time.monotonic()
 
         def rank(server: VllmServer) -> tuple[bool, bytes]:
@@ -223,7 +224,7 @@ class ServerPolicy:
         self.retries += 1
         now = time.monotonic()
         until, last = self._backoff.get(server.address, (0.0, _FIRST_BACKOFF / 2))
-        if now >= until:  # of requests that fail at the same time, the first one counts
+        if now >= until:  # requests that fail during a backoff do not extend it
             seconds = min(2 * last, _MAX_BACKOFF)
             self._backoff[server.address] = (now + seconds, seconds)
 

@@ -1,7 +1,7 @@
-"""Tool-call formats whose arguments are plain text between tags, and their types.
+"""Tool-call formats that write arguments as plain text between tags, without types.
 
-The text `5` may be a number or a string: the tool's schema decides, as it does in the servers of
-these models. Where the schema gives no type, a literal keeps its own; vLLM then returns the text.
+The text `5` may be a number or a string: the tool's schema decides, as in the servers of these
+models. If the schema gives no type, a JSON or Python literal is decoded; vLLM keeps it as text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class FunctionTags:
         return _parse_blocks(text, tools, self._read, marker="<function=")
 
     def opening(self, tool: str | None) -> str:
-        """Return the opening tags, up to the tool's name or its first parameter."""
+        """Return the opening tags, up to the first parameter of `tool`, or up to the name if `tool`
+        is None."""
         return "<tool_call>\n<function=" + ("" if tool is None else f"{tool}>\n")
 
     def _read(self, body: str) -> tuple[str, dict[str, str]] | str:
@@ -53,14 +54,14 @@ class FunctionTags:
 
 @dataclass(frozen=True, slots=True)
 class KeyValueTags:
-    """A name, then `<arg_key>` and `<arg_value>` for each argument (GLM-4-MoE)."""
+    """The tool's name, then `<arg_key>` and `<arg_value>` for each argument (GLM-4-MoE)."""
 
     def parse(self, text: str, tools: Schemas = ()) -> Reply:
         """Return the text before the first call, and the calls."""
         return _parse_blocks(text, tools, self._read, marker="<arg_key>")
 
     def opening(self, tool: str | None) -> str:
-        """Return the opening tag and the tool's name."""
+        """Return the opening tag, followed by the name if `tool` is given."""
         return "<tool_call>" + ("" if tool is None else f"{tool}\n")
 
     def _read(self, body: str) -> tuple[str, dict[str, str]] | str:
@@ -81,12 +82,12 @@ class KeyValueTags:
 
 
 def _parse_blocks(text: str, tools: Schemas, read: Any, *, marker: str) -> Reply:
-    """Parse every block between `<tool_call>` and `</tool_call>`. A `marker` without such a block
-    is a malformed call."""
+    """Parse every block between `<tool_call>` and `</tool_call>`. Text with `marker` but without a
+    block is a malformed call."""
     first = text.find("<tool_call>")
     if first < 0:
         if marker in text:
-            return Reply(content=text, malformed="a tool call stands outside of <tool_call>")
+            return Reply(content=text, malformed="a tool call is outside of <tool_call>")
         return Reply(content=text.strip())
     calls: list[ParsedCall] = []
     for body in _blocks(text[first:]):
@@ -113,7 +114,7 @@ def _blocks(text: str) -> Iterator[str | None]:
 
 
 def typed_arguments(tool: str, texts: Mapping[str, str], tools: Schemas) -> dict[str, Any]:
-    """Return the values of a call's arguments, typed as the tool's schema says."""
+    """Return the values of a call's arguments, converted to the types in the tool's schema."""
     functions = (schema.get("function", {}) for schema in tools)
     function: Mapping[str, Any] = next((each for each in functions if each.get("name") == tool), {})
     parameters = function.get("parameters") or {}
@@ -126,7 +127,7 @@ def typed_arguments(tool: str, texts: Mapping[str, str], tools: Schemas) -> dict
 
 
 def _types_of(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
-    """Return the JSON types that a schema allows; empty if it does not say."""
+    """Return the JSON types that a schema allows; empty if it names none."""
     if not isinstance(schema, Mapping):
         return set()
     if isinstance(reference := schema.get("$ref"), str):
@@ -155,7 +156,7 @@ def _fits(value: Any, types: set[str]) -> bool:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a JSON or Python literal; the text itself if it is neither."""
+    """Return the value of a JSON or Python literal; return any other text unchanged."""
     for read in (json.loads, _python_literal):
         try:
             return json.loads(json.dumps(read(text), allow_nan=False))  # tuples become lists

@@ -19,19 +19,20 @@ _MAX_DEPTH = 64  # validators and templates recurse; real arguments are far less
 
 
 class ToolCallFormat(Protocol):
-    """How a family writes tool calls."""
+    """Reads and writes the tool calls of a family."""
 
     def parse(self, text: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
         """Split a reply's text, without its thinking, into content and calls. `tools` are the
-        schemas that the model was given, for formats that do not write types."""
+        schemas in the prompt, for formats that do not write types."""
 
     def opening(self, tool: str | None) -> str:
-        """Return the beginning of a call: up to the arguments of `tool`, or up to a tool's name."""
+        """Return the beginning of a call: up to the arguments of `tool`, or up to the name if
+        `tool` is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedJson:
-    """A JSON object between two tags, any number of times (Hermes, Qwen, SmolLM2)."""
+    """Any number of calls, each a JSON object between two tags (Hermes, Qwen, SmolLM2)."""
 
     open: str = "<tool_call>"
     close: str = "</tool_call>"
@@ -64,7 +65,7 @@ class TaggedJson:
 
 @dataclass(frozen=True, slots=True)
 class BareJson:
-    """The whole reply is one JSON object with a name (Llama 3.x)."""
+    """At most one call: the whole reply is a JSON object with a name (Llama 3.x)."""
 
     arguments_key: str = "parameters"
     marker: str = "<|python_tag|>"
@@ -86,26 +87,27 @@ class BareJson:
 
 @dataclass(frozen=True, slots=True)
 class NoCalls:
-    """No tool calls: every reply is an answer, between two tags where the family has some.
-    Sparring refuses tools with such a family."""
+    """No tool calls: every reply is an answer, which the tags `before` and `after` may enclose.
+    Agents with tools are refused."""
 
     before: str = ""
     after: str = ""
 
     def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
-        """Return the text as the answer."""
+        """Return the text without the tags as content."""
         return Reply(text.strip().removeprefix(self.before).removesuffix(self.after).strip())
 
 
 def arguments_problem(tool: str, arguments: dict[str, Any]) -> str:
-    """Return what is wrong with a call's arguments; empty if nothing is."""
+    """Return an error text if the arguments of a call are nested too deeply, else an empty
+    string."""
     if _is_deeper_than(arguments, _MAX_DEPTH):
         return f"the arguments of {tool} are nested deeper than {_MAX_DEPTH} levels"
     return ""
 
 
 def read_call(body: str, arguments_key: str) -> ParsedCall | str:
-    """Return the call in a JSON text, or a description of what is wrong with it."""
+    """Return the call in a JSON text, or an error text."""
     try:
         value = json.loads(body, strict=False, parse_constant=_reject_constant)
         if not isinstance(value, dict):
@@ -124,7 +126,7 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
 
 
 def read_arguments(name: str, text: str, arguments_key: str = "arguments") -> ParsedCall | str:
-    """Return the call of a tool with these arguments, a JSON text, or what is wrong with them."""
+    """Return the call of a tool with arguments given as JSON text, or an error text."""
     try:
         arguments = json.loads(text, strict=False, parse_constant=_reject_constant)
     except RecursionError:
@@ -135,7 +137,8 @@ def read_arguments(name: str, text: str, arguments_key: str = "arguments") -> Pa
 
 
 def call_of(name: str, arguments: Any, arguments_key: str = "arguments") -> ParsedCall | str:
-    """Return the call of a tool with these arguments, or what is wrong with them."""
+    """Return the call of a tool with these decoded arguments, or an error text. None means no
+    arguments."""
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
@@ -156,7 +159,8 @@ def _object_opening(tool: str | None, arguments_key: str) -> str:
 
 
 def _is_deeper_than(value: Any, depth: int) -> bool:
-    """Goes level by level, because deep values would overflow a recursion."""
+    """Return whether a value is nested deeper than `depth` levels. Iterative, because a recursive
+    function would overflow the stack."""
     level = [value]
     for _ in range(depth):
         level = [

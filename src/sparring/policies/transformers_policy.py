@@ -40,8 +40,8 @@ class TransformersPolicy:
         autocast: torch.dtype | None = None,
         turn_cache: float = 1.0,
     ) -> None:
-        """`turn_cache` is the memory in GiB for the key/value caches that rollouts keep between
-        their turns."""
+        """`turn_cache` is the memory in GiB for key/value caches that are kept between the turns of
+        a rollout."""
         self.name = name
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -65,7 +65,8 @@ class TransformersPolicy:
         device: str | None = None,
         turn_cache: float = 1.0,
     ) -> TransformersPolicy:
-        """Load weights by name (see `resolve_model_name`) or from a folder."""
+        """Load a model by its name or folder (see `resolve_model_name`). By default, it runs in
+        bfloat16 on CUDA if available, else in float32 on the CPU."""
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         torch_dtype = getattr(
             torch, dtype or ("bfloat16" if device.startswith("cuda") else "float32")
@@ -77,7 +78,7 @@ class TransformersPolicy:
     def join(self) -> None:
         """Add a rollout to the lockstep batches."""
         if not self._batches.active:
-            release_freed_memory()  # what an update has left
+            release_freed_memory()  # freed by the last update
         self._batches.join()
 
     def leave(self) -> None:
@@ -85,19 +86,20 @@ class TransformersPolicy:
         self._batches.leave()
         if not self._batches.active:
             self._turns.clear()
-            release_freed_memory()  # an update needs it next
+            release_freed_memory()  # for the next update
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Wait for the next lockstep batch, and return this request's sample."""
         return await self._batches.sample(request)
 
     def _count_tokens(self, drawn: int) -> None:
-        """Count progress inside a lockstep batch, which may take minutes."""
+        """Add to `tokens_drawn`, which shows progress inside a lockstep batch: a batch may take
+        minutes."""
         self.tokens_drawn += drawn
 
     def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         samples: list[Sample] = []
-        if self._turns_version != self.version:  # other weights give other keys and values
+        if self._turns_version != self.version:  # the stored keys and values are from other weights
             self._turns.clear()
             self._turns_version = self.version
         size = self._rows_at_once(requests)
@@ -113,8 +115,9 @@ class TransformersPolicy:
         return [replace(sample, version=self.version) for sample in samples]
 
     def _rows_at_once(self, requests: Sequence[SampleRequest]) -> int:
-        """Return how many requests are sampled together. On a CPU, which may be a laptop's, their
-        key/value caches take at most `_CPU_LIMIT`; the batches are of about equal size."""
+        """Return the number of requests to sample together, for batches of about equal size. On a
+        CPU, which may be a laptop's, the key/value caches of a batch fit into `_CPU_LIMIT`, unless
+        one request alone exceeds it."""
         most = self._batch_size
         if self.model.device.type == "cpu":
             longest = max(len(each.prompt) + each.sampling.max_tokens for each in requests)
@@ -122,7 +125,8 @@ class TransformersPolicy:
         return math.ceil(len(requests) / math.ceil(len(requests) / most))
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """Match the trainer's precision, which may use float32 weights in bfloat16."""
+        """Return a context manager for the precision of the trainer, which may compute in bfloat16
+        with float32 weights."""
         if self._autocast is None:
             return nullcontext()
         return torch.autocast(self.model.device.type, dtype=self._autocast)

@@ -1,7 +1,7 @@
-"""Keeps the key/value cache of rollouts between their turns, within a memory budget.
+"""Keeps the key/value caches of rollouts between their turns, within a memory budget.
 
-A turn's prompt is the previous turn's prompt, the sampled tokens and what followed them. With the
-cache of the previous turn, only the last part goes through the model.
+The prompt of a turn is usually the prompt of the previous turn, its sampled tokens and new tokens.
+With the cache of the previous turn, the model runs only on the new tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies.growing_cache import GrowingLayer
 
-_MIN_TOKENS = 32  # a shorter beginning is computed again
+_MIN_TOKENS = 32  # a shorter common prefix is computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +31,24 @@ class StoredTurn:
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
+        """The size of keys and values in bytes."""
         tensors = (*self.keys, *self.values)
         return sum(each.numel() * each.element_size() for each in tensors)
 
 
 class TurnCache:
-    """The turns that rollouts may continue; several for a rollout whose conversation branches. Its
+    """Stores the last turns of rollouts: several for a rollout whose conversation branches. The
     content depends on the rollouts alone, not on timing."""
 
     def __init__(self, budget: int) -> None:
-        """`budget` is the maximum number of bytes; turns beyond it are computed again."""
+        """`budget` is the maximum size in bytes; a turn that would exceed it is not stored."""
         self._budget = budget
         self._size = 0
         self._turns: dict[RolloutKey, list[StoredTurn]] = {}
 
     def take(self, request: SampleRequest) -> tuple[StoredTurn, int] | None:
-        """Remove and return the turn that a request continues, and the length of the prefix that
-        the turn shares with the request's prompt."""
+        """Remove and return the stored turn with the longest common prefix with the request's
+        prompt, and the length of the prefix. None if the prefix is shorter than 32 tokens."""
         turns = self._turns.get(request.key.rollout, [])
         shared = [_shared_length(turn.ids, request.prompt) for turn in turns]
         best = max(range(len(turns)), key=shared.__getitem__, default=None)
@@ -61,8 +61,8 @@ class TurnCache:
     def store(
         self, request: SampleRequest, sampled: array[int], cache: Any, row: int, mask: Any
     ) -> None:
-        """Copy one row of a batch's cache: the prompt and all sampled tokens but the last, which
-        has not gone through the model."""
+        """Copy one row of a batch's cache, if it fits into the budget: the prompt and all sampled
+        tokens except the last, for which the model has not been run."""
         ids = request.prompt + sampled[:-1]
         places = mask[row].nonzero().squeeze(1)[: len(ids)]
         keys = tuple(layer.keys[row].index_select(1, places) for layer in cache.layers)
@@ -73,23 +73,23 @@ class TurnCache:
             self._size += turn.size
 
     def keep_only(self, rollouts: Collection[RolloutKey]) -> None:
-        """Drop the turns of all other rollouts: they have ended."""
+        """Drop the turns of all other rollouts, which have ended."""
         for key in [key for key in self._turns if key not in rollouts]:
             self._size -= sum(turn.size for turn in self._turns.pop(key))
 
     def clear(self) -> None:
-        """Drop everything; the weights may change now."""
+        """Drop all turns."""
         self._turns.clear()
         self._size = 0
 
 
 def can_store(cache: Any) -> bool:
-    """Whether every layer of a cache keeps the keys and values of all tokens."""
+    """Return whether every layer of a cache keeps the keys and values of all tokens."""
     return all(type(layer) in (GrowingLayer, DynamicLayer) for layer in cache.layers)
 
 
 def _shared_length(stored: array[int], prompt: array[int]) -> int:
-    """Return the length of the common prefix; never includes the last token of the prompt."""
+    """Return the length of the common prefix, without the last token of the prompt."""
     most = min(len(stored), len(prompt) - 1)
     if stored[:most] == prompt[:most]:
         return most

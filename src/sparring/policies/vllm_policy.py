@@ -1,7 +1,7 @@
 """A policy for a vLLM server that samples by token ids.
 
-Start the server with `--logprobs-mode processed_logprobs`, so that the log-probabilities are
-those of the temperature-scaled softmax. The tokenizer is loaded here, from the same model.
+Start the server with `--logprobs-mode processed_logprobs`, so that it returns log-probabilities of
+the temperature-scaled softmax. This process loads the tokenizer, from the same model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RETRY_SECONDS = 0.5
 
 
 class VllmPolicy:
-    """Sends requests immediately; the server batches them."""
+    """Samples from one vLLM server. Requests are sent immediately; the server batches them."""
 
     samples_in_lockstep = False
 
@@ -42,7 +42,7 @@ class VllmPolicy:
     def load(
         cls, endpoint: EndpointSpec, model: str, *, family: Family | None = None
     ) -> VllmPolicy:
-        """Use the server at `endpoint` with the tokenizer of `model` (a name or a folder)."""
+        """Load the tokenizer of `model` (a name or a folder) for the server at `endpoint`."""
         tokenizer = load_tokenizer(model)
         if family is None:
             family = recognise(tokenizer)
@@ -55,7 +55,8 @@ class VllmPolicy:
         """Do nothing: the server batches requests."""
 
     async def sample(self, request: SampleRequest) -> Sample:
-        """Return the server's sample for these token ids."""
+        """Return the server's sample. An unavailable server is retried for 120 s, then
+        InfrastructureError is raised."""
         give_up_at = time.monotonic() + _WAIT_SECONDS
         while True:
             try:

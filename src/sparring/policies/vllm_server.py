@@ -1,7 +1,7 @@
-"""One vLLM server: sampling by token ids, adapters by name, whole weights from disk.
+"""A client of one vLLM server: samples from token ids, and loads adapters and whole weights.
 
-The server must run with `--logprobs-mode processed_logprobs`, so that the log-probabilities are
-those of the temperature-scaled softmax.
+The server must run with `--logprobs-mode processed_logprobs`, so that it returns log-probabilities
+of the temperature-scaled softmax.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
 
 
 class ServerUnavailable(InfrastructureError):
-    """The server cannot be reached or is overloaded; another one, or a later try, may answer."""
+    """The server cannot be reached, is overloaded or failed (5xx); a retry may succeed, on this
+    server or on another."""
 
 
 class ModelNotServed(InfrastructureError):
@@ -30,10 +31,10 @@ class ModelNotServed(InfrastructureError):
 
 @dataclass(frozen=True, slots=True)
 class PublishedWeights:
-    """One version of the weights. `name` differs for every version, and is never reused.
+    """One version of the weights. `name` is unique for each version and never reused.
 
-    An adapter is a model of its own on the server, with this name. Whole weights replace those of
-    the server's model; `name` is then its weight version and the salt of its prefix cache.
+    An adapter is served as a separate model with this name. Whole weights replace the weights of
+    the server's model; `name` is then the server's weight version and the salt of its prefix cache.
     """
 
     version: int
@@ -42,17 +43,18 @@ class PublishedWeights:
     is_adapter: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as orders and checkpoints hold them."""
+        """Return the fields as JSON values, for `from_dict`."""
         return {**asdict(self), "path": str(self.path)}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> PublishedWeights:
-        """Return the weights that `to_dict` described."""
+        """Restore weights from the result of `to_dict`."""
         return cls(**{**value, "path": Path(value["path"])})
 
 
 class VllmServer:
-    """Requests to one server, by its address (`http://HOST:PORT`, with or without `/v1`)."""
+    """Sends requests to one server. `address` is `http://HOST:PORT`, with or without `/v1`;
+    `seconds` limits the time of one sample."""
 
     def __init__(self, address: str, *, key: str | None = None, seconds: float = 600.0) -> None:
         self.address = address.rstrip("/").removesuffix("/v1")
@@ -64,7 +66,11 @@ class VllmServer:
     async def complete(
         self, model: str, request: SampleRequest, stop_ids: list[int], *, salt: str = ""
     ) -> Sample:
-        """Return this server's sample for the request's token ids."""
+        """Sample from `model`. `salt` is the salt of the prefix cache.
+
+        Raises ModelNotServed if the server does not have the model, ServerUnavailable if a retry
+        may succeed, and InfrastructureError otherwise.
+        """
         sampling = request.sampling
         body = {
             "model": model,
@@ -94,7 +100,8 @@ class VllmServer:
         return self._sample(reply)
 
     async def load_adapter(self, weights: PublishedWeights) -> None:
-        """Load an adapter from its folder, which the server must see under the same path."""
+        """Load an adapter from its folder, which the server must be able to read at the same
+        path."""
         body = {"lora_name": weights.name, "lora_path": str(weights.path)}
         reply = await self._post("/v1/load_lora_adapter", body, _CONTROL_SECONDS)
         if reply.is_ok or b"already" in reply.body:
@@ -106,10 +113,10 @@ class VllmServer:
         )
 
     async def load_whole(self, weights: PublishedWeights) -> str:
-        """Have the server reload whole weights unless it has them; return its model's name.
+        """Load whole weights into the server unless it has them; return the name of its model.
 
-        After a new connection, the server may have been restarted with its original weights, so
-        its weight version is read again.
+        A new connection may mean that the server was restarted with its original weights, so its
+        weight version is then read again.
         """
         if self._has_whole == (weights.name, self._http.connections):
             return self._base
@@ -142,7 +149,7 @@ class VllmServer:
         return str((await self._control("GET", "/version") or {}).get("version", "unknown"))
 
     async def is_ready(self) -> bool:
-        """Whether the server answers its health check."""
+        """Return whether the server passes its health check."""
         try:
             return (await self._http.get("/health", 5.0)).is_ok
         except ConnectionBroken:

@@ -1,4 +1,4 @@
 """Resolves settings from layers; each value carries its source and its lock.
 
-Pure: it works on the texts and values it is given, and reads no file, clock or environment.
+The package is pure: it works on texts and values, and reads no file, clock or environment variable.
 """

@@ -1,4 +1,4 @@
-"""Parses `--set a.b=c` arguments into nested tables."""
+"""Parses `--set a.b=c` options into nested tables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ _MAX_DEPTH = 8
 
 
 def assigned(assignments: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
-    """Write the assignments into `values` and return it; a value that is not JSON is a string."""
+    """Add the assignments to `values`, in place, and return it. Values are JSON; any other text is
+    a string."""
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         parts = name.strip().split(".")
         if not equals or not all(parts) or len(parts) > _MAX_DEPTH:
-            raise InvalidInput(f"--set wants NAME=VALUE, as in lora.r=8; got {assignment[:100]!r}")
+            raise InvalidInput(f"--set needs NAME=VALUE, as in lora.r=8; got {assignment[:100]!r}")
         *tables, last = parts
         target = values
         for table in tables:

@@ -11,8 +11,8 @@ from typing import Any
 from sparring.contracts.errors import InvalidInput
 from sparring.settings.safe_values import refuse_unsafe_values
 
-_LONG = 100  # lines of one statement
-_MAY_END = re.compile(r"""[]}"']\s*(#.*)?$""")  # the last of several lines of one statement
+_LONG = 100  # lines
+_MAY_END = re.compile(r"""[]}"']\s*(#.*)?$""")  # a line that can end a statement of several lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Document:
     lines: Mapping[str, int]
 
     def place_of(self, dotted: str) -> str:
-        """Return `FILE:LINE` of a value, else of the first value in it, else of the nearest table
-        around it."""
+        """Return `FILE:LINE` of a name, else of the first value inside it, else of the nearest
+        table around it; the name of the file if there is none."""
         inside = [line for name, line in self.lines.items() if name.startswith(f"{dotted}.")]
         if dotted not in self.lines and inside:
             return f"{self.name}:{min(inside)}"
@@ -37,7 +37,8 @@ class Document:
         return self.name
 
     def places_below(self, prefix: str) -> dict[str, str]:
-        """Return the place of each value in a table, by its name there; "" is the table's own."""
+        """Return the place of each value in a table, by its name relative to the table. The empty
+        name maps to the place of the table."""
         start = f"{prefix}."
         places = {
             name.removeprefix(start): f"{self.name}:{line}"
@@ -48,7 +49,8 @@ class Document:
 
 
 def parse(text: str, name: str) -> Document:
-    """Parse the text of a file; the ending of its name selects TOML or YAML."""
+    """Parse the text of a file, as YAML if its name ends with .yaml or .yml, else as TOML. Raises
+    InvalidInput with the line of a syntax error."""
     if name.endswith((".yaml", ".yml")):
         return _parse_yaml(text, name)
     try:
@@ -62,10 +64,11 @@ def parse(text: str, name: str) -> Document:
 
 
 def _toml_lines(text: str) -> dict[str, int]:
-    """Map each key of a valid TOML text to its line. Keys of an inline table have its line.
+    """Return the line of each key in a valid TOML text, by dotted name.
 
-    A statement is the shortest run of lines that is TOML by itself, so that tomllib alone decides
-    where strings and brackets end.
+    The text is split into statements, the shortest runs of lines that tomllib can parse, so that
+    strings and brackets need no parser here. Keys inside an inline table of several keys are left
+    out.
     """
     lines: dict[str, int] = {}
     counts: dict[str, int] = {}
@@ -78,7 +81,7 @@ def _toml_lines(text: str) -> dict[str, int]:
         depth += sum(map(row.count, "[{")) - sum(map(row.count, "]}"))
         if end - start > 1 and not _MAY_END.search(row):
             continue
-        if end - start > _LONG and depth > 0:  # parsing at each line would take quadratic time
+        if end - start > _LONG and depth > 0:  # parsing after every line would take quadratic time
             continue
         try:
             node: Any = tomllib.loads("\n".join(rows[start:end]))
@@ -118,7 +121,7 @@ def _parse_yaml(text: str, name: str) -> Document:
         tables = yaml.safe_load(text)
     except InvalidInput:
         raise
-    except Exception as error:  # PyYAML's constructors raise any exception of Python's
+    except Exception as error:  # PyYAML's constructors raise exceptions of any class
         mark = getattr(error, "problem_mark", None)
         offset = getattr(error, "position", None)  # of a character that YAML does not allow
         place = name

@@ -1,7 +1,7 @@
 """All settings of each kind of run: their names, types, defaults and checks.
 
-Users see one flat list: how rollouts are played, how the model learns, which model, on how many
-processes; and `config`, the fields that an environment declares itself.
+Users see one flat list of settings for play, training, the model and processes, and the table
+`config`, whose fields each environment declares.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ def known_names(kind: Kind) -> list[str]:
     return [*MODELS[kind].model_fields, *extra, *Supervision.model_fields, "config"]
 
 
-# The settings that an evaluation takes over from training.
+# The settings that evaluations inherit from training.
 PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
 
 
 def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
-    """Return the default of every setting, and of every optional field of an environment."""
+    """Return the default of every setting, and of every optional field of an environment's
+    config."""
     values = normalised(MODELS[kind]().model_dump(mode="json"))
     values |= {name: BESIDES[name][1] for name in BESIDES if name in known_names(kind)}
     values |= Supervision().model_dump(mode="json")
@@ -68,7 +69,7 @@ def describe_settings(kind: Kind = "train") -> dict[str, str]:
 
 
 def types_of_settings(kind: Kind = "train") -> dict[str, str]:
-    """Return a short text for the type of each setting, by name."""
+    """Return a short description of the type of each setting, by name."""
     types: dict[str, str] = {}
     for model in (MODELS[kind], Supervision):
         schema = model.model_json_schema()
@@ -96,7 +97,7 @@ def _type_text(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> None:
-    """Raise `SettingError` for the first unknown name, with the nearest known one."""
+    """Raise SettingError for the first unknown name, with the nearest known name."""
     for name in names:
         if name in known:
             continue
@@ -108,7 +109,8 @@ def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> No
 
 @dataclass(frozen=True, slots=True)
 class CheckedSettings:
-    """Settings after validation: all values by name, and the models they belong to."""
+    """Validated settings: `values` holds all of them by name, `settings` and `supervision` the
+    validated models."""
 
     values: dict[str, Any]
     settings: PlaySettings
@@ -118,7 +120,8 @@ class CheckedSettings:
 def check_types(
     resolved: Resolved, kind: Kind, fields: Sequence[FieldDescription]
 ) -> CheckedSettings:
-    """Validate the settings once, for good; an error names the field and its place."""
+    """Validate all settings and the environment's config. Raises SettingError or ConfigError with
+    the field and its place."""
     values = resolved.values()
     settings = _validated(MODELS[kind], values, resolved)
     supervision = _validated(Supervision, values, resolved)
@@ -146,8 +149,8 @@ def _validated(model: type[Model], values: Mapping[str, Any], resolved: Resolved
 def _checked_config(
     config: Any, fields: Sequence[FieldDescription], resolved: Resolved
 ) -> dict[str, Any]:
-    """Return the config fields that some layer sets. Defaults are left to the environment: they
-    may be of types that JSON cannot express."""
+    """Return the config fields that a layer sets. Defaults are left out: the environment applies
+    them itself, and JSON may not be able to express them."""
     known = {each.name: each for each in fields}
     if not isinstance(config, dict):
         place = resolved.source_of("config")
@@ -160,7 +163,7 @@ def _checked_config(
     for name, value in given.items():
         place = resolved.source_of(f"config.{name}")
         if name not in known:
-            hint = nearest(name, known, "config.") or f"its config has {', '.join(known) or 'none'}"
+            hint = nearest(name, known, "config.") or f"config fields: {', '.join(known) or 'none'}"
             raise ConfigError(f"{place}: config.{name}: there is no such field; {hint}")
         if problem := _problem(value, known[name].json_schema):
             raise ConfigError(f"{place}: config.{name}: {problem}")
@@ -174,12 +177,13 @@ def _checked_config(
 
 
 def _fits_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[JsonSchemaError]:
-    """Match in linear time, with pydantic's engine: a hostile value could stall Python's `re`."""
+    """Validate `pattern` with pydantic's regex engine, which matches in linear time; a hostile
+    value could stall Python's `re`."""
     if not isinstance(value, str):
         return
     try:
         check = SchemaValidator(core_schema.str_schema(pattern=pattern))
-    except PydanticSchemaError:  # the pattern is in another dialect
+    except PydanticSchemaError:  # pydantic's engine does not support the pattern
         return
     try:
         check.validate_python(value)
@@ -193,8 +197,8 @@ _Validator: Any = extend(  # type: ignore[no-untyped-call]
 
 
 def _problem(value: Any, schema: Mapping[str, Any]) -> str:
-    """Why a value does not fit a schema; empty if it fits. A schema that cannot be applied here,
-    such as a pattern in another dialect, is left to pydantic."""
+    """Return an error text if a value does not fit a schema, else an empty string. A schema that
+    cannot be applied here is left to pydantic, in the environment."""
     try:
         error = next(iter(_Validator(schema).iter_errors(value)), None)
     except (re.error, SchemaError, ValueError, RecursionError):
@@ -203,13 +207,14 @@ def _problem(value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return `did you mean …?` for the closest known name; empty if none is close."""
+    """Return "did you mean NAME?" for the closest known name; empty if none is close."""
     near = difflib.get_close_matches(name[:100], list(known), 1)
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
 def normalised(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Expand shorthand values to the tables they stand for, so that layers can add to them."""
+    """Return the settings with short forms expanded to tables, so that later layers can set single
+    fields of them."""
     expanded: dict[str, Any] = dict(values)
     if expanded.get("lora") is True:
         expanded["lora"] = {}
@@ -244,7 +249,8 @@ def _error_text(error: ValidationError, resolved: Resolved, model: type[BaseMode
 
 
 def _as_given(dotted: str, resolved: Resolved) -> str:
-    """Return the longest prefix that is a setting: pydantic appends the type that it tried."""
+    """Return the longest prefix that names a setting or a table of settings. Pydantic appends the
+    types that it tried."""
     parts = dotted.split(".")
     given = {".".join(name.split(".")[:n]) for name in resolved.settings for n in range(1, 9)}
     while len(parts) > 1 and ".".join(parts) not in given:
@@ -269,7 +275,7 @@ def _unknown_text(name: str, model: type[BaseModel]) -> str:
 
 
 def changed_from_defaults(resolved: Resolved) -> dict[str, str]:
-    """Return the source of each value that is not a default, for a run's spec."""
+    """Return the source of each setting that is not a default, by name, for a run's spec."""
     return {
         name: setting.source
         for name, setting in resolved.settings.items()

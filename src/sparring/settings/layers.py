@@ -16,8 +16,9 @@ DEFAULTS = "defaults"  # the source of values that no layer sets
 class Layer:
     """The values of one source.
 
-    `places` maps dotted names to their lines, if the source is a file. `is_written` means that a
-    person wrote the layer for this project: it is the project file or the command.
+    `places` maps dotted names to `FILE:LINE`, if the source is a file. `is_written` is true for the
+    project file and the command, which must not contradict a lock. `is_command` is true for the
+    command.
     """
 
     source: str
@@ -31,7 +32,7 @@ class Layer:
         return flatten(self.values)
 
     def source_of(self, name: str) -> str:
-        """Return the line of a value, else of the nearest table around it, else the source."""
+        """Return the place of a value, else of the nearest table around it, else the source."""
         if not self.places:
             return self.source
         parts = name.split(".")
@@ -62,8 +63,8 @@ class Resolved:
         return nested({name: setting.value for name, setting in self.settings.items()})
 
     def source_of(self, name: str) -> str:
-        """Return the source of a value; for a name without a value of its own, that of the first
-        setting that contains it or is inside it."""
+        """Return the source of a value. For a name that has no value itself, return the source of
+        the first setting that is a table around it or lies inside it."""
         if name in self.settings:
             return self.settings[name].source
         for other, setting in self.settings.items():
@@ -73,10 +74,10 @@ class Resolved:
 
 
 def resolve(layers: Sequence[Layer], locks: Sequence[Lock], *, is_operator: bool) -> Resolved:
-    """Merge the layers; later ones override earlier ones, except locked fields.
+    """Merge the layers; later layers override earlier ones, except for locked fields.
 
-    A layer that a person wrote (the project file, the command) is refused if it contradicts a
-    lock. Where a default or an environment contradicts one, the lock's value is used.
+    Raises LockedField if the project file or the command contradicts a lock. If a default or the
+    environment contradicts a lock, the lock's value is used. Some locks bind only operators.
     """
     binding = [lock for lock in locks if lock.binds_owner or is_operator]
     locks_with_value = [lock for lock in binding if lock.value is not UNSET]
@@ -103,8 +104,9 @@ def resolve(layers: Sequence[Layer], locks: Sequence[Lock], *, is_operator: bool
 
 
 def _put(settings: dict[str, Setting], name: str, setting: Setting) -> None:
-    """Set `name`. A plain value replaces a table of that name, and a value inside a table replaces
-    a plain value of the table's name. An empty table does not clear an existing one."""
+    """Set `name` to `setting`. A plain value replaces a table of the same name, and a value inside
+    a table replaces a plain value of the table's name. An empty table does not clear an existing
+    table."""
     if setting.value == {} and any(each != name and covers(name, each) for each in settings):
         return
     for other in [each for each in settings if each != name and touches(each, name)]:
@@ -115,11 +117,11 @@ def _put(settings: dict[str, Setting], name: str, setting: Setting) -> None:
 def _refuse_locked(
     current: Mapping[str, Setting], locks: Iterable[Lock], name: str, value: Any, requested_by: str
 ) -> None:
-    """Raise if setting a value contradicts a lock.
+    """Raise LockedField if setting a value contradicts a lock.
 
-    Repeating the current value is allowed. A plain value may stand in place of the table that would
-    hold the locked field. Replacing it with a table contradicts the lock, even if the table does
-    not set the locked field.
+    Repeating the current value is allowed. If the table of a locked field is currently a plain
+    value, turning it into a table contradicts the lock: with `lora.r` locked and `lora = false`,
+    `lora.alpha` cannot be set.
     """
     for lock in locks:
         parents = [each for each in current if each != lock.field and covers(each, lock.field)]
@@ -134,7 +136,7 @@ def _refuse_locked(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal at every level. `True` and `1` are not equal."""
+    """Return whether two values are equal at every level. `True` and `1` are not equal."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -143,7 +145,8 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _current_value(settings: Mapping[str, Setting], field: str) -> Any:
-    """Return a field's value or table, else the plain value in place of a table around it."""
+    """Return the value or table of a field, else the plain value of a name that covers it, else
+    None."""
     inside = {name: each.value for name, each in settings.items() if covers(field, name)}
     if field in inside:
         return inside[field]

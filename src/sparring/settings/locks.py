@@ -1,4 +1,4 @@
-"""Locks on settings: the fields they fix, whom they bind, and the default locks of operators."""
+"""Locks on settings, and the default locks that bind operators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sparring.settings.names import covers
 
 UNSET: Any = object()
 
-# Fields that an AI operator may not change unless the project's `may_set` lists them: they choose
-# weights, servers, lengths, deadlines and destinations.
+# Fields that an AI operator may not change unless the project's `may_set` lists them. They
+# determine weights, servers, lengths, deadlines, cost and where metrics are sent.
 DEFAULT_LOCKS = (
     "model",
     "family",
@@ -58,8 +58,9 @@ DEFAULT_LOCKS = (
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A field that may not be changed. A lock without a value fixes the value that the layers below
-    the command resolve to."""
+    """A lock on a field. A lock without a value fixes the value that the layers below the command
+    resolve to. `binds_owner` is false for locks that bind only operators; `way_out` is the remedy
+    in the error."""
 
     field: str
     source: str
@@ -83,8 +84,8 @@ class Lock:
 def default_locks(
     free: Sequence[str] = (), sensitive_config: Sequence[str] = ()
 ) -> tuple[Lock, ...]:
-    """Return the locks that bind operators, without the fields in `free`. `sensitive_config` adds
-    fields of an environment's config."""
+    """Return the locks that bind operators, except on the fields that `free` covers.
+    `sensitive_config` lists further fields to lock, from an environment's config."""
     return tuple(
         Lock(
             field,

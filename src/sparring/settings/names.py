@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# The contents of these tables are defined elsewhere: a value in them may be a table with any keys,
-# even dotted ones, and counts as one value.
+# Sparring does not define the fields of these tables. A value in them may be a table with any keys,
+# even dotted ones, and is treated as one value.
 OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "slurm", "vllm"})
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value that is not a table, with its dotted name; an empty table is a value."""
+    """Yield each value with its dotted name. Tables are expanded, except empty tables and tables
+    inside OPEN_TABLES, which are yielded as values."""
     for name, value in table.items():
         dotted = f"{prefix}{name}"
         is_whole = prefix.partition(".")[0] in OPEN_TABLES
@@ -22,7 +23,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the nested tables of values with dotted names."""
+    """Return values with dotted names as nested tables."""
     tables: dict[str, Any] = {}
     for dotted, value in values.items():
         *path, last = dotted.split(".")
@@ -36,10 +37,10 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def covers(name: str, other: str) -> bool:
-    """Whether `other` is `name`, or lies in the table `name`."""
+    """Return whether `other` is `name` or lies inside the table `name`."""
     return name == other or other.startswith(f"{name}.")
 
 
 def touches(name: str, other: str) -> bool:
-    """Whether setting one name changes the other."""
+    """Return whether one name covers the other, so that setting one changes both."""
     return covers(name, other) or covers(other, name)

@@ -1,4 +1,4 @@
-"""The contents of a project file: folders, settings, locks and budget. Anything else is refused."""
+"""The tables of a project file: folders, settings, locks, budget. Unknown tables are refused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _AT_ONCE, _PER_DAY = 2, 50  # limits of operators, unless the project sets its o
 
 
 class ProjectTable(Frozen):
-    """The `[project]` table: where environments and runs are."""
+    """The `[project]` table: the folders of environments and runs."""
 
     look_in: tuple[str, ...] = Field(default=(".",), description="folders with environments")
     runs: str = Field(default="runs", description="folder that holds the runs")
 
 
 class Budget(Frozen):
-    """The `[budget]` table: limits of one run, and of runs together."""
+    """The `[budget]` table: limits of each run, and of all runs together."""
 
     steps: int | None = Field(default=None, ge=1, description="optimizer steps of one run")
     rollouts: int | None = Field(default=None, ge=1, description="rollouts of one run")
@@ -40,7 +40,8 @@ class Budget(Frozen):
     )
 
     def for_operators(self) -> Budget:
-        """Return the budget with default limits on operators' runs where the project sets none."""
+        """Return the budget for operators. If the project does not set them, `runs_at_once` is 2
+        and `starts_per_day` is 50."""
         limits = {
             "runs_at_once": self.runs_at_once or _AT_ONCE,
             "starts_per_day": _PER_DAY if self.starts_per_day is None else self.starts_per_day,
@@ -49,7 +50,7 @@ class Budget(Frozen):
 
 
 class LockTable(Frozen):
-    """A `[[lock]]` table: one setting that nobody may change."""
+    """A `[[lock]]` table: a setting that nobody may change, in one environment or in all."""
 
     field: str = Field(min_length=1)
     value: Any = None
@@ -59,7 +60,7 @@ class LockTable(Frozen):
 
 
 class OperatorsTable(Frozen):
-    """The `[operators]` table: what operators may change."""
+    """The `[operators]` table: permissions of operators."""
 
     may_set: tuple[str, ...] = Field(
         default=(), description="fields locked by default that operators may set"
@@ -67,7 +68,8 @@ class OperatorsTable(Frozen):
 
 
 class EnvironmentTable(Frozen):
-    """An `[environment.NAME]` table: settings and config of one environment."""
+    """An `[environment.NAME]` table: settings, config and evaluation settings of one
+    environment."""
 
     settings: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any] = Field(default_factory=dict)
@@ -76,7 +78,8 @@ class EnvironmentTable(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """A project file, checked as far as is possible without loading an environment."""
+    """A project file whose table and setting names have been checked. The values of settings are
+    checked when a run is resolved."""
 
     document: Document
     project: ProjectTable = field(default_factory=ProjectTable)
@@ -89,8 +92,11 @@ class ProjectFile:
     locks: tuple[LockTable, ...] = ()
 
     def layers(self, environment: str, kind: str) -> list[Layer]:
-        """Return the layers for a run of an environment, lowest first: general settings, its own,
-        then those of evaluations."""
+        """Return the layers for a run of an environment, lowest first.
+
+        The order is: `sampling` (training only), general settings, settings of the environment,
+        both tables of evaluation settings (evaluations only), config.
+        """
         parts = [("settings", self.settings)]
         below = [self._nested_layer("sampling", self.sampling)] if kind == "train" else []
         own = self.environments.get(environment, EnvironmentTable())
@@ -119,7 +125,8 @@ class ProjectFile:
         )
 
     def misnamed(self, known: Sequence[str]) -> str:
-        """Return an error text for the first environment named here that is not `known`, or ""."""
+        """Return an error text for the first environment in the file that is not in `known`; empty
+        if all are."""
         named = [(f"environment.{name}", name) for name in self.environments]
         named += [(f"lock.{n}.environment", each.environment) for n, each in enumerate(self.locks)]
         for place, name in named:
@@ -130,7 +137,8 @@ class ProjectFile:
         return ""
 
     def _nested_layer(self, setting: str, values: Mapping[str, Any], table: str = "") -> Layer:
-        """Return a layer that sets the fields of one setting, from a table of its own."""
+        """Return a layer that sets the fields of one setting from a separate table, which is
+        `table` or has the name of the setting."""
         places = {
             f"{setting}.{name}": place
             for name, place in self.document.places_below(table or setting).items()
@@ -144,7 +152,8 @@ class ProjectFile:
 
 
 def read_project_file(document: Document) -> ProjectFile:
-    """Check a document; an error names the field, its line and the nearest valid name."""
+    """Check a document and return its tables. Raises InvalidInput or SettingError with the field,
+    its line and the nearest valid name."""
     tables = document.tables
     for name in tables:
         if name not in _TABLES:
@@ -237,6 +246,6 @@ def _expanded_value(lock: LockTable) -> Any:
 
 
 def _inherited_by_eval(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the training settings that also apply to an evaluation: how rollouts are played,
-    but not how many there are per case."""
+    """Return the settings that also apply to evaluations: all that control how rollouts are played,
+    except `num_generations` and `seed`."""
     return {name: value for name, value in values.items() if name in PLAYED}

@@ -1,4 +1,4 @@
-"""Refuses setting values that are not plain JSON, or are too large or too deeply nested."""
+"""Refuses setting values that JSON cannot express, or that are too large or too deeply nested."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ _MAX_DEPTH, _MAX_VALUES, _MAX_INTEGER, _MAX_LENGTH = 12, 20_000, 2**63, 100_000
 
 
 def refuse_unsafe_values(table: Mapping[str, Any], place: str) -> None:
-    """Raise `SettingError` for a value that JSON cannot express, for too many or too deeply nested
-    values, and for keys with dots in the two outer levels, where dots separate names."""
+    """Raise SettingError if a value cannot be a setting. `place` is named in the error.
+
+    Refused are values that JSON cannot express, strings and integers that are too large, and more
+    than 20,000 values or 12 levels. Keys of the two outer levels must not be empty or contain a
+    dot, because dots separate names.
+    """
     seen = 0
     pending: list[tuple[str, Any, int]] = [("", table, 0)]
     while pending:
@@ -51,8 +55,8 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_plain_text(text: str) -> bool:
-    """Whether a string is of reasonable length and can be written as UTF-8: it has no NUL and no
-    lone surrogate."""
+    """Return whether a string has at most 100,000 characters, no NUL and no surrogate, which UTF-8
+    cannot encode."""
     if len(text) > _MAX_LENGTH or "\0" in text:
         return False
     return not any("\ud800" <= each <= "\udfff" for each in text)

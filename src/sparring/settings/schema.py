@@ -15,7 +15,7 @@ Schema = dict[str, Any]
 
 
 def project_file_schema() -> Schema:
-    """Build the schema from the models that check the file."""
+    """Build the schema from the models that validate the file."""
     definitions: Schema = {}
     settings = _settings("train", definitions)
     evaluation = _settings("eval", definitions)
@@ -29,7 +29,7 @@ def project_file_schema() -> Schema:
     tables = {
         "project": _model(ProjectTable, definitions),
         "settings": settings,
-        "eval": {**evaluation, "description": "settings of evaluations, over [settings]"},
+        "eval": {**evaluation, "description": "settings of evaluations; override [settings]"},
         "environment": {
             "type": "object",
             "additionalProperties": environment,
@@ -39,7 +39,7 @@ def project_file_schema() -> Schema:
         "budget": _model(Budget, definitions),
         "operators": _model(OperatorsTable, definitions),
     }
-    actions = {"enum": list(get_args(Action)), "description": "its action"}
+    actions = {"enum": list(get_args(Action)), "description": "the guard's action"}
     definitions["Guard"] = {"anyOf": [actions, definitions["Guard"]]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -71,7 +71,7 @@ def _model(model: type[BaseModel], definitions: Schema) -> Schema:
 
 
 def _short_forms(schema: Schema) -> Schema:
-    """Add what validators accept besides the full form: `warm_start = "demos.jsonl"`."""
+    """Add the short forms that validators accept, such as `warm_start = "demos.jsonl"`."""
     properties = schema.get("properties", {})
     if "warm_start" in properties:
         properties["warm_start"]["anyOf"].insert(0, {"type": "string"})
