@@ -1,4 +1,4 @@
-"""Converts rollouts to JSON records and back. Times are left out: equal plays give equal bytes."""
+"""Converts rollouts to JSON records and back. Without times, equal plays give equal bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sparring.contracts.verdicts import Judgement, Outcome, Verdict
 
 
 def to_record(rollout: Rollout) -> dict[str, Any]:
-    """Return the log record of a rollout: everything but live objects (`world`, `output`)."""
+    """Return the log record of a rollout: all fields except live objects (`world`, `output`)."""
     key, case = rollout.key, rollout.case
     return {
         "format": FORMAT,
@@ -157,7 +157,7 @@ def _row(record: dict[str, Any]) -> TokenRow:
 
 
 def _pack(values: array[Any]) -> str:
-    """Encode 32-bit numbers, little-endian, in base64: a third of their size as JSON lists."""
+    """Encode 32-bit numbers as base64, in about a third of the size of a JSON list."""
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 
