@@ -1,9 +1,9 @@
 """Describes an environment by importing it in a separate process with a deadline.
 
-The process inherits a few harmless environment variables; for the owner, a failed import is
-repeated with all of them. Where bubblewrap works, the process has no network, sees no other
-processes and cannot write files. Descriptions are cached by the content of the source files, except
-those with an error or with the owner's variables.
+The process inherits only variables such as PATH and HOME; for the owner, a failed import is
+repeated with all environment variables. Where bubblewrap works, the process has no network, sees no
+other processes and cannot write files. Descriptions are cached by the content of the source files,
+except those with an error or with the owner's variables.
 """
 
 from __future__ import annotations

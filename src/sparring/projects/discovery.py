@@ -312,5 +312,5 @@ def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:
 def files_needed_by(
     file: Path, root: Path, folders: Iterable[Path], cache: Path | None = None
 ) -> list[Path]:
-    """Return an environment's file and the project files that it imports, directly or indirectly."""
+    """Return a file and the project files that it imports, directly or indirectly, sorted."""
     return sorted(_Sources(root, _all_facts(folders, cache)).needed_by(file))

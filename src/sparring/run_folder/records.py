@@ -1,4 +1,7 @@
-"""Converts rollouts to JSON records and back. Without times, equal plays give equal bytes."""
+"""Converts rollouts to JSON records and back.
+
+Records contain no times, so that equal plays give equal bytes.
+"""
 
 from __future__ import annotations
 
