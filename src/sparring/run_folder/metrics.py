@@ -8,7 +8,7 @@ from typing import Any
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.layout import RunFolder
 
-_RENAMED = {"in_vain/": "failed_replacements/", "passed_over": "skipped"}  # since version 0.1
+_RENAMED = {"in_vain/": "failed_replacements/", "passed_over": "skipped"}  # from version 0.1
 
 
 def read_history_rows(folder: RunFolder) -> list[dict[str, Any]]:

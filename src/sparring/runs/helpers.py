@@ -60,7 +60,7 @@ class Helpers:
 
     @property
     def members(self) -> list[Any]:
-        """The processes of all helpers, except those that wait for a restart."""
+        """The processes of all helpers that are not waiting for a restart."""
         return [helper.member for helper in self.helpers if helper.member is not None]
 
     def start(self, helpers: Iterable[Helper]) -> None:

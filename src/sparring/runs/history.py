@@ -268,7 +268,7 @@ def _checkpoint(history: History, event: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Lower the checkpoint to the one from which the run resumes, so that the checkpoints of
+    """Lower `checkpoint` to the step from which the run resumes, so that the checkpoints of
     repeated steps count as progress again."""
     step = int(event.get("step", 0))
     return {"checkpoint": step} if step < history.checkpoint else None

@@ -33,7 +33,7 @@ from sparring.runs.worker_group import Placement, WorkerGroup, mark_of
 from sparring.services import free_port
 
 HOST_NAME = "SPARRING_HOST"  # the variable with the name by which other hosts reach this host
-REQUEUE = 75  # EX_TEMPFAIL: the run is to be launched again
+REQUEUE = 75  # EX_TEMPFAIL: the scheduler should launch the run again
 _POLL_SECONDS = 0.2
 _MAX_BACKOFF = 60.0
 _MAX_TAKEOVERS = 20

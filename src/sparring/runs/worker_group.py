@@ -275,8 +275,8 @@ class WorkerGroup:
         return has_all_ranks and len(self.services) == len(services)
 
     def _note_probe(self, service: Service, port: int) -> None:
-        """Add a service to those that `silent_service` probes, unless it has a `ready_line`, which
-        cannot be probed."""
+        """Let `silent_service` probe this service, unless it has a `ready_line`, which cannot be
+        probed."""
         if service.ready_line is None:
             log = self.folder.log(self.placement.attempt, f"service-{service.name}")
             self._probes[f"service-{service.name}"] = (service, port, log)
