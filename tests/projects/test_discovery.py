@@ -96,7 +96,7 @@ def test_duplicates_are_reported_with_both_places(tmp_path):
     write(tmp_path, a__plain=PLAIN, b__plain=PLAIN)
     told = find_environments(tmp_path, [tmp_path])
     assert len(told.environments) == 2
-    assert all("give it a `name` of its own" in each.message for each in told.problems)
+    assert all("give it another `name`" in each.message for each in told.problems)
     assert {Path(each.file).parent.name for each in told.problems} == {"a", "b"}
 
 

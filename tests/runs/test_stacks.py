@@ -10,7 +10,7 @@ import sparring
 from sparring.runs.stacks import describe_hang
 
 OURS = Path(sparring.__file__).resolve().parent
-NO_STACKS = "it wrote no stacks, as is usual for a process that a signal has stopped"
+NO_STACKS = "it wrote no stacks; it may be suspended by a signal"
 
 
 def frame(file: Path | str, line: int, name: str) -> str:

@@ -1,8 +1,9 @@
 """Describes an environment by importing it in a separate process with a deadline.
 
-The process does not inherit secrets, except for an owner's environment that needs them at import.
-Where bubblewrap works, it has no network, sees no other process and cannot write files.
-Descriptions without an error are cached by the content of the source files.
+The process inherits only variables such as PATH and HOME; for the owner, a failed import is
+repeated with all environment variables. Where bubblewrap works, the process has no network, sees no
+other processes and cannot write files. Descriptions are cached by the content of the source files,
+except those with an error or with the owner's variables.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ def describe(
     *,
     is_owner: bool = False,
 ) -> EnvironmentDescription:
-    """Return an environment's fields, defaults and measures, or a description with the error.
+    """Return an environment's fields, defaults and measures, or a description with an `error`.
 
-    If the import fails and `is_owner`, it is tried again with all environment variables, and
-    without the sandbox if it failed because the file system is read-only.
+    With `is_owner`, a failed import is repeated with all environment variables, and without the
+    sandbox if it failed because the file system is read-only.
     """
     digest = _digest(found, files)
     path = cache / f"{digest}.json" if cache is not None else None

@@ -1,7 +1,8 @@
-"""Finds environments by reading source: all classes derived from `sparring.Environment`.
+"""Finds environments in source files: classes derived from `sparring.Environment`.
 
-The facts of each file are cached by its time and size, so that a second search costs a walk over
-the folders. A file that does not parse is reported and does not affect the others.
+Classes derived from Atropos's base class are found, too, and marked as needing a port. The facts of
+each file are cached with its size, times and inode, so that a second search only walks the folders.
+A file that does not parse is reported as a problem and does not affect the others.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Class:
 
 
 def find_environments(root: Path, folders: Iterable[Path], cache: Path | None = None) -> Catalogue:
-    """Return the environments in these folders and in installed packages, and the problems."""
+    """Return the environments in `folders` and in installed packages, and the source problems."""
     facts = _all_facts(folders, cache)
     sources = _Sources(root, facts)
     problems = [
@@ -61,7 +62,8 @@ def _invalid_name(each: FoundEnvironment) -> SourceProblem:
 
 
 def source_files(folder: Path) -> Iterator[Path]:
-    """Yield the Python files below a folder, without virtual environments, runs and caches."""
+    """Yield the Python files below a folder, except in virtual environments, runs, builds, caches
+    and hidden folders."""
     for parent, folders, files in os.walk(folder):
         if "pyvenv.cfg" in files:
             folders.clear()
@@ -79,7 +81,7 @@ def source_files(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _CachedFacts:
-    """The facts of a file, and the stamp it had when they were read."""
+    """The facts of a file, and its stamp when they were read."""
 
     stamp: str
     facts: FileFacts
@@ -131,7 +133,7 @@ def _write_cache(cache: Path, entries: Mapping[str, _CachedFacts]) -> None:
     try:
         write_json(cache, {"format": _FORMAT, "files": files}, durable=False)
     except OSError:
-        return  # in a read-only project every search reads all files
+        return  # in a read-only project, every search reads all files
 
 
 # ------------------------------------------------------------------ linking
@@ -151,7 +153,7 @@ class _Sources:
         }
 
     def environments(self) -> list[FoundEnvironment]:
-        """Return the classes that derive from an environment, without plain base classes."""
+        """Return the classes that derive from a base class of environments, except hidden ones."""
         children: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
         kinds: dict[tuple[Path, str], str] = {}
         for key, each in self._classes.items():
@@ -174,13 +176,13 @@ class _Sources:
         ]
 
     def _is_hidden(self, each: _Class, *, has_children: bool) -> bool:
-        """Private classes, and base classes that have neither a name nor a description."""
+        """Whether a class is private, or is a base class with neither a name nor a description."""
         if each.file.name.startswith("_") or each.facts.name.startswith("_"):
             return True
         return has_children and not each.facts.given_name and not each.facts.description
 
     def needed_by(self, file: Path) -> set[Path]:
-        """Return a file and the project files that it imports, directly or not."""
+        """Return a file and the project files that it imports, directly or indirectly."""
         needed: set[Path] = set()
         pending = [file]
         while pending:
@@ -230,7 +232,7 @@ class _Sources:
         return ""
 
     def _parent(self, file: Path, dotted: str, depth: int = 0) -> tuple[Path, str] | None:
-        """Return the class of this project that a base names, through re-exports."""
+        """Return the project's class that the name of a base refers to, also through re-exports."""
         if "." not in dotted:
             if (file, dotted) in self._classes:
                 return (file, dotted)
@@ -249,8 +251,7 @@ class _Sources:
         return self._parent(module, reexported, depth + 1)
 
     def _module_of(self, file: Path, dotted: str) -> tuple[Path, str] | None:
-        """Return the project file of `package.module` in `package.module.Class`, and the last
-        name."""
+        """For `package.module.Class`, return the project file of `package.module`, and `Class`."""
         module, _, name = dotted.rpartition(".")
         key = (file.parent, module)
         if key not in self._modules:
@@ -300,7 +301,7 @@ def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:
             line=each.line,
             message=f"{each.class_name} is called {name!r}, like "
             + " and ".join(f"{o.class_name} ({o.file}:{o.line})" for o in same if o is not each)
-            + "; give it a `name` of its own",
+            + "; give it another `name`",
         )
         for name, same in by_name.items()
         if len(same) > 1
@@ -311,5 +312,5 @@ def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:
 def files_needed_by(
     file: Path, root: Path, folders: Iterable[Path], cache: Path | None = None
 ) -> list[Path]:
-    """Return an environment's file and the project files that it imports, directly or not."""
+    """Return a file and the project files that it imports, directly or indirectly, sorted."""
     return sorted(_Sources(root, _all_facts(folders, cache)).needed_by(file))

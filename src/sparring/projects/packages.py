@@ -1,4 +1,4 @@
-"""Finds environments of installed packages by their entry points, without importing a package."""
+"""Finds environments of installed packages by their entry points, without importing packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = "sparring.environments"
 
 
 def installed_environments() -> Iterator[FoundEnvironment]:
-    """Yield the environments that installed packages declare."""
+    """Yield the environments that installed packages declare in the group `GROUP`."""
     for entry in entry_points_of(GROUP):
         if (found := _found(entry)) is not None:
             yield found
@@ -40,7 +40,8 @@ def _found(entry: EntryPoint) -> FoundEnvironment | None:
 
 
 def _file_of(module: str) -> Path | None:
-    """Return the file of a module. `importlib.util.find_spec` would import its parent packages."""
+    """Return the file of a module, or None. `importlib.util.find_spec` is not used, because it
+    imports parent packages."""
     top, *rest = module.split(".")
     spec = PathFinder.find_spec(top)
     if spec is None:

@@ -1,4 +1,4 @@
-"""A project: a folder with a project file, or the current folder if there is none."""
+"""A project: a folder with a project file, or any folder if no parent has a project file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Project:
         return self.root / ".sparring"
 
     def folders(self) -> list[Path]:
-        """Return the folders to search for environments; raises if one does not exist."""
+        """Return the folders to search for environments; raises InvalidInput if one is missing."""
         folders = [self.root / each for each in self.file.project.look_in]
         for folder in folders:
             if not folder.is_dir():
@@ -51,8 +51,9 @@ class Project:
         return find_environments(self.root, self.folders(), self._source_cache)
 
     def find(self, target: str, *, by_name_only: bool = False) -> FoundEnvironment:
-        """Return an environment by its name, by `NAME:CLASS` if two share a name, or by
-        `FILE:CLASS`; `by_name_only` is for callers who may not choose the file that runs."""
+        """Return an environment by its name, by `NAME:CLASS` if several share the name, or by
+        `FILE:CLASS`. With `by_name_only`, files are not accepted: the caller may not choose which
+        file runs."""
         catalogue = self.catalogue()
         first, _, second = target.rpartition(":")
         name, class_name = (first, second) if first else (second, "")
@@ -75,13 +76,13 @@ class Project:
     def describe(
         self, found: FoundEnvironment, *, is_owner: bool = False
     ) -> EnvironmentDescription:
-        """Return an environment's description. Only for its owner may the environment read
-        variables and write files at import."""
+        """Return an environment's description. With `is_owner`, an import that fails is repeated
+        with all environment variables and, if it must write files, without the sandbox."""
         cache = self.state / "cache" / "descriptions"
         return describe(found, self.sources_of(found), cache, is_owner=is_owner)
 
     def sources_of(self, found: FoundEnvironment) -> list[Path]:
-        """Return an environment's own file and the project files that it imports."""
+        """Return an environment's file and the project files that it imports."""
         file = Path(found.file)
         files = files_needed_by(file, self.root, self.folders(), self._source_cache)
         if not files:  # the environment is outside the project
@@ -113,7 +114,7 @@ class Project:
         if chosen:
             listed = ", ".join(each.class_name for each in chosen)
             raise EnvironmentNotFound(f"{path} has several environments: {listed}; write FILE:NAME")
-        # An instance, or a class that the source does not show: loading the file decides.
+        # NAME may be an instance, or a class that the syntax tree does not show.
         return FoundEnvironment(
             name=name or resolved.stem, class_name=name, file=str(resolved), line=1
         )
@@ -135,7 +136,8 @@ class Project:
 
 
 def find_project(start: Path) -> Project:
-    """Return the project that contains a folder: the nearest folder with a project file."""
+    """Return the project of a folder: the nearest folder with a project file, `start` included, or
+    `start` itself if there is none."""
     here = start.resolve()
     path = project_file_above(here)
     if path is None:
@@ -144,7 +146,8 @@ def find_project(start: Path) -> Project:
 
 
 def project_file_above(here: Path) -> Path | None:
-    """Return the project file of a folder or of its nearest parent that has one."""
+    """Return the project file of a folder or of its nearest parent that has one; None if there is
+    none. Raises InvalidInput if a folder has several."""
     for folder in (here, *here.parents):
         existing = [folder / name for name in FILES if (folder / name).is_file()]
         if len(existing) > 1:

@@ -1,6 +1,6 @@
-"""Reads what a Python file declares from its syntax tree: classes, their bases, imports.
+"""Reads the classes, their bases and the imports of a Python file from its syntax tree.
 
-The file is not run. A file that cannot be read yields a problem with a line, not an exception.
+The file is not executed. If it cannot be read or parsed, the facts contain a problem.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _MAX_BYTES = 2_000_000
 
 
 class ClassFacts(Frozen):
-    """One class. `bases` are dotted names, resolved through the imports; a name without a dot is
-    defined in this file."""
+    """The facts of a class. `bases` are dotted names, resolved through the imports; a name without
+    a dot is defined in this file or imported with `*`."""
 
     name: str
     line: int
@@ -31,13 +31,13 @@ class ClassFacts(Frozen):
 
 
 class FileFacts(Frozen):
-    """One file. `imports` maps local names to the dotted names they import."""
+    """The facts of a file. `imports` maps local names to the dotted names that they refer to."""
 
     classes: tuple[ClassFacts, ...] = ()
     imports: dict[str, str] = Field(default_factory=dict)
     star_imports: tuple[str, ...] = ()
     modules: tuple[str, ...] = Field(
-        default=(), description="all modules it imports, also inside functions"
+        default=(), description="dotted names of all imports, also inside functions"
     )
     problem: str = ""
     problem_line: int = 0
@@ -92,7 +92,7 @@ def _facts(tree: ast.Module) -> FileFacts:
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """All imported names, also those imported inside functions."""
+    """Return the dotted names of all imports, also inside functions; `x` replaces `*`."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -105,7 +105,7 @@ def _imported(tree: ast.Module) -> set[str]:
 
 
 def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of the module, also those under `if`, `try` and `with`."""
+    """Return the statements of the module, including those inside `if`, `try` and `with`."""
     statements: list[ast.stmt] = []
     for node in body:
         statements.append(node)
@@ -146,8 +146,8 @@ def _given_name(node: ast.ClassDef) -> str:
 
 
 def _config_class(node: ast.ClassDef) -> str:
-    """Return the nested `Config`, or the value of `Config` or Atropos's `env_config_cls`, as a
-    name."""
+    """Return the name of the nested class `Config`, or of the class that is assigned to `Config` or
+    to Atropos's `env_config_cls`."""
     for statement in node.body:
         if isinstance(statement, ast.ClassDef) and statement.name == "Config":
             return f"{node.name}.Config"
@@ -160,7 +160,7 @@ def _config_class(node: ast.ClassDef) -> str:
 
 
 def _dotted(node: ast.expr) -> str:
-    """`a.b.c` as text; empty for anything else."""
+    """Return an expression of the form `a.b.c` as text; empty for any other expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

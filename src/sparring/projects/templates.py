@@ -12,7 +12,7 @@ from sparring.projects.project import project_file_above
 from sparring.run_folder.files import write_json
 from sparring.settings.schema import project_file_schema
 
-_SCHEMA = Path(".sparring", "sparring.schema.json")  # the template's first line names it
+_SCHEMA = Path(".sparring", "sparring.schema.json")  # named in the template's first line
 _TEMPLATE = files("sparring.projects") / "template"
 STARTING_POINTS: Mapping[str, str] = {
     "tool": "questions that a tool answers",
@@ -22,7 +22,8 @@ STARTING_POINTS: Mapping[str, str] = {
 
 
 def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path]:
-    """Write an environment, its test and a project file; refuse to overwrite any."""
+    """Write an environment, its test and, if no project file applies to `folder`, a project file.
+    Return their paths. Raises InvalidInput if any file exists."""
     if start not in STARTING_POINTS:
         listed = ", ".join(f"{each} ({about})" for each, about in STARTING_POINTS.items())
         raise InvalidInput(f"there is no starting point {start!r}; choose from {listed}")
@@ -31,7 +32,7 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
         folder / f"{name}.py": source / "environment.py.txt",
         folder / f"test_{name}.py": source / "test.py.txt",
     }
-    if project_file_above(folder) is None:  # a second one would hide its locks
+    if project_file_above(folder) is None:  # a second file would hide the first one's locks
         templates[folder / "sparring.toml"] = _TEMPLATE / "sparring.toml.txt"
     templates |= {folder / f"{name}_documents" / each.name: each for each in _files(source)}
     for path in templates:
@@ -49,6 +50,6 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
 
 
 def _files(source: Traversable) -> list[Traversable]:
-    """Return the further files of a starting point, such as documents."""
+    """Return the other files of a starting point, such as documents, sorted by name."""
     folder = source / "files"
     return sorted(folder.iterdir(), key=lambda each: each.name) if folder.is_dir() else []

@@ -29,18 +29,18 @@ class Checkpoint:
 
     @property
     def score(self) -> float | None:
-        """Mean validation reward; None if it was not validated."""
+        """The mean validation reward; None if the checkpoint was not validated."""
         return self.manifest.get("score")
 
     def difficulty(self) -> Mapping[str, Any] | None:
-        """Case difficulty as estimated at this step; None if it was not saved."""
+        """Return the saved estimate of the cases' difficulty; None if there is none."""
         path = self.path / DIFFICULTY
         return read_json(path) if path.is_file() else None
 
 
 def candidate_of(model: str | None) -> str:
-    """Return a name for locally trained weights: RUN/CHECKPOINT for a run or a checkpoint of one,
-    the path for a folder that `save` wrote; empty for any other model."""
+    """Return a name for locally trained weights: RUN/CHECKPOINT for the folder of a run or of a
+    checkpoint, the path for a folder that `save` wrote. Return "" for any other model."""
     path = Path(model or "").expanduser()
     if not model or not path.is_dir():
         return ""
@@ -65,13 +65,13 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def best_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """Return the one with the highest validation score; among equals the latest."""
+    """Return the checkpoint with the highest validation score, the latest of several equal ones."""
     scored = [checkpoint for checkpoint in checkpoints if checkpoint.score is not None]
     return max(scored, key=lambda each: (each.score, each.step)) if scored else None
 
 
 def chosen_of(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-    """Return the checkpoint that a run stands for: the best, or the last if none was validated."""
+    """Return the checkpoint that represents a run: the best, or the last if none was validated."""
     return best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
 
 

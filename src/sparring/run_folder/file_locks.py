@@ -1,5 +1,4 @@
-"""File locks with a deadline: a process that is stopped while it holds a lock must not block all
-others."""
+"""File locks with a deadline, so that a process suspended with a lock does not block all others."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _POLL_SECONDS = 0.01
 
 
 def wait_for_lock(descriptor: int, seconds: float) -> None:
-    """Wait for the file's lock for up to `seconds`, then proceed with or without it."""
+    """Wait up to `seconds` for the file's lock, and return with or without it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -26,8 +25,8 @@ def wait_for_lock(descriptor: int, seconds: float) -> None:
 
 @contextmanager
 def file_lock(lock: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock while the body runs. The body must tolerate a second process: after `seconds`
-    it runs without the lock."""
+    """Hold the lock while the body runs. If the lock is not free within `seconds`, the body runs
+    without it, so it must tolerate a second process."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -1,4 +1,4 @@
-"""Atomic writes and append-only JSON lines: no reader ever sees half a file or half a line."""
+"""Atomic writes and append-only JSON lines: readers see neither partial files nor partial lines."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _LOCK_SECONDS = 1.0
 
 
 def dump_line(value: Mapping[str, Any]) -> bytes:
-    """Return one JSON line. ASCII only, because model output may hold lone surrogates."""
+    """Return one JSON line, in ASCII, because model output may contain lone surrogates."""
     return json.dumps(value, default=repr, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Replace `path` atomically; a crash leaves the old file or the new one. Without `durable`, for
-    files that are written every second, a power loss may lose it, and it is one line."""
+    """Replace `path` atomically: a crash leaves the old file or the new one. Without `durable`, a
+    power loss may leave neither; this is for files that are rewritten every second."""
     data = json.dumps(value, indent=2 if durable else None, default=repr).encode("ascii") + b"\n"
     _replace(path, data, durable)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file atomically."""
+    """Replace a text file atomically and durably."""
     _replace(path, text.encode("utf-8", "replace"), durable=True)
 
 
@@ -36,7 +36,7 @@ def _replace(path: Path, data: bytes, durable: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         file = temporary.open("wb")
-    except FileNotFoundError:  # asked for only then: a file server answers each such call
+    except FileNotFoundError:  # checked only on failure, to save a call to a file server
         path.parent.mkdir(parents=True, exist_ok=True)
         file = temporary.open("wb")
     with file:
@@ -50,7 +50,7 @@ def _replace(path: Path, data: bytes, durable: bool) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; ValueError if it holds anything else."""
+    """Return the JSON object in a file; raises ValueError if it contains anything else."""
     value = json.loads(path.read_bytes())
     if not isinstance(value, dict):
         raise ValueError(f"{path} does not hold a JSON object")
@@ -58,7 +58,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_json_or_empty(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if it is missing or unreadable."""
+    """Return the JSON object in a file; an empty one if the file is missing or unreadable."""
     try:
         return read_json(path)
     except (OSError, ValueError):
@@ -66,13 +66,13 @@ def read_json_or_empty(path: Path) -> dict[str, Any]:
 
 
 def append_line(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Append one complete line, on a fresh line if the last one is torn. With `durable`, it
+    """Append one complete line, after a newline if the last line is torn. With `durable`, the line
     survives a power loss once this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = dump_line(value)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        wait_for_lock(descriptor, _LOCK_SECONDS)  # concurrent appends could mix their lines
+        wait_for_lock(descriptor, _LOCK_SECONDS)  # concurrent writers could mix their lines
         end = os.lseek(descriptor, 0, os.SEEK_END)
         if end and os.pread(descriptor, 1, end - 1) != b"\n":
             line = b"\n" + line
@@ -86,7 +86,7 @@ def append_line(path: Path, value: Mapping[str, Any], *, durable: bool = False) 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Complete lines of an append-only file, and the offset behind the last one."""
+    """Complete lines of an append-only file, and the offset after the last of them."""
 
     values: list[dict[str, Any]]
     cursor: int
@@ -117,7 +117,7 @@ def read_tail(path: Path, size: int) -> str:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of an append-only file; torn ones are skipped."""
+    """Yield the JSON objects of an append-only file; torn and malformed lines are skipped."""
     if not path.is_file():
         return
     with path.open("rb") as file:
@@ -135,7 +135,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make renames in this folder survive a power loss."""
+    """Sync a folder, so that renames in it survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""A hash chain: an append-only file in which each entry carries the digest of the one before.
+"""A hash chain: an append-only file in which each entry carries the digest of the previous entry.
 
 A head file holds the last digest, so that `verify` detects an edit, a gap or a truncated end. It
-does not detect somebody who can write to the folder and recomputes every digest; for that, store
-the last digest elsewhere and compare.
+does not detect a rewrite of the whole chain with recomputed digests by a person who can write to
+the folder. To detect that, store the last digest elsewhere and compare.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Checked:
     entries: int
     digest: str
     faults: tuple[Fault, ...]
-    is_torn: bool = False  # an incomplete entry follows the last one
+    is_torn: bool = False  # an incomplete line follows the last entry
 
 
 class HashChain:
@@ -56,8 +56,8 @@ class HashChain:
     def append(
         self, entry: Mapping[str, Any], allowed: Callable[[HashChain], None] | None = None
     ) -> None:
-        """Append one entry, synced to disk before this returns. `allowed` may refuse by raising; it
-        runs under the lock, so nothing is appended between its check and the entry."""
+        """Append one entry, synced to disk before this returns. `allowed` may refuse it by raising
+        an error; it runs under the lock, so no entry comes between its check and this one."""
         with self._locked():
             if allowed is not None:
                 allowed(self)
@@ -65,13 +65,13 @@ class HashChain:
             number = 1 if last is None else int(last["number"]) + 1
             previous = START if last is None else str(last["digest"])
             line = dump_line({"format": 1, "number": number, **entry, "before": previous})
-            stored = json.loads(line)  # as `verify` will read it
+            stored = json.loads(line)  # the digest is of the values that `verify` reads
             digest = _digest(stored)
             self._write(dump_line({**stored, "digest": digest}))
             write_json(self._head, {"format": 1, "number": number, "digest": digest})
 
     def backwards(self) -> Iterator[dict[str, Any]]:
-        """Yield entries from the last to the first; the file is read lazily."""
+        """Yield the entries from the last to the first, reading the file as needed."""
         for line in _lines_backwards(self.path):
             value = _parse(line)
             if value is not None and "digest" in value and "number" in value:
@@ -107,7 +107,7 @@ class HashChain:
     # ------------------------------------------------------------------ inside
 
     def _write(self, line: bytes) -> None:
-        """Append a line. A partial line of a killed process is cut off: its call never returned."""
+        """Append a line. A partial line of a killed process is removed: its call never returned."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             end = _complete_end(descriptor)
@@ -121,7 +121,8 @@ class HashChain:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Never proceeds without the lock: two entries with one number would look like an edit."""
+        """Hold the lock, or raise ActivityLogBusy after 10 s: without the lock, two entries could
+        get the same number, which `verify` would report as a fault."""
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -170,7 +171,7 @@ def _is_torn(path: Path) -> bool:
 
 
 def _number(value: Mapping[str, Any] | None, counted: int) -> int:
-    """Continue from the number in the entry, so that one gap is one fault."""
+    """Return the number in the entry, if valid, so that a gap is reported as one fault."""
     number = (value or {}).get("number")
     return number if isinstance(number, int) and number > 0 else counted
 
@@ -194,7 +195,7 @@ def _complete_lines(path: Path) -> Iterator[bytes]:
 
 
 def _complete_end(descriptor: int) -> int:
-    """Return the offset behind the last complete line."""
+    """Return the offset after the last complete line."""
     end = os.lseek(descriptor, 0, os.SEEK_END)
     while end:
         start = max(0, end - _BLOCK)

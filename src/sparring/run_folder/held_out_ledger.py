@@ -1,9 +1,9 @@
-"""The ledger of looks at held-out cases.
+"""The ledger of looks at held-out cases: which candidates were measured on which cases.
 
-If many candidates are tried on the same cases, one of them appears better by chance. Each look is
-recorded with its candidate, in a file beside the runs and in the run's own events, so that neither
-deleting a run nor losing the file hides a candidate. A proof is corrected for all candidates up to
-and including its own.
+If many candidates are measured on the same cases, one of them may appear better by chance. Each
+look is recorded twice, in a file beside the runs and in the run's events, so that neither deleting
+a run nor losing the file hides a candidate. A proof is corrected for all candidates up to and
+including its own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A run's measurement of a candidate on cases; `cases` is the digest of the cases. A candidate
-    is one sample of a model: another seed, or in a proof another number of cases or rollouts,
-    counts as another candidate."""
+    """A run's measurement of a candidate; `cases` is a digest of the cases. A candidate is a model
+    with the settings of its measurement: another seed or, in a proof, another number of cases or
+    rollouts makes another candidate."""
 
     run: str
     cases: str
@@ -35,8 +35,8 @@ class Look:
 
 
 def record_look(folder: RunFolder, cases: str, candidate: str) -> int:
-    """Record a look, and return how many candidates have been measured on these cases, this one
-    included. A second call for the same run and cases returns the first count again, so that later
+    """Record a look, and return the number of candidates measured on these cases, including this
+    one. A second call for the same run and cases returns the first count again, so that later
     looks do not change an earlier verdict."""
     with file_lock(folder.proofs.with_suffix(".lock"), _LOCK_SECONDS):
         for event in read_lines(folder.events):
@@ -56,7 +56,7 @@ def record_look(folder: RunFolder, cases: str, candidate: str) -> int:
 
 
 def count_candidates(folder: RunFolder) -> int:
-    """Return the largest count that `record_look` returned for a run; 1 if there was none."""
+    """Return the largest count that `record_look` returned for a run; 1 if it was not called."""
     looks = [event for event in read_lines(folder.events) if event.get("event") == _EVENT]
     return max((int(event["candidates"]) for event in looks), default=1)
 

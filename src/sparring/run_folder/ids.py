@@ -1,4 +1,4 @@
-"""Ids of runs: readable, sortable by time, unique."""
+"""Ids of runs, made of a name, a UTC time and a random token."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ def new_run_id(name: str, now: float, token: str) -> str:
 
 
 def slug(name: str) -> str:
-    """Return a name in the form in which run ids begin with it."""
+    """Return a name as run ids contain it: lower case, hyphens, at most 40 characters."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name is one safe part of a path: no separator, no leading dot, no pattern."""
+    """Whether a name is safe as one part of a path: no separator, leading dot or glob pattern."""
     return re.fullmatch(r"[A-Za-z0-9][\w.\-]{0,199}", name) is not None
 
 
 def is_run_of(run: str, name: str) -> bool:
-    """Whether `new_run_id` made this id from this name."""
+    """Whether `run` has the form of an id that `new_run_id` makes from `name`."""
     return re.fullmatch(re.escape(slug(name)) + r"-\d{8}-\d{6}-[0-9a-f]+", run) is not None
 
 
 def short_id(run: str) -> str:
-    """Return the token of an id, which also finds the run; a proof keeps its `proof-` prefix, and a
-    shipment its `ship-`."""
+    """Return the token of an id, by which the run can also be found. The prefix `proof-` or `ship-`
+    is kept."""
     match = re.fullmatch(r"(proof-|ship-)?.*-\d{8}-\d{6}-([0-9a-f]{4,})", run)
     return f"{match[1] or ''}{match[2]}" if match else run

@@ -12,12 +12,12 @@ from sparring.run_folder.files import read_json, write_json
 
 RANK = "rank-"
 NULL_PLAYERS = "null-players"
-CASES = "cases"  # the log of the process that loads them
+CASES = "cases"  # name of the case loader's log
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The folder of one run: the source of truth, from which any index can be rebuilt."""
+    """The folder of one run, with the path of each file. The index can be rebuilt from it."""
 
     path: Path
 
@@ -43,17 +43,17 @@ class RunFolder:
 
     @property
     def heartbeat(self) -> Path:
-        """The run's current progress."""
+        """The run's current progress, rewritten as it advances."""
         return self.path / "heartbeat.json"
 
     @property
     def summary(self) -> Path:
-        """The result of the run."""
+        """The results of the run, as JSON."""
         return self.path / "report" / "summary.json"
 
     @property
     def lock(self) -> Path:
-        """Locked by the process that works on the run."""
+        """The lock that a process holds while it works on the run."""
         return self.path / "worker.lock"
 
     def rollouts(self, rank: int = 0) -> Path:
@@ -66,8 +66,8 @@ class RunFolder:
         return self.path / "rollouts" / player
 
     def rollout_logs(self, log: str = "rollouts") -> list[Path]:
-        """All rollout logs: ranks by number, then players by name; rank 0 if there is none. `log`
-        is `rollouts`, `validation` or `demonstrations`."""
+        """Return all rollout logs: ranks by number, then players by name; rank 0's path if there
+        are none. `log` is `rollouts`, `validation` or `demonstrations`."""
         names = {path.name for path in (self.path / log).glob("*") if path.is_dir()}
         ranks = {name for name in names if name.startswith(RANK)}
         if not names:
@@ -76,26 +76,26 @@ class RunFolder:
         return [self.path / log / name for name in (*by_number, *sorted(names - ranks))]
 
     def validation_rollouts(self, rank: int = 0) -> Path:
-        """Return the log of validation rollouts, which select checkpoints and carry no gradient."""
+        """Return one rank's log of validation rollouts, which select checkpoints."""
         return self.path / "validation" / f"rank-{rank}"
 
     def demonstrations(self, rank: int = 0) -> Path:
-        """Return the log of the demonstrations that a warm start learned from."""
+        """Return one rank's log of the rollouts that a warm start learns from."""
         return self.path / "demonstrations" / f"rank-{rank}"
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
+        """The folder of checkpoints, each in `step-N`."""
         return self.path / "checkpoints"
 
     @property
     def stop_request(self) -> Path:
-        """Exists while the run should stop; visible to every rank on every host."""
+        """The stop request, which every rank on every host polls."""
         return self.path / "stop.json"
 
     @property
     def passes(self) -> Path:
-        """The number of rows per forward pass, chosen when the run began."""
+        """The number of rows per forward pass, chosen at the start of the run."""
         return self.path / "passes.json"
 
     @property
@@ -120,11 +120,11 @@ class RunFolder:
 
     @property
     def orders(self) -> Path:
-        """What ranks have ordered from player processes, and its results."""
+        """Orders from ranks to player processes, and their results."""
         return self.path / "orders"
 
     def rank_heartbeat(self, rank: int) -> Path:
-        """Return the heartbeat of one rank: its progress and its current activity."""
+        """Return the heartbeat file of one rank, with its progress and current activity."""
         return self.path / "heartbeats" / f"rank-{rank}.json"
 
     @property
@@ -139,21 +139,21 @@ class RunFolder:
 
     @property
     def launch(self) -> Path:
-        """How the supervisor was started: the launcher's handle."""
+        """The launcher's handle of the supervisor started last."""
         return self.path / "launch.json"
 
     @property
     def workers(self) -> Path:
-        """The current attempt: its number and its rendezvous address."""
+        """The current attempt: its number, its rendezvous address and its size."""
         return self.path / "workers.json"
 
     def host(self, number: int) -> Path:
-        """Return the report of one further host about its processes."""
+        """Return the report file of one further host, with the states of its processes."""
         return self.path / "hosts" / f"host-{number}.json"
 
     @property
     def reserve(self) -> Path:
-        """Disk space that is released to write final events when the disk is full."""
+        """A file that reserves disk space; deleting it makes room for events on a full disk."""
         return self.path / ".reserve"
 
     @property
@@ -173,7 +173,7 @@ class RunFolder:
 
     @property
     def journal(self) -> Path:
-        """The ids of changed runs, in order, shared by all runs of the folder; read by indexes."""
+        """The ids of changed runs, appended by all runs of the folder and read by the index."""
         return self.path.parent / ".sparring" / "journal.jsonl"
 
     def log(self, attempt: int, process: str = "worker") -> Path:
@@ -191,7 +191,7 @@ class RunFolder:
         write_json(self.spec, spec)
 
     def read_spec(self) -> dict[str, Any]:
-        """Return the spec as it was written; refuse a newer format."""
+        """Return the spec. Raises RunNotFound if there is none, NewerFormat if it is too new."""
         if not self.spec.is_file():
             raise RunNotFound(
                 f"there is no run at {self.path}: it has no spec.json; give the folder of a run"

@@ -1,6 +1,6 @@
-"""Searches the raw lines of a log for texts, without parsing them: a gigabyte in about a second.
+"""Searches the raw lines of a log without parsing them, at about a gigabyte per second.
 
-What is found is a candidate. Its record decides whether it matches.
+The lines found are candidates: the caller parses the record to decide whether it matches.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from sparring.run_folder.sharded_log import ShardedLog
 
 WINDOW_BYTES = 4_000_000
-MAX_BYTES = 200_000_000  # read for one page
+MAX_BYTES = 200_000_000  # limit of bytes read for one page
 _PLAIN = re.compile(r"[ -~]+")
 
 
 def needle_of(text: str) -> bytes:
-    """Return the longest part of a text that every spelling of it has in a line: ASCII, lower case.
+    """Return the longest ASCII part of a text, in lower case, as it appears in a JSON line.
 
-    Other letters have more than one spelling in lower case, and are left to the record. A few
-    letters become ASCII in lower case, such as the Kelvin sign; ASCII does not find those.
+    Other characters are left to the comparison with the record, because their lower case is not
+    unique. A few characters that become ASCII in lower case, such as the Kelvin sign, are missed.
     """
     parts = _PLAIN.findall(text)
     longest = max(parts, key=len, default="")
@@ -30,8 +30,8 @@ def needle_of(text: str) -> bytes:
 def candidates(
     log: ShardedLog, needles: Sequence[bytes], ranges: Sequence[range]
 ) -> Iterator[tuple[int, bool]]:
-    """Yield positions of lines that contain every needle. A pair with False says up to where the
-    log has been read: it comes last, if the page has read enough."""
+    """Yield `(position, True)` for each line that contains every needle. After `MAX_BYTES`, yield
+    `(position, False)` with the first unread position, and end."""
     wanted = [each for each in needles if each]
     read = 0
     for each in ranges:

@@ -1,4 +1,4 @@
-"""Reads the metrics of a run: one row per step, over all attempts."""
+"""Reads the metrics of a run and merges its attempts into one row per step."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.layout import RunFolder
 
-_RENAMED = {"in_vain/": "failed_replacements/", "passed_over": "skipped"}  # since version 0.1
+_RENAMED = {"in_vain/": "failed_replacements/", "passed_over": "skipped"}  # from version 0.1
 
 
 def read_history_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return one row per step. Where an attempt resumed from a checkpoint, the later steps of
-    earlier attempts are left out: they did not lead to the current weights."""
+    """Return one row per step. If an attempt resumed from a checkpoint, the later steps of earlier
+    attempts are left out, because they did not lead to the current weights."""
     rows: dict[int, dict[str, Any]] = {}
     attempt = 0
     for line in read_lines(folder.metrics):
         if line["attempt"] < attempt:
-            continue  # written late, by processes that had been replaced
+            continue  # a late write by a process of an earlier attempt
         if line["attempt"] > attempt:
             attempt = line["attempt"]
             rows = {step: row for step, row in rows.items() if step < line["step"]}
@@ -39,8 +39,8 @@ def _with_current_names(row: dict[str, Any]) -> dict[str, Any]:
 def sampled(
     rows: Sequence[dict[str, Any]], count: int, best: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return `count` evenly spaced rows, including the first and the last. The best step's row
-    replaces the one nearest to it."""
+    """Return `count` evenly spaced rows, including the first and the last. The row of step `best`
+    replaces the nearest of the others."""
     if count <= 0:
         return []
     if len(rows) <= count:

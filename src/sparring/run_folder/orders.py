@@ -1,9 +1,9 @@
 """Orders of plays and their results, as files that ranks and player processes exchange.
 
-An order is a file in `open/`. A player claims it by renaming it into its own folder, which only one
-player can do, also on NFS, and writes the results to `done/` when all of its plays have ended. An
-order that is claimed by a lost player is renamed back. Playing an order twice does no harm: its
-results are the same.
+An order is a file in `open/`. A player claims it by renaming it into its own folder, which succeeds
+for one player only, also on NFS, and writes the results to `done/` when all its plays have ended.
+An order that a lost player has claimed is renamed back. Playing an order twice is harmless, because
+the results are the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order: its name, and what is to be played."""
+    """One order: its name and the plays that it requests."""
 
     name: str
     body: dict[str, Any]
@@ -38,7 +38,7 @@ class Orders:
         write_json(self._open / f"{name}{_SUFFIX}", body, durable=False)
 
     def claim(self, player: str) -> Order | None:
-        """Take the first order by name that no other player has; None if there is none."""
+        """Claim the first open order, by name, for a player; None if there is none."""
         for path in _files(self._open):
             claimed = self._claims_of(player) / path.name
             claimed.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ class Orders:
         return None
 
     def finish(self, player: str, name: str, results: list[dict[str, Any]]) -> None:
-        """Hand in the results of an order, all at once."""
+        """Publish the results of an order atomically and remove the player's claim."""
         place = self.folder / "done" / f"{name}.jsonl"
         place.parent.mkdir(parents=True, exist_ok=True)
         aside = place.with_name(f".{name}.{player}.{os.getpid()}")
@@ -57,7 +57,7 @@ class Orders:
         (self._claims_of(player) / f"{name}{_SUFFIX}").unlink(missing_ok=True)
 
     def take(self, name: str) -> list[dict[str, Any]] | None:
-        """Return and remove the results of an order; None while it is not finished."""
+        """Remove and return the results of an order; None if it is not finished."""
         place = self.folder / "done" / f"{name}.jsonl"
         if not place.is_file():
             return None
@@ -66,7 +66,7 @@ class Orders:
         return results
 
     def release(self, player: str) -> int:
-        """Offer a player's orders again, and return how many there were."""
+        """Move the orders that a player has claimed back to `open/`; return their number."""
         released = 0
         for path in _files(self._claims_of(player)):
             with suppress(FileNotFoundError):
@@ -76,7 +76,7 @@ class Orders:
         return released
 
     def beat(self, player: str, count: int) -> None:
-        """Write a player's heartbeat."""
+        """Write a player's heartbeat; `count` must differ from the last one."""
         write_json(self.heartbeat(player), {"beats": count}, durable=False)
 
     def heartbeat(self, player: str) -> Path:
@@ -84,12 +84,12 @@ class Orders:
         return self.folder / "players" / f"{player}{_SUFFIX}"
 
     def beats(self) -> dict[str, Any]:
-        """Return the last heartbeat of each player that holds orders."""
+        """Return the last heartbeat of each player with claimed orders, by player."""
         holders = (path for path in (self.folder / "claimed").glob("*") if any(_files(path)))
         return {path.name: read_json_or_empty(self.heartbeat(path.name)) for path in holders}
 
     def clear(self, rank: str) -> None:
-        """Remove all orders and results of a rank: those whose names contain `RANK-`."""
+        """Remove all orders and results of a rank, whose names contain `rank` and a hyphen."""
         for place in ("open", "done", "claimed/*"):
             for path in self.folder.glob(f"{place}/*{rank}-*"):
                 path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Reads the beginning of a long record: the fields that a list shows, not ten megabytes of text."""
+"""Parses the first 64 KiB of a long record, which hold the fields that a list shows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def read_head(line: bytes) -> dict[str, Any]:
-    """Return the fields at the beginning of a record, up to the first that is cut off. Fields
-    that a list needs and that are missing are empty."""
+    """Return the fields at the beginning of a record, up to the first field that is cut off.
+    Missing fields that a list needs are empty, and `is_cut` is true."""
     text = line[:HEAD_BYTES].decode("ascii", "replace")
     found: dict[str, Any] = {}
     place = 0

@@ -1,4 +1,7 @@
-"""Converts rollouts to JSON records and back. Times are left out: equal plays give equal bytes."""
+"""Converts rollouts to JSON records and back.
+
+Records contain no times, so that equal plays give equal bytes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from sparring.contracts.verdicts import Judgement, Outcome, Verdict
 
 
 def to_record(rollout: Rollout) -> dict[str, Any]:
-    """Return the log record of a rollout: everything but live objects (`world`, `output`)."""
+    """Return the log record of a rollout: all fields except live objects (`world`, `output`)."""
     key, case = rollout.key, rollout.case
     return {
         "format": FORMAT,
@@ -148,7 +151,7 @@ def _row(record: dict[str, Any]) -> TokenRow:
         logprobs=_unpack("f", record["logprobs"]),
         spans=tuple(Span(TokenKind(kind), length) for kind, length in record["spans"]),
         bodies=tuple(ResultBody(*body) for body in record["bodies"]),
-        start=RowStart(record.get("start", "first")),  # version 0.1 wrote neither of these
+        start=RowStart(record.get("start", "first")),  # missing in version 0.1
         parent=record.get("parent"),
         versions=tuple((version, tokens) for version, tokens in record.get("versions", ())),
         gaps=_unpack("f", record.get("gaps", "")),
@@ -157,7 +160,7 @@ def _row(record: dict[str, Any]) -> TokenRow:
 
 
 def _pack(values: array[Any]) -> str:
-    """Encode 32-bit numbers, little-endian, in base64: a third of their size as JSON lists."""
+    """Encode 32-bit numbers as base64, in about a third of the size of a JSON list."""
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 

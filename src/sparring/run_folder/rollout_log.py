@@ -1,9 +1,9 @@
-"""The log of a run's rollouts: append-only shards that are read by range.
+"""A log of rollouts: append-only shards that are read by range.
 
-A shard is a JSONL file with an index of fixed-size entries beside it, so that the n-th of
-ten million rollouts is two seeks away and a page of a listing reads only that page. The
-index entry is written after the line. A line without an entry does not count, and is cut
-off when the log is opened for writing again. A full shard is compressed.
+A shard is a JSONL file and an index of fixed-size entries, so that reading the n-th of ten million
+rollouts takes two seeks, and a page of a listing reads only its own lines. The index entry is
+written after the line. A line without an entry does not count, and is removed when the log is
+opened for writing. A full shard is compressed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Raw lines from position `start` on; `places` are the beginning and end of each in `data`."""
+    """Raw lines from position `start` on; `places` has the offsets of each line in `data`."""
 
     start: int
     data: bytes
@@ -61,7 +61,7 @@ class Window:
 
 
 class RolloutWriter:
-    """Appends the rollouts of one rank. A killed writer loses at most one line."""
+    """Appends rollouts to one log. A killed writer loses at most one rollout."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,7 +72,7 @@ class RolloutWriter:
         last = max((int(path.stem) for path in folder.glob("*.idx")), default=0)
         self._open_shard(last + is_compressed(folder, last))
         if self._shard:
-            self._compress(self._shard - 1)  # a writer may have been killed before it did
+            self._compress(self._shard - 1)  # if the last writer was killed before this
 
     def __enter__(self) -> RolloutWriter:
         return self
@@ -119,7 +119,7 @@ class RolloutWriter:
             self._end = last.offset + last.length
             if self._end <= written:
                 break
-            self._count -= 1  # a power loss kept the entry and lost the line
+            self._count -= 1  # a power loss can keep an entry and lose its line
             self._end = 0
         os.ftruncate(self._index, self._count * ENTRY_BYTES)
         os.ftruncate(self._data, self._end)
@@ -130,10 +130,10 @@ class RolloutWriter:
 
 
 def cut_from_step(folder: Path, step: int) -> None:
-    """Delete the rollouts of this step and later ones.
+    """Delete the rollouts of `step` and of later steps.
 
-    They were played after the checkpoint from which a run resumes, and are played again: the
-    log holds only rollouts that led to the current weights.
+    A run that resumes from a checkpoint plays them again. The log holds only rollouts that led to
+    the current weights.
     """
     for path in sorted(folder.glob("*.idx"), reverse=True):
         block = path.read_bytes()
@@ -153,8 +153,8 @@ def cut_from_step(folder: Path, step: int) -> None:
 
 
 class RolloutLog:
-    """Reads one log, also while it is being written; never loads a whole shard. A frozen one keeps
-    its first length, for the reader of one page."""
+    """Reads one log, also while it is written, without loading a whole shard. With `is_frozen`, the
+    length is read once, so that it does not change while a page is read."""
 
     def __init__(self, folder: Path, *, is_frozen: bool = False) -> None:
         self._folder = folder
@@ -189,7 +189,7 @@ class RolloutLog:
     def items(
         self, start: int = 0, stop: int | None = None, *, heads: bool = False
     ) -> Iterator[Item]:
-        """Yield index entries with their records; with `heads`, only the beginning of long ones."""
+        """Yield index entries with their records; with `heads`, long records are cut."""
         stop = len(self) if stop is None else min(stop, len(self))
         while start < stop:
             shard, first = divmod(start, SHARD_ROLLOUTS)
@@ -200,12 +200,13 @@ class RolloutLog:
             start += SHARD_ROLLOUTS - first
 
     def read(self, position: int, entry: Entry, *, heads: bool = False) -> dict[str, Any]:
-        """Return the record of an entry; with `heads`, only the beginning of a long one."""
+        """Return the record of the entry at `position`; with `heads`, a long record is cut."""
         with ShardLines(self._folder, position // SHARD_ROLLOUTS) as lines:
             return _record(lines, entry, heads=heads)
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[Window]:
-        """Yield stretches of raw lines of about `size` bytes, for a search without parsing."""
+        """Yield the raw lines of a range in windows of at most `size` bytes, or of one longer
+        line."""
         stop = min(stop, len(self))
         while start < stop:
             shard, first = divmod(start, SHARD_ROLLOUTS)
@@ -221,15 +222,15 @@ class RolloutLog:
                     start += count
 
     def steps(self, first: int, last: int) -> range:
-        """Return the positions of the rollouts of these steps, `last` included. Steps never
-        decrease within a log."""
+        """Return the positions of the rollouts of steps `first` to `last`, inclusive, by binary
+        search: steps never decrease within a log."""
         count = len(self)
         by_step = _StepsOf(self, count)
         return range(bisect_left(by_step, first), bisect_right(by_step, last))
 
     def position(self, rollout_id: str) -> int | None:
-        """Return the position of the rollout with this id, or None. The step in the id says where
-        to look."""
+        """Return the position of the rollout with this id, or None. Only entries of the step in the
+        id are searched."""
         step = rollout_id.rpartition(".")[0].rpartition(".")[2]
         if not (step.isascii() and step.isdigit() and len(step) < 12):
             return None
@@ -237,7 +238,7 @@ class RolloutLog:
         return self._search(rollout_id, likely.start, likely.stop)
 
     def find(self, rollout_id: str) -> dict[str, Any]:
-        """Return the record with this id, found through the index."""
+        """Return the record of the rollout with this id; raises InvalidInput if there is none."""
         number = self.position(rollout_id)
         if number is not None:
             return next(self.records(number, number + 1))
@@ -246,7 +247,7 @@ class RolloutLog:
         )
 
     def _search(self, rollout_id: str, start: int, stop: int) -> int | None:
-        """Search the blocks of the index for the digest of an id."""
+        """Return the position of an id between `start` and `stop`, found by its digest, or None."""
         while start < stop:
             shard, first = divmod(start, SHARD_ROLLOUTS)
             count = min(stop - start, SHARD_ROLLOUTS - first)
@@ -263,7 +264,7 @@ class RolloutLog:
 
     def _last_shard(self) -> int:
         """Return the number of the last shard, -1 if there is none. Shards are numbered without
-        gaps, so a few look-ups find the last of thousands."""
+        gaps, so a binary search finds the last of thousands in a few look-ups."""
         if not self._has(0):
             return -1
         known, missing = 0, 1
@@ -282,7 +283,7 @@ class RolloutLog:
 
 
 def _record(lines: ShardLines, entry: Entry, *, heads: bool) -> dict[str, Any]:
-    """Return the record of an entry; with `heads`, only the beginning of a long one."""
+    """Return the record of an entry; with `heads`, a long record is cut."""
     if heads and entry.length > HEAD_BYTES:
         return read_head(lines.read(entry.offset, HEAD_BYTES))
     record: dict[str, Any] = json.loads(lines.read(entry.offset, entry.length))
@@ -290,7 +291,7 @@ def _record(lines: ShardLines, entry: Entry, *, heads: bool) -> dict[str, Any]:
 
 
 class _StepsOf(Sequence[int]):
-    """The steps of a log's rollouts, for a binary search: each look-up reads one entry."""
+    """The steps of a log's rollouts as a sequence; each look-up reads one index entry."""
 
     def __init__(self, log: RolloutLog, count: int) -> None:
         self._log = log
@@ -304,7 +305,7 @@ class _StepsOf(Sequence[int]):
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Raise on a full disk, before the index has an entry for the line."""
+    """Write all of `data`. On a full disk this raises, before the line's index entry is written."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -1,4 +1,4 @@
-"""The index of a shard: one entry of fixed size for each rollout."""
+"""The index of a shard: one fixed-size entry per rollout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparring.contracts.rollouts import Ending, Rollout
 SHARD_ROLLOUTS = 4096
 _ENTRY = struct.Struct("<QQIIffBBHI")
 ENTRY_BYTES = _ENTRY.size  # 40
-# The position is the number on disk: append, never reorder.
+# An ending is stored as its position in this tuple: append, never reorder.
 _ENDINGS = (
     Ending.ANSWERED,
     Ending.UNPARSABLE_CALL,
@@ -48,7 +48,7 @@ class Entry:
 
 
 def id_digest(rollout_id: str) -> int:
-    """Return the 64-bit digest by which the index finds an id."""
+    """Return the 64-bit digest of an id that index entries contain."""
     return int.from_bytes(hashlib.sha256(rollout_id.encode()).digest()[:8], "little")
 
 
@@ -69,13 +69,13 @@ def pack_entry(rollout: Rollout, seconds: float, *, offset: int, length: int) ->
 
 
 def unpack_entries(block: bytes) -> Iterator[Entry]:
-    """Yield the whole entries of a block of an index."""
+    """Yield the complete entries in a block of an index."""
     for place in range(0, len(block) - ENTRY_BYTES + 1, ENTRY_BYTES):
         yield unpack_entry(block[place : place + ENTRY_BYTES])
 
 
 def unpack_entry(block: bytes) -> Entry:
-    """Return the entry that the bytes of one entry hold."""
+    """Return the entry in exactly `ENTRY_BYTES` bytes of an index."""
     digest, offset, length, step, reward, seconds, ending, _, calls, sampled = _ENTRY.unpack(block)
     return Entry(
         id_digest=digest,
@@ -91,12 +91,12 @@ def unpack_entry(block: bytes) -> Entry:
 
 
 def line_places(block: bytes) -> list[tuple[int, int]]:
-    """Return the beginning and end of the line of each entry of a block."""
+    """Return the start and end offset of the line of each entry in a block."""
     return [(entry[1], entry[1] + entry[2]) for entry in _ENTRY.iter_unpack(block)]
 
 
 def find_digest(block: bytes, rollout_id: str) -> int | None:
-    """Return the number of the entry with this id in a block; None if it has none."""
+    """Return the number of the entry with this id in a block; None if there is none."""
     digest = struct.pack("<Q", id_digest(rollout_id))
     place = block.find(digest)
     while place >= 0 and place % ENTRY_BYTES:

@@ -1,7 +1,7 @@
 """The sampling servers of a run: given by address, started by the run, or joined from other hosts.
 
-A host that joins with a server writes its address to a file in `servers/`, again and again while it
-lives. A random key in the same folder, which only the owner can read, keeps others from sampling.
+A host that joins with a server writes its address to a file in `servers/`, and rewrites the file as
+a heartbeat. Clients need the random key in the same folder, which only its owner can read.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class JoinedServers:
     _beats: dict[str, tuple[Any, float]] = field(default_factory=dict, init=False)
 
     def beat(self, number: int, address: str, beats: int) -> None:
-        """State that a server's host lives, with a number that is higher each time."""
+        """Write the address and heartbeat of a server; `beats` must grow with each call."""
         body = {"format": 1, "address": address, "beats": beats}
         write_json(self._file(number), body, durable=False)
 
     def remove(self, number: int) -> None:
-        """Forget a server."""
+        """Remove the file of a server, so that it gets no more requests."""
         self._file(number).unlink(missing_ok=True)
 
     def addresses(self) -> tuple[str, ...]:
-        """Return the addresses of all servers whose hosts live, read at most once a second."""
+        """Return the addresses of all live servers; the folder is read at most once a second."""
         now = time.monotonic()
         if now - self._read_at >= _READ_SECONDS:
             files = sorted(self.folder.servers.glob("server-*.json"))
@@ -51,7 +51,8 @@ class JoinedServers:
         return self._addresses
 
     def _lives(self, row: dict[str, Any], now: float) -> bool:
-        """Whether a host has beaten within the last minute, by this process's clock."""
+        """Whether a server's heartbeat has changed within the last minute, by this process's
+        clock."""
         address, beats = row.get("address"), row.get("beats")
         if not isinstance(address, str):
             return False
@@ -62,7 +63,7 @@ class JoinedServers:
         return now - seen_at < _LOST_SECONDS
 
     def key(self) -> str:
-        """Return the key that the servers demand. The first call creates it."""
+        """Return the key that the servers require. The first call creates it."""
         place = self.folder.servers / "key"
         with suppress(FileExistsError):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -81,14 +82,14 @@ class JoinedServers:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddresses:
-    """Where a run's sampling servers are, and the key that they demand, if any."""
+    """Reads the addresses of a run's sampling servers; `key` is the key they require, if any."""
 
     read: Callable[[], tuple[str, ...]]
     key: str | None = None
 
 
 def server_addresses(folder: RunFolder, sampling: SamplingServers) -> ServerAddresses:
-    """Return the addresses of a run's sampling servers; those of joined ones change over time."""
+    """Return the addresses of a run's sampling servers; with joined servers, they may change."""
     servers = sampling.servers
     if servers == "joined":
         joined = JoinedServers(folder)

@@ -1,8 +1,8 @@
 """The lines of a shard on disk: plain while they are written, compressed once the shard is full.
 
-A compressed shard is a series of zstd frames that begin and end with lines, with the seek table of
-zstd's seekable format behind them. A line is one frame away, and `zstd -d` gives the plain file
-back. The offsets in the index are those of the plain file and stay as they are.
+A compressed shard is a series of zstd frames of whole lines, followed by the seek table of zstd's
+seekable format. Reading a line decompresses one frame, and `zstd -d` restores the plain file. The
+offsets in the index are offsets in the plain file, so compression does not change them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from backports import zstd
 
 from sparring.run_folder.files import sync_folder
 
-_FRAME_BYTES = 1 << 18  # of plain lines: siblings share their prompts, and one is read quickly
+_FRAME_BYTES = 1 << 18  # of plain lines: large enough to share prompts, small enough to read fast
 _LEVEL = 3
 _SKIPPABLE = struct.Struct("<II")  # magic number, size of the table
 _FRAME = struct.Struct("<II")  # compressed and plain size
@@ -29,17 +29,17 @@ _TABLE_MAGIC, _FOOTER_MAGIC = 0x184D2A5E, 0x8F92EAB1
 
 
 def plain_path(folder: Path, shard: int) -> Path:
-    """Return the path of a shard's lines."""
+    """Return the path of a shard's plain lines."""
     return folder / f"{shard:05d}.jsonl"
 
 
 def compressed_path(folder: Path, shard: int) -> Path:
-    """Return the path of a shard's lines, compressed."""
+    """Return the path of a shard's compressed lines."""
     return folder / f"{shard:05d}.jsonl.zst"
 
 
 class ShardLines:
-    """Reads lines of one shard, by offsets of the plain file."""
+    """Reads one shard, plain or compressed, by offsets in the plain file."""
 
     def __init__(self, folder: Path, shard: int) -> None:
         self._frames: _Frames | None = None
@@ -62,7 +62,7 @@ class ShardLines:
         self._file.close()
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return the plain bytes from `offset` on."""
+        """Return `length` bytes of the plain lines from `offset` on."""
         if self._frames is not None:
             return self._frames.read(offset, length)
         self._file.seek(offset)
@@ -71,14 +71,15 @@ class ShardLines:
     def _plain(self, folder: Path, shard: int) -> BufferedReader:
         try:
             return plain_path(folder, shard).open("rb")
-        except FileNotFoundError:  # it was compressed between the two looks
+        except FileNotFoundError:  # compressed since the first attempt to open it
             file = compressed_path(folder, shard).open("rb")
             self._frames = _Frames(file)
             return file
 
 
 class _Frames:
-    """The frames of a compressed shard. Keeps the last one, because lines are read in order."""
+    """Reads the frames of a compressed shard. Keeps the last frame, because most reads are
+    sequential."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._file = file
@@ -102,14 +103,14 @@ class _Frames:
         if self._kept[0] != number:
             self._file.seek(self._places[number])
             data = self._file.read(packed)
-            if plain > 2 * _FRAME_BYTES and first + length < plain:  # the head of a huge line
+            if plain > 2 * _FRAME_BYTES and first + length < plain:  # the head of a long line
                 return _plain_bytes(data, first + length)[first:]
             self._kept = (number, _plain_bytes(data, plain))
         return self._kept[1][first : first + length]
 
 
 def compress(folder: Path, shard: int) -> None:
-    """Compress the lines of a full shard. The plain file is removed once the other is on disk."""
+    """Compress a full shard. The plain file is removed once the compressed file is synced."""
     plain, target = plain_path(folder, shard), compressed_path(folder, shard)
     partial = target.with_suffix(".partial")
     sizes: list[tuple[int, int]] = []
@@ -127,7 +128,7 @@ def compress(folder: Path, shard: int) -> None:
 
 
 def expand(folder: Path, shard: int) -> None:
-    """Turn a compressed shard into a plain one, to be written on."""
+    """Replace a compressed shard with a plain one, which can be cut and appended to."""
     target = plain_path(folder, shard)
     partial = target.with_suffix(".partial")
     with compressed_path(folder, shard).open("rb") as file, partial.open("wb") as lines:
@@ -141,18 +142,18 @@ def expand(folder: Path, shard: int) -> None:
 
 
 def is_compressed(folder: Path, shard: int) -> bool:
-    """Return whether a shard is compressed."""
+    """Return whether a shard has a compressed file."""
     return compressed_path(folder, shard).is_file()
 
 
 def remove(folder: Path, shard: int) -> None:
-    """Remove a shard's lines."""
+    """Remove a shard's lines, plain and compressed; its index is left."""
     plain_path(folder, shard).unlink(missing_ok=True)
     compressed_path(folder, shard).unlink(missing_ok=True)
 
 
 def _blocks(lines: BufferedReader) -> Iterator[bytes]:
-    """Yield whole lines, in blocks of about the size of a frame."""
+    """Yield blocks of whole lines, each of at least `_FRAME_BYTES` except the last."""
     block: list[bytes] = []
     size = 0
     for line in lines:
@@ -166,8 +167,8 @@ def _blocks(lines: BufferedReader) -> Iterator[bytes]:
 
 
 def _plain_bytes(frame: bytes, most: int) -> bytes:
-    """Return the beginning of a frame, at most `most` bytes: a folder from elsewhere may hold a
-    frame that would fill the memory."""
+    """Decompress at most `most` bytes of a frame: a frame in a folder from elsewhere could fill
+    the memory."""
     return zstd.ZstdDecompressor().decompress(frame, most)
 
 
@@ -178,7 +179,7 @@ def _table(sizes: list[tuple[int, int]]) -> bytes:
 
 
 def _read_table(file: BufferedReader) -> list[tuple[int, int]]:
-    """Return the sizes of all frames, and leave the file at its beginning."""
+    """Return the compressed and plain size of each frame, and seek to the file's beginning."""
     file.seek(-_FOOTER.size, os.SEEK_END)
     count, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
     if magic != _FOOTER_MAGIC:

@@ -1,4 +1,4 @@
-"""The rollout logs of a run, one for each rank or player, read as one."""
+"""Reads the rollout logs of a run, one per rank or player, as a single log."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sparring.run_folder.rollout_shards import Entry
 
 
 class ShardedLog:
-    """Reads all logs of a run as one, in the given order. Rollouts of a player that is not a rank
-    have ids of the form PLAYER/ID, because several players play the same cases."""
+    """The concatenation of several rollout logs. Rollouts of a player that is not a rank have ids
+    of the form PLAYER/ID, because several players may play the same cases."""
 
     def __init__(self, folders: Sequence[Path], *, is_frozen: bool = False) -> None:
         self._logs = [RolloutLog(folder, is_frozen=is_frozen) for folder in folders]
@@ -34,7 +34,7 @@ class ShardedLog:
             yield item.record
 
     def items(self, start: int, stop: int, *, heads: bool = False) -> Iterator[Item]:
-        """Yield index entries with their records; with `heads`, only the beginning of long ones."""
+        """Yield index entries with their records; with `heads`, long records are cut."""
         for name, log, first, last in self._pieces(start, stop):
             for item in log.items(first, last, heads=heads):
                 record = item.record
@@ -42,7 +42,7 @@ class ShardedLog:
                 yield Item(item.entry, full)
 
     def read(self, position: int, entry: Entry, *, heads: bool = False) -> dict[str, Any]:
-        """Return the record of an entry; with `heads`, only the beginning of a long one."""
+        """Return the record of the entry at `position`; with `heads`, a long record is cut."""
         for name, log in zip(self._names, self._logs, strict=True):
             if position < len(log):
                 record = log.read(position, entry, heads=heads)
@@ -51,7 +51,8 @@ class ShardedLog:
         raise IndexError(position)
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[Window]:
-        """Yield stretches of raw lines of about `size` bytes."""
+        """Yield the raw lines of a range in windows of at most `size` bytes, or of one longer
+        line."""
         before = 0
         for log in self._logs:
             first, last = max(0, start - before), min(len(log), stop - before)
@@ -60,7 +61,8 @@ class ShardedLog:
             before += len(log)
 
     def steps(self, first: int, last: int) -> list[range]:
-        """Return the positions of the rollouts of these steps, one range for each log."""
+        """Return the positions of the rollouts of steps `first` to `last`, inclusive, as one range
+        per log with such rollouts."""
         ranges, before = [], 0
         for log in self._logs:
             found = log.steps(first, last)
@@ -83,7 +85,7 @@ class ShardedLog:
         return None
 
     def find(self, rollout_id: str) -> dict[str, Any]:
-        """Return the record with this id; InvalidInput if no log has it."""
+        """Return the record of the rollout with this id; raises InvalidInput if no log has it."""
         player, _, rest = rollout_id.partition("/")
         if player in filter(None, self._names):  # otherwise the id itself contains a slash
             return self._logs[self._names.index(player)].find(rest)

@@ -17,14 +17,14 @@ _TAIL = 1 << 16
 _NEARLY_FULL = 1 << 20
 _NO_SPACE = ("No space left on device", "Errno 28", "Disk quota exceeded")
 _NO_MEMORY = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory")
-# Our other errors describe a fault of the request: the same request would fail again.
+# Sparring's errors that a restart may clear. The others are due to the request and would recur.
 _MAY_PASS = ("InfrastructureError", "ServiceFailed", "RunFailed")
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an attempt ended. `kind` is for programs: out_of_memory, killed, exception, hung,
-    disk_full, refused, guard, service, host_lost, launcher."""
+    """Why an attempt ended. `kind` is machine-readable: out_of_memory, killed, exception, hung,
+    disk_full, refused, guard, service, host_lost, launcher, or ended (a stop timed out)."""
 
     kind: str
     message: str
@@ -35,14 +35,14 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class ExitedProcess:
-    """A process that has ended, and how."""
+    """A process that has ended, with its exit code and its log."""
 
     name: str
-    code: int | None  # None: unknown, it was the child of another process
+    code: int | None  # -N: killed by signal N; None: unknown, because another process started it
     log: Path
 
     def describe(self) -> str:
-        """Return how it ended, as text."""
+        """Return text such as `rank-1 was killed by signal 9 (SIGKILL)`."""
         if self.code is None:
             return f"{self.name} ended with an unknown exit code"
         if self.code < 0:
@@ -51,7 +51,7 @@ class ExitedProcess:
 
 
 def cause_of_failure(history: History, place: str, folder: Path) -> Cause:
-    """Return the cause of a failure that the worker reported itself."""
+    """Return the cause of a failure that a rank reported in the run's events."""
     message, error = history.fact_message, history.fact_error
     if _is_full(folder) or any(text in message for text in _NO_SPACE):
         return Cause("disk_full", f"the disk is full {place}: {message}", False, error)
@@ -68,7 +68,7 @@ def cause_of_failure(history: History, place: str, folder: Path) -> Cause:
 def cause_of_exit(
     exited: ExitedProcess, place: str, folder: Path, *, was_out_of_memory: bool
 ) -> Cause:
-    """Return the cause of an exit that the process did not report itself."""
+    """Return the cause of an exit for which no failure was reported."""
     message = f"{exited.describe()} {place}"
     if exited.code == -signal.SIGKILL and was_out_of_memory:
         return Cause("out_of_memory", f"{message}: the machine ran out of memory")
@@ -89,8 +89,8 @@ def last_lines(log: Path, count: int = LAST_LINES) -> str:
 
 
 def memory_kills() -> int:
-    """Return how often the kernel has killed processes for memory, on the whole machine and in the
-    control groups of this process."""
+    """Return the sum of the kernel's out-of-memory counters of this machine and of this process's
+    control groups. They may count a kill more than once, so only an increase is meaningful."""
     kills = _counter(Path("/proc/vmstat"))
     for group in memory_groups():
         for name in ("memory.oom_control", "memory.events"):

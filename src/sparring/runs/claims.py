@@ -1,7 +1,7 @@
 """Claims on a run: the process that created the file of the newest epoch is its supervisor.
 
-A claim is created atomically and never changed, also on a shared file system. A supervisor that
-finds a newer epoch than its own has been replaced, and stops writing.
+Claim files are created atomically, also on network file systems, and never change. A supervisor
+that finds an epoch newer than its own has been replaced, and stops writing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def newest_epoch(folder: RunFolder) -> int:
 
 
 def claim(folder: RunFolder, epoch: int) -> bool:
-    """Claim an epoch; whether this process is now the only supervisor it will ever have."""
+    """Claim an epoch. Return False if this epoch or a newer one has already been claimed."""
     folder.epochs.mkdir(exist_ok=True)  # fails for a run that was deleted
     if newest_epoch(folder) >= epoch:
         return False
     temporary = folder.epochs / f".{secrets.token_hex(8)}"
     temporary.write_text(json.dumps({"format": 1, **identity_of(os.getpid()).to_dict()}))
     try:
-        os.link(temporary, folder.epochs / f"{epoch:06d}.json")  # atomic, and fails if it exists
+        os.link(temporary, folder.epochs / f"{epoch:06d}.json")  # atomic; fails if it exists
     except FileExistsError:
         return False
     finally:
@@ -40,7 +40,7 @@ def claim(folder: RunFolder, epoch: int) -> bool:
 
 
 def claimant(folder: RunFolder, epoch: int) -> Identity | None:
-    """Return the process that claimed an epoch; None if that cannot be read."""
+    """Return the process that claimed an epoch; None if the claim is missing or unreadable."""
     with contextlib.suppress(OSError, ValueError):
         return Identity.from_dict(read_json(folder.epochs / f"{epoch:06d}.json"))
     return None

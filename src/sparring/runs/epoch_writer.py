@@ -1,7 +1,7 @@
 """The epoch-guarded writer through which a supervisor reads and writes its run's folder.
 
-Every write first checks that this epoch is still current. Events are written even when the disk
-is full: space was reserved for them.
+Before each event, state and heartbeat, the writer checks that its epoch is still current. Disk
+space is reserved for events, and released to write them when the disk is full.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EpochWriter:
     def __init__(self, folder: RunFolder, epoch: int) -> None:
         self.folder = folder
         self.epoch = epoch
-        self.last_report = read_json_or_empty(folder.supervisor)  # the previous supervisor's
+        self.last_report = read_json_or_empty(folder.supervisor)  # by the previous supervisor
         self._earlier_seconds = _number(self.last_report.get("seconds"))
         self._read = HistoryRead()
         self._began = time.monotonic()
@@ -51,13 +51,13 @@ class EpochWriter:
 
     @property
     def seconds(self) -> float:
-        """Seconds of work on the run, including earlier supervisors and before a resume."""
+        """Seconds of supervision by this and all earlier supervisors, also before a resume."""
         return self._earlier_seconds + time.monotonic() - self._began
 
     # ------------------------------------------------------------------ reading
 
     def look(self) -> History:
-        """Read new events and return the history. Raise Superseded if a newer epoch wrote any."""
+        """Read new events and return the history. Raise Superseded if one has a newer epoch."""
         self._read = read_history(self.folder, self._read)
         if self.history.epoch > self.epoch:
             raise Superseded
@@ -71,7 +71,7 @@ class EpochWriter:
     # ------------------------------------------------------------------ writing
 
     def append_event(self, event: str, **data: Any) -> None:
-        """Append an event."""
+        """Append an event with the author `supervisor` and this epoch."""
         self.check()
         _print(event, data)
         self._write_when_full(
@@ -79,7 +79,7 @@ class EpochWriter:
         )
 
     def move(self, state: RunState, **data: Any) -> None:
-        """Change the run's state; does nothing if the run is already in it."""
+        """Append a change of state, unless the run is already in this state."""
         self.check()
         if self.look().state is state:
             return
@@ -90,14 +90,14 @@ class EpochWriter:
         self.look()
 
     def beat_if_due(self, workers: WorkerGroup | None) -> bool:
-        """Write a heartbeat if the last one is a second old; whether it was written."""
+        """Write a heartbeat if the last one is at least a second old. Return whether it was."""
         if time.monotonic() - self._beat_at < _BEAT_SECONDS:
             return False
         self.beat(workers)
         return True
 
     def beat(self, workers: WorkerGroup | None) -> None:
-        """Write the supervisor's heartbeat, with the state of each worker process."""
+        """Write the supervisor's heartbeat, with the state of each process of `workers`."""
         self.check()
         self._beat_at = time.monotonic()
         report: dict[str, Any] = {
@@ -122,12 +122,12 @@ class EpochWriter:
             self.folder.reserve.write_bytes(os.urandom(_RESERVED))
 
     def clear(self) -> None:
-        """Remove the files that a run needs only until its end."""
+        """Remove the stop request and the reserved space."""
         self.folder.stop_request.unlink(missing_ok=True)
         self.folder.reserve.unlink(missing_ok=True)
 
     def _write_when_full(self, write: Callable[[], None]) -> None:
-        """Write, and on a full disk release the reserved space and retry for a minute."""
+        """Call `write`. If the disk is full, release the reserved space and retry for a minute."""
         for remaining in range(_TRIES, -1, -1):
             try:
                 write()
@@ -140,8 +140,8 @@ class EpochWriter:
 
 
 def _print(event: str, data: Mapping[str, Any]) -> None:
-    """Write an event to the supervisor's own log. Of an error while cases were loaded, only the
-    first line: the rest may quote held-out cases, and is in the log of the case loader."""
+    """Print an event to the supervisor's log. The message of `CasesBroken` is cut to its first
+    line, because the rest may quote held-out cases; the case loader's log holds all of it."""
     if data.get("error") == CasesBroken.__name__:
         data = {**data, "message": str(data.get("message", "")).partition("\n")[0]}
     details = " ".join(f"{name}={value}" for name, value in data.items())
@@ -150,5 +150,5 @@ def _print(event: str, data: Mapping[str, Any]) -> None:
 
 
 def _number(value: Any) -> float:
-    """Return a count of seconds; 0 for anything else, so that an edited file is harmless."""
+    """Return a non-negative number as a float; 0 for any other value, as in an edited file."""
     return float(value) if isinstance(value, int | float) and value >= 0 else 0.0

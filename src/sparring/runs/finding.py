@@ -1,5 +1,4 @@
-"""Finds a run by its id, by the beginning or the end of its id, or by its environment's name, which
-means the newest run of that environment."""
+"""Finds a run by its id, by the beginning or end of its id, or by the name of its environment."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
-    """Return the run that a name means. An environment's name means its newest run, of `kind` if it
-    has one. AmbiguousRun lists the candidates."""
+    """Return the run that `name` identifies. For an environment's name, this is its newest run of
+    `kind`, or of any kind if there is none. Raises RunNotFound or AmbiguousRun."""
     if not is_plain_name(name):
         raise _not_found(runs, name)
     if (runs / name / "spec.json").is_file():
@@ -32,7 +31,7 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
             if (runs / f"proof-{row.id}" / "spec.json").is_file():
                 return RunFolder(runs / f"proof-{row.id}")
         proofs = [row.id for row in index.named(training) if row.id.startswith("proof-")]
-        if len(proofs) == 1:  # one that was started by itself has an id of its own
+        if len(proofs) == 1:  # a proof that was not queued with its training
             return RunFolder(runs / proofs[0])
     newest = _newest_of(index, name, kind)
     if newest:
@@ -51,8 +50,8 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
 
 
 def _newest_of(index: Index, environment: str, kind: str) -> str:
-    """Return the id of an environment's newest run, or an empty string. Proofs and shipments do
-    not count: they are found through their training."""
+    """Return the id of an environment's newest run, or an empty string. Proofs and shipments are
+    skipped unless `kind` selects them: they are found by the name of their training."""
     from sparring.runs.index import Query
 
     if kind:

@@ -1,6 +1,7 @@
 """Detects processes that are alive but stalled, by the counters in their heartbeats.
 
-Times are measured here with a monotonic clock; timestamps that other processes write are ignored.
+Durations are measured with this process's monotonic clock. Timestamps that other processes write
+are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class _RankState:
 
 
 class HangDetector:
-    """Follows the heartbeats of the ranks of one attempt."""
+    """Detects a hang of one attempt from the heartbeats of its ranks."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class HangDetector:
         self._start_seconds = start_seconds
 
     def note_heartbeats(self, heartbeats: Mapping[int, Mapping[str, Any]]) -> None:
-        """Take note of the last heartbeat of each rank."""
+        """Record the last heartbeat of each rank. Heartbeats of other attempts are ignored."""
         now = time.monotonic()
         for rank, state in self._ranks.items():
             with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -63,23 +64,23 @@ class HangDetector:
 
     @property
     def step(self) -> int | None:
-        """The step of the first rank; None before its first one."""
+        """The step that rank 0 reports; None before its first step."""
         return self._ranks[min(self._ranks)].step
 
     @property
     def place(self) -> str:
-        """Where the first rank is: `at step 4, while playing`, or `while loading`."""
+        """The step and activity of rank 0: `at step 4, while playing`, or `while loading`."""
         state = self._ranks[min(self._ranks)]
         doing = f"while {state.doing}" if state.doing else "before it began"
         return doing if state.step is None else f"at step {state.step}, {doing}"
 
     def cause_of_hang(self) -> Cause | None:
-        """Return the cause of a hang if no rank has made progress for too long. If a rank sends no
-        heartbeat, the cause names it, because the others wait for it."""
+        """Return a cause if no rank has made progress within the limit. The cause names the first
+        rank without a recent heartbeat, if any, because the other ranks wait for it."""
         limit = self._hung_seconds if self.is_working else self._start_seconds
         now = time.monotonic()
         if any(now - state.progress_at < limit for state in self._ranks.values()):
-            # If one rank hangs, the others stall soon after; so a hang shows in all of them.
+            # The ranks wait for each other, so a rank that hangs soon stalls all others.
             return None
         silent = [rank for rank, state in self._ranks.items() if now - state.beat_at > limit / 2]
         who = f"rank {silent[0]}" if silent and len(self._ranks) > 1 else "the run"

@@ -1,8 +1,8 @@
-"""Processes of an attempt that are started again when they end: sampling servers and players.
+"""Sampling servers and players: the processes of an attempt that are restarted when they end.
 
-The loss of a helper does not end an attempt: another server samples, another player plays, until
-it is back under the same name and port. A helper that keeps ending before it has worked fails the
-run; one that is killed from outside while it loads gets more tries.
+The loss of a helper does not end an attempt: other servers sample and other players play until it
+has been restarted, with the same name and port. A helper that repeatedly ends before it has worked
+fails the attempt; the limit is higher if the last end was a SIGKILL.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 
 from sparring.runs.causes import ExitedProcess
 
-MAX_ENDS = 3  # in a row, before it has worked
-MAX_KILLS = 10  # the same, where the last end was a kill
+MAX_ENDS = 3  # consecutive ends without work in between
+MAX_KILLS = 10  # the limit if the last end was a SIGKILL
 _PROBE_SECONDS = 2.0
 _MAX_PAUSE = 60.0
 PREFIXES = ("server-", "player-")
 
 
-Start = Callable[[str, Sequence[str]], Any]  # name and command to a running member
+Start = Callable[[str, Sequence[str]], Any]  # (name, command) -> Member
 
 
 @dataclass(slots=True)
 class Helper:
-    """One helper: how it is started, and how often it ended before it had worked."""
+    """One helper: its command, its process, and its number of consecutive ends."""
 
     name: str
     command: Sequence[str]
@@ -45,7 +45,7 @@ class Helper:
 
     @property
     def has_beaten(self) -> bool:
-        """Whether its heartbeat has changed since it was started."""
+        """Whether its heartbeat file has changed since its last start."""
         return content_of(self.heartbeat) != self.beat_before
 
 
@@ -55,12 +55,12 @@ class Helpers:
 
     start_process: Start
     helpers: list[Helper] = field(default_factory=list)
-    lost: ExitedProcess | None = None  # ended several times in a row before it had worked
+    lost: ExitedProcess | None = None  # ended too often without working
     _probed_at: float = 0.0
 
     @property
     def members(self) -> list[Any]:
-        """The processes of all helpers that were started."""
+        """The processes of all helpers that are not waiting for a restart."""
         return [helper.member for helper in self.helpers if helper.member is not None]
 
     def start(self, helpers: Iterable[Helper]) -> None:
@@ -70,7 +70,7 @@ class Helpers:
             self._start(helper)
 
     def adopt(self, helpers: Iterable[Helper], members: Mapping[str, Any]) -> None:
-        """Take over the helpers of a previous supervisor; those that are missing are started."""
+        """Take over the processes of a previous supervisor's helpers; start the missing ones."""
         for helper in helpers:
             self.helpers.append(helper)
             helper.member = members.get(helper.name)
@@ -79,7 +79,7 @@ class Helpers:
                 self._start(helper)
 
     def look(self) -> list[str]:
-        """Start again what has ended, and return one message for each helper that had."""
+        """Restart ended helpers after a pause. Return one message per helper that has ended."""
         self._note_work()
         messages = []
         for helper in self.helpers:
@@ -103,7 +103,7 @@ class Helpers:
         helper.member = self.start_process(helper.name, helper.command)
 
     def _note_work(self) -> None:
-        """A server has worked once it accepts connections, a player once its heart beats."""
+        """A server has worked once it accepts connections, a player once its heartbeat changes."""
         now = time.monotonic()
         if now - self._probed_at < _PROBE_SECONDS:
             return
@@ -118,7 +118,7 @@ class Helpers:
 
 
 def content_of(file: Path | None) -> bytes:
-    """Return the content of a file; empty if there is none."""
+    """Return the content of a file; empty if `file` is None or cannot be read."""
     with suppress(OSError):
         return file.read_bytes() if file is not None else b""
     return b""

@@ -1,8 +1,8 @@
-"""Folds a run's events into its state, line by line; the fold can stop and continue anywhere.
+"""Folds a run's events into its state; a fold can be continued after any line.
 
-Only the order of the lines counts, never their times. State changes that the lifecycle table does
-not allow are ignored, and so are the events of a supervisor that has been replaced: that makes a
-late writer harmless on any file system.
+The state depends on the order of the lines, not on their times. The fold ignores transitions that
+the lifecycle table does not allow, and states, attempts and restarts of a supervisor that has been
+replaced. A late writer is therefore harmless on any file system.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sparring.runs.lifecycle import RunState, may_become
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The state of a run after its events so far.
+    """The state of a run after a sequence of events.
 
     `life` counts how often the run was queued, or started from Python. `fact` is the result that
-    the worker reported: completed, stopped or failed.
+    a rank reported: completed, stopped or failed; empty before the report.
     """
 
     state: RunState = RunState.QUEUED
@@ -62,7 +62,7 @@ class History:
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether somebody has requested a stop."""
+        """Whether a stop was requested since the run was last queued."""
         return bool(self.stop_author)
 
     def after(self, event: Mapping[str, Any]) -> History:
@@ -92,21 +92,21 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRead:
-    """A history, and the offset in the events file behind the last event in it."""
+    """A history, and the offset in the events file after its last event."""
 
     history: History = History()
     cursor: int = 0
 
 
 def read_history(folder: RunFolder, known: HistoryRead | None = None) -> HistoryRead:
-    """Return the history of a run; given what is `known`, only newer events are read."""
+    """Return the history of a run. With `known`, only events after its cursor are read."""
     known = known or HistoryRead()
     lines = read_from(folder.events, known.cursor)
     return HistoryRead(fold_events(lines.values, known.history), lines.cursor)
 
 
 def fold_events(events: Iterable[Mapping[str, Any]], history: History | None = None) -> History:
-    """Return `history`, or an empty one, after these events."""
+    """Return the history after `events`, starting from `history` or an empty one."""
     history = history or History()
     for event in events:
         history = history.after(event)
@@ -143,7 +143,7 @@ def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Queue a new run, or queue a run again that was stopped or failed."""
+    """Queue a new run, or requeue a stopped or failed one."""
     is_new = history.life == 0 and history.state is RunState.QUEUED
     if not is_new and not may_become(history.state, RunState.QUEUED):
         return None
@@ -212,8 +212,8 @@ def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     process = {"pid": int(event.get("pid", 0)), "host": str(event.get("host", ""))}
     if "attempt" in event:
         return process if event["attempt"] == history.attempt else None
-    # Without an attempt there is no supervisor: the run is in a process that called `train()` or
-    # `evaluate()`.
+    # An event without an attempt is from a run without a supervisor, in a process that called the
+    # Python API.
     now = float(event.get("time") or history.updated)
     started = history.started or now
     return {
@@ -232,8 +232,8 @@ def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
 
 
 def _fact(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Record the result that a worker reports. The first failure is kept: the other ranks fail
-    because of it."""
+    """Record the result that a rank reports. The first failure is kept, because the failures of
+    other ranks usually follow from it."""
     name = str(event["event"])
     changed: dict[str, Any] = {
         "fact": name,
@@ -268,8 +268,8 @@ def _checkpoint(history: History, event: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Go back to an earlier checkpoint. The steps after it are repeated, and their checkpoints
-    count as progress again."""
+    """Lower `checkpoint` to the step from which the run resumes, so that the checkpoints of
+    repeated steps count as progress again."""
     step = int(event.get("step", 0))
     return {"checkpoint": step} if step < history.checkpoint else None
 

@@ -1,9 +1,9 @@
-"""Runs on several hosts, which coordinate through the run's folder.
+"""Coordinates the hosts of a run through the run's folder.
 
-The supervisor writes the current attempt and its rendezvous address to `workers.json`; each further
-host starts its ranks from that, and reports on them in a file of its own, with their heartbeats.
-Hosts exchange nothing else, so that a host can be lost, or come back, at any time. Both sides look
-once a second, however many ranks there are, because the folder lies on a file server.
+The supervisor writes the current attempt and its rendezvous address to `workers.json`. Each further
+host starts its ranks accordingly, and writes their states and heartbeats to one report file. A host
+can be lost or rejoin at any time. Both sides read the folder once a second, independently of the
+number of ranks, because the folder is on a file server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.2
 
 
 class Hosts:
-    """The further hosts of an attempt, as the run's supervisor sees them."""
+    """Reads the reports of an attempt's further hosts, for the run's supervisor."""
 
     def __init__(self, folder: RunFolder, attempt: int, nodes: int) -> None:
         self._folder = folder
@@ -42,7 +42,8 @@ class Hosts:
         self._since = time.monotonic()
 
     def lost(self, start_seconds: float) -> Cause | None:
-        """Return a cause if a host has lost a process, has stopped reporting, or never joined."""
+        """Return a cause if a host has lost a process, has been silent for 20 s, or has not joined
+        within `start_seconds`."""
         self._look_if_due()
         now = time.monotonic()
         for number in self._numbers:
@@ -65,7 +66,8 @@ class Hosts:
         return None
 
     def wait_until_ended(self, seconds: float, tick: Callable[[], object]) -> None:
-        """Wait until all hosts that report have ended their processes, for up to `seconds`."""
+        """Wait up to `seconds` until all hosts with a report have ended their ranks; calls `tick`
+        at each poll."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             tick()
@@ -81,7 +83,7 @@ class Hosts:
         return all(report.get("is_done") for report in self._reports.values())
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
-        """Return the last heartbeat of each rank of the further hosts."""
+        """Return the last heartbeat of each rank on the further hosts, by rank."""
         self._look_if_due()
         return {
             int(rank): heartbeat
@@ -109,7 +111,7 @@ class Hosts:
 
 
 class JoinedHost:
-    """Starts and ends this host's ranks as the run's supervisor directs, until the run ends."""
+    """Starts and ends this host's ranks according to `workers.json`, until the run ends."""
 
     def __init__(self, folder: RunFolder, number: int) -> None:
         self._folder = folder
@@ -119,7 +121,7 @@ class JoinedHost:
         self._read = HistoryRead()
 
     def run(self) -> int:
-        """Follow the run until it ends; returns the exit code."""
+        """Follow `workers.json` until the run ends, then end the ranks; returns exit code 0."""
         try:
             while not self._is_over():
                 self._follow(read_json_or_empty(self._folder.workers))
@@ -154,7 +156,7 @@ class JoinedHost:
             self._workers.start_ranks(accept_changes=bool(plan.get("accept_changes")))
 
     def _wait(self) -> None:
-        """Wait for the next look at the run's folder, or until a rank of this host ends."""
+        """Wait a second, or until a rank of this host ends."""
         if self._workers is None:
             time.sleep(_LOOK_SECONDS)
         else:
@@ -183,7 +185,8 @@ class JoinedHost:
 
 
 def free_host_number(folder: RunFolder, nodes: int) -> int:
-    """Return the number of a further host that has not joined, or that is dead or silent."""
+    """Return the number of a further host that has not joined, or whose process is dead or silent.
+    Raises InvalidInput if there is none."""
     before = {number: _beats(folder, number) for number in range(1, nodes)}
     for number, beats in before.items():
         if beats is None or _is_dead_here(folder, number):

@@ -1,8 +1,8 @@
-"""The index of runs, in SQLite or PostgreSQL. It holds nothing that the folders do not, and can be
-deleted any time.
+"""The index of runs, in SQLite or PostgreSQL.
 
-Writers of a run's folder need not know of the index. Every read first refreshes it: runs that the
-journal names, active runs, and, if folders have appeared or vanished, all names.
+All its content comes from the runs' folders, so it can be deleted at any time. Writers of a folder
+do not update it. `page` and `named` first refresh it: they read the runs that the journal names,
+the active runs and, if the folder of runs has changed, runs that have appeared.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 def _rebuilds_if_damaged(
     method: Callable[Concatenate[Index, Params], Result],
 ) -> Callable[Concatenate[Index, Params], Result]:
-    """Rebuild a damaged database and call the method once more."""
+    """Return a method that rebuilds a damaged database and then retries once."""
 
     @wraps(method)
     def wrapper(index: Index, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
@@ -106,7 +106,8 @@ class Index:
 
     @_rebuilds_if_damaged
     def named(self, beginning: str, count: int = 6) -> list[Row]:
-        """Return runs whose id begins with these letters, or else ends with them; newest first."""
+        """Return up to `count` runs whose id begins with `beginning`, newest first. If there are
+        none, return runs whose id ends with `-` and these characters, if they are at least 4."""
         self.refresh()
         beginning = plain_text(beginning)
         starts = sql.and_(RUNS.c.id >= beginning, RUNS.c.id <= f"{beginning}\U0010ffff")
@@ -125,7 +126,7 @@ class Index:
         return rows
 
     def all(self) -> Iterator[Row]:
-        """Yield all runs by id, as of the last refresh."""
+        """Yield all runs in the order of their ids, as of the last refresh."""
         with self._database.reading() as connection:
             for values in connection.execute(sql.select(RUNS).order_by(RUNS.c.id)):
                 yield row_of(values)
@@ -134,13 +135,13 @@ class Index:
 
     @_rebuilds_if_damaged
     def refresh(self) -> None:
-        """Read what has changed in the folders since the last refresh."""
+        """Update the rows of runs whose folders have changed since the last refresh."""
         if not self.runs.is_dir():
             return
         mtime = _mtime(self.runs)
         marks, active = self._known()
         if (_size(_journal(self.runs)) or 0) < marks.get("journal", 0):
-            self.reindex()  # the journal was deleted, and unread lines with it
+            self.reindex()  # the journal was deleted, perhaps with unread lines
             return
         journal = read_from(_journal(self.runs), marks.get("journal", 0))
         named = {str(line.get("run", "")) for line in journal.values}
@@ -159,7 +160,7 @@ class Index:
             gone |= indexed - existing
         known = {row.id: row for row in active}
         rows = [row for row in self._read_all(stale, known) if row != known.get(row.id)]
-        # A folder that is created within the clock's resolution leaves the time unchanged.
+        # A folder created within the clock's resolution leaves the modification time unchanged.
         is_final = time.time_ns() - mtime > _MTIME_SLACK_NS
         new_marks = {"journal": journal.cursor, "folder": mtime if is_final else 0}
         if rows or gone or new_marks != marks:
@@ -217,7 +218,7 @@ def _mtime(path: Path) -> int:
 
 
 def _size(path: Path) -> int | None:
-    """Return a file's size, 0 if it is missing; None if its folder is missing, too."""
+    """Return a file's size; 0 if the file is missing, None if its folder is missing, too."""
     try:
         return path.stat().st_size
     except OSError:

@@ -1,7 +1,7 @@
 """The databases that hold the index of runs: an SQLite file, or a schema in PostgreSQL.
 
-Both hold the same two tables and write by the same statements. Neither needs migrations: tables of
-another version are built anew from the folders.
+Both hold the same two tables and are written with the same statements. There are no migrations:
+another version starts with empty tables, which the index fills from the folders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONNECT_SECONDS = 10
 _BATCH_ROWS = 500
 _DRIVER = "postgresql+psycopg"
 
-# Ids are compared by code point everywhere; PostgreSQL would compare them by its language.
+# Ids sort by code point in both databases; PostgreSQL's default collation depends on the locale.
 _NAME = sql.String().with_variant(postgresql.VARCHAR(collation="C"), "postgresql")
 _metadata = sql.MetaData()
 RUNS = sql.Table(
@@ -56,23 +56,23 @@ MARKS = sql.Table(
 
 
 class Database(Protocol):
-    """What an index needs of a database."""
+    """The database interface that `Index` uses."""
 
     def reading(self) -> AbstractContextManager[sql.Connection]:
-        """Return a connection that only reads."""
+        """Open a connection for reading."""
 
     def writing(self) -> AbstractContextManager[sql.Connection]:
-        """Return a connection in a transaction; one writer at a time."""
+        """Open a connection in a transaction that excludes other writers."""
 
     def insert(self, table: sql.Table) -> Any:
-        """Return an insertion that can become an update."""
+        """Return an INSERT statement that supports ON CONFLICT DO UPDATE."""
 
     def rebuild(self) -> None:
-        """Replace what is damaged by empty tables."""
+        """Replace damaged or missing tables with empty ones."""
 
 
 def open_database(place: Path | str) -> Database:
-    """Open the database at a path, or at a URL with a schema's name as fragment."""
+    """Open the SQLite file at a path, or the PostgreSQL schema that a URL's fragment names."""
     if isinstance(place, Path):
         return SqliteDatabase(place)
     url, _, schema = place.rpartition("#")
@@ -80,8 +80,8 @@ def open_database(place: Path | str) -> Database:
 
 
 def store(database: Database, rows: Sequence[Row], gone: set[str], marks: dict[str, int]) -> None:
-    """Write in one transaction. A row is never replaced by an earlier reading of its folder:
-    concurrent readers may finish in any order."""
+    """Write `rows` and `marks` and delete the runs in `gone`, in one transaction. A row with a
+    smaller cursor never replaces one with a larger cursor: readers may finish in any order."""
     insertion = database.insert(RUNS)
     columns = [column.name for column in RUNS.columns if column.name != "id"]
     upsert = insertion.on_conflict_do_update(
@@ -107,7 +107,7 @@ def store(database: Database, rows: Sequence[Row], gone: set[str], marks: dict[s
 
 
 class SqliteDatabase:
-    """An index in an SQLite file. A file of another version, or a damaged one, is replaced."""
+    """An index in an SQLite file. A damaged file and tables of another version are replaced."""
 
     insert = staticmethod(sqlite.insert)
 
@@ -119,20 +119,20 @@ class SqliteDatabase:
         try:
             self._engine = self._create()
         except OperationalError:
-            raise  # busy, or a full disk: the file itself is sound
+            raise  # the database is busy or the disk is full; the file is not damaged
         except DatabaseError:
             self.rebuild()
 
     def reading(self) -> sql.Connection:
-        """Return a connection that only reads."""
+        """Open a connection for reading."""
         return self._engine.connect().execution_options(writes=False)
 
     def writing(self) -> AbstractContextManager[sql.Connection]:
-        """Return a connection in a transaction that holds the write lock."""
+        """Open a connection in a transaction that holds the write lock."""
         return self._engine.begin()
 
     def rebuild(self) -> None:
-        """Replace the file by one with empty tables."""
+        """Replace the file with one that has empty tables."""
         self._delete_files()
         self._engine = self._create()
 
@@ -159,8 +159,7 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
-    """An index in a schema of its own. Its tables are created where they are missing, also after
-    somebody has dropped them."""
+    """An index in its own PostgreSQL schema. Missing tables are created, also after a DROP."""
 
     insert = staticmethod(postgresql.insert)
 
@@ -174,13 +173,13 @@ class PostgresDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[sql.Connection]:
-        """Return a connection that only reads."""
+        """Open a connection for reading."""
         with self._explained(), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sql.Connection]:
-        """Return a connection in a transaction that waits for other writers of this schema."""
+        """Open a connection in a transaction that holds this schema's advisory lock."""
         with self._explained(), self._engine.begin() as connection:
             self._lock(connection)
             yield connection
@@ -234,7 +233,7 @@ def _postgres_engine(url: str) -> sql.Engine:
         return sql.create_engine(
             parsed.set(drivername=_DRIVER),
             connect_args=options,
-            poolclass=sql.NullPool,  # commands are short, and a restarted database is met afresh
+            poolclass=sql.NullPool,  # a pooled connection would not survive a restart of the server
         )
     except ModuleNotFoundError as error:
         raise MissingPackage(

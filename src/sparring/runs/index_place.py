@@ -1,7 +1,8 @@
-"""Chooses where an index is: in the database that `SPARRING_DATABASE_URL` names, or in a file.
+"""Chooses the place of an index: the database at `SPARRING_DATABASE_URL`, or an SQLite file.
 
-SQLite needs a local disk, and no other user may write the file, because operations act on what it
-says. Hosts that share a folder of runs share its index through PostgreSQL.
+SQLite needs a local disk. A file outside the folder of runs is in a folder that only this user can
+access, because operations trust its content. Hosts that share a folder of runs can share its index
+through PostgreSQL.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "
 
 
 def database_of(runs: Path) -> Path | str:
-    """Return the path of a file, or the URL of a database with the name of a schema as fragment.
+    """Return the path of the SQLite file, or the database URL with the schema's name as fragment.
 
-    The URL may hold a password: it comes from `SPARRING_DATABASE_URL`, or from the file that
-    `SPARRING_DATABASE_URL_FILE` names.
+    The URL comes from `SPARRING_DATABASE_URL` or from the file that `SPARRING_DATABASE_URL_FILE`
+    names. It may contain a password.
     """
     url = read_key(DATABASE_URL)
     if url is None:
@@ -34,8 +35,8 @@ def database_of(runs: Path) -> Path | str:
 
 
 def place_of(runs: Path) -> Path:
-    """Return a path beside the runs; if those are on a network or may not be written, in a private
-    local folder."""
+    """Return a path inside the folder of runs. If that folder is on a network file system or not
+    writable, return a path in a private local folder."""
     beside = runs / ".sparring"
     is_writable = os.access(beside if beside.is_dir() else runs, os.W_OK)
     if _file_system_of(runs) not in _NETWORK and (is_writable or not runs.is_dir()):
@@ -45,8 +46,8 @@ def place_of(runs: Path) -> Path:
 
 
 def _identity_of(runs: Path) -> str:
-    """Return a name for a folder of runs: the same on all hosts that have it at the same path, and
-    another for a copy, or for a folder of the same name on another host's disk."""
+    """Return a digest that identifies a folder of runs: the same on all hosts that mount it at the
+    same path, and another for a copy or for a folder at that path on another disk."""
     mark = runs / ".sparring" / "index_id"
     with contextlib.suppress(OSError):
         mark.parent.mkdir(parents=True, exist_ok=True)
@@ -54,12 +55,12 @@ def _identity_of(runs: Path) -> str:
         if not mark.exists():
             written.write_text(secrets.token_hex(16))
             with contextlib.suppress(FileExistsError):
-                mark.hardlink_to(written)  # of several hosts, one is first
+                mark.hardlink_to(written)  # only the first of several hosts succeeds
             written.unlink()
     try:
         token = mark.read_text()
     except OSError:
-        token = ""  # the folder may not be written: its path is all there is
+        token = ""  # the folder is not writable: only its path identifies it
     return sha256(f"{token}\n{runs.resolve()}".encode()).hexdigest()[:16]
 
 
@@ -80,7 +81,7 @@ def _private_folder() -> Path:
 
 
 def _file_system_of(path: Path) -> str:
-    """Return the type of the file system of a folder; empty if it is unknown."""
+    """Return the file system type of a path, as in /proc/mounts; empty if it is unknown."""
     here, kind, length = str(path.resolve()), "", -1
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():

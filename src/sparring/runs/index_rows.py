@@ -1,4 +1,4 @@
-"""The rows of the index of runs: read from a run's folder, and turned into columns and back."""
+"""Reads the rows of the index from the folders of runs, and converts them to columns and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Row:
 
 
 def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
-    """Return the row of a run, read from its folder; None if it cannot be read."""
+    """Return the row of a run, read from its folder; None if the spec cannot be read. With
+    `known`, only the events after its cursor are read."""
     if known is not None:
         read = read_history(folder, HistoryRead(known.history, known.cursor))
         labels = (known.kind, known.environment, known.model, known.launcher)
@@ -56,7 +57,7 @@ def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
 
 
 def columns_of(row: Row) -> dict[str, Any]:
-    """Return the values of a row, by column."""
+    """Return the values of a row by column name."""
     history = row.history
     return {
         "id": row.id,
@@ -73,20 +74,21 @@ def columns_of(row: Row) -> dict[str, Any]:
 
 
 def row_of(values: Any) -> Row:
-    """Return the row that the columns of a result hold."""
+    """Return the row for one row of a query's result."""
     history = History.from_dict(json.loads(values.history))
     labels = (values.kind, values.environment, values.model, values.launcher)
     return Row(values.id, *labels, history, values.cursor)
 
 
 def plain_text(value: Any) -> str:
-    """Return text that every database takes: without zero characters and lone surrogates."""
+    """Return `value` as text that both databases accept: NUL characters and lone surrogates are
+    replaced."""
     text = str(value or "").replace("\0", "\ufffd")
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _environment_in(spec: dict[str, Any]) -> str:
-    """Return the environment's name for a spec written before specs had that field."""
+    """Derive the environment's name from the target of a spec without the field `environment`."""
     target = str(spec.get("target") or "")
     if is_python_target(target):
         return agent_of_target(target)

@@ -1,8 +1,8 @@
-"""A player or a sampling server on another host than the run's supervisor, until the run ends.
+"""Runs a player or a sampling server on another host than the supervisor's, until the run ends.
 
-A player plays what the ranks order through the run's folder. A server makes its address known
-there. Both may join and be lost at any time: orders are offered to other players, and requests go
-to other servers.
+A player takes orders from the run's folder; a server writes its address to it. Both may join and be
+lost at any time: the orders of a lost player are offered to other players, and the requests to a
+lost server go to other servers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_SECONDS = 1.0
 
 
 class JoinedHelper:
-    """Starts one process for a run, again when it ends, and ends it with the run."""
+    """Starts one process for a run, restarts it when it ends, and kills it when the run ends."""
 
     def __init__(self, folder: RunFolder, helper: Helper) -> None:
         self._folder = folder
@@ -40,7 +40,8 @@ class JoinedHelper:
         self._read = HistoryRead()
 
     def run(self) -> int:
-        """Work until the run ends. Return 1 if the process keeps ending before it has worked."""
+        """Keep the process running until the run ends. Return 0, or 1 if the process ends too
+        often before it has worked."""
         try:
             if not self._is_over():
                 self._helpers.start([self._helper])
@@ -56,15 +57,15 @@ class JoinedHelper:
         return 0
 
     def _beat(self) -> None:
-        """Report that this host lives. A player does so itself."""
+        """Write this host's heartbeat. Does nothing for a player, which writes its own."""
 
     def _start(self, name: str, command: Sequence[str]) -> Member:
-        setpriv = shutil.which("setpriv")  # the kernel ends the process with this one
+        setpriv = shutil.which("setpriv")  # the kernel kills the process if this one ends
         prefix = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
         process = subprocess.Popen(
             [*prefix, *command], stdin=subprocess.DEVNULL, start_new_session=True
         )
-        log = self._folder.path / "logs" / f"{name}.log"  # where this process writes, too
+        log = self._folder.path / "logs" / f"{name}.log"  # also this process's log
         return Member(name, identity_of(process.pid), log, process)
 
     def _is_over(self) -> bool:
@@ -75,13 +76,14 @@ class JoinedHelper:
 
     def _end(self) -> None:
         roots = [member.identity.pid for member in self._helpers.members]
-        end_all(f"{self._folder.path} joined", roots)  # none carries a mark
+        end_all(f"{self._folder.path} joined", roots)  # no process has this mark
         for member in self._helpers.members:
             member.close()
 
 
 class JoinedServer(JoinedHelper):
-    """A sampling server of this host. `SPARRING_HOST` is the name by which other hosts reach it."""
+    """A sampling server on this host. Other hosts reach it as `SPARRING_HOST`, by default the host
+    name."""
 
     def __init__(self, folder: RunFolder, number: int) -> None:
         self._number, self._beats = number, 0
@@ -103,7 +105,7 @@ class JoinedServer(JoinedHelper):
 
 
 def joined_player(folder: RunFolder, number: int) -> JoinedHelper:
-    """Return a player of this host, not started."""
+    """Return the helper of a player on this host, not yet started."""
     name = f"player-{number}"
     command = [sys.executable, "-m", "sparring.jobs.player", str(folder.path.resolve())]
     heartbeat = Orders(folder.orders).heartbeat(name)
@@ -111,8 +113,8 @@ def joined_player(folder: RunFolder, number: int) -> JoinedHelper:
 
 
 def free_number(folder: RunFolder, role: str) -> int:
-    """Reserve the number of a further player or server. Raise InvalidInput if the run has no use
-    for one."""
+    """Reserve the next free number for a joined player or server. Raise InvalidInput if the run's
+    settings do not allow one."""
     spec = folder.read_spec()
     return _free_server(folder, spec) if role == "server" else _free_player(folder, spec)
 
@@ -156,7 +158,8 @@ def _reserve(place: Path, name: str, first: int) -> int:
 
 
 def main(path: str, role: str, number: str = "") -> int:
-    """Work for a run as a player or server, with this number or the next free one."""
+    """Run a player or server for a run, with the given number or the next free one. Return the
+    exit code."""
     folder = RunFolder(Path(path))
     make = JoinedServer if role == "server" else joined_player
     return make(folder, int(number) if number else free_number(folder, role)).run()

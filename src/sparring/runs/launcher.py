@@ -1,7 +1,7 @@
 """The protocol of launchers, which start the supervisors of runs.
 
-A package adds a launcher by an entry point in the group `sparring.launchers`: a class that follows
-`Launcher` and takes no arguments.
+A package adds a launcher with an entry point in the group `sparring.launchers`: a class that
+implements `Launcher` and takes no arguments.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from sparring.run_folder.files import read_json
 
 
 class SupervisorPresence(Enum):
-    """Whether a run has a supervisor."""
+    """Whether a run has a supervisor, as far as this host can tell."""
 
     YES = "yes"
     NO = "no"
-    ELSEWHERE = "elsewhere"  # on another host, whose processes are not visible from here
+    ELSEWHERE = "elsewhere"  # perhaps: its processes are not visible from this host
 
 
 class Launcher(Protocol):
     """Starts supervisors in one place, such as this machine or a cluster."""
 
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
-        """Start the supervisor of this epoch; returns the handle that finds it again."""
+        """Start the supervisor of this epoch; returns the handle that `look` and `stop` take."""
 
     def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
-        """Whether a supervisor of an epoch later than `after` is alive or about to start."""
+        """Return whether a supervisor of an epoch after `after` is alive or about to start."""
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
-        """Cancel a start that is still pending; whether there was one."""
+        """Cancel a pending start. Return whether there was one."""
 
 
 def handle_of(folder: RunFolder) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Starts supervisors, and checks whether a run has a live one.
+"""Starts supervisors with a run's launcher, and checks whether a run has a live supervisor.
 
-Starting one too many does no harm: each is started for one epoch, and only the first to claim the
+An extra supervisor is harmless: each is started for one epoch, and only the first that claims the
 epoch continues.
 """
 
@@ -45,8 +45,8 @@ def launcher_named(name: str) -> Launcher:
 
 
 def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
-    """Start a supervisor for that epoch and save its handle. The handle counts the tries, so that
-    a supervisor that always dies before its claim is not started for ever."""
+    """Start a supervisor for an epoch; save and return its handle. The handle counts the starts for
+    the epoch, so that the queue can give up on supervisors that die before their claim."""
     previous = handle_of(folder)
     tries = 1 + (int(previous.get("tries", 0)) if previous.get("epoch") == epoch else 0)
     started = launcher_of(folder).start(folder, epoch)
@@ -56,6 +56,6 @@ def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
 
 
 def find_supervisor(folder: RunFolder, after: int = 0) -> SupervisorPresence:
-    """Whether a run has a supervisor of an epoch later than `after`. A requeued run needs a new
-    one: the supervisor of its previous life may still be alive."""
+    """Return whether a run has a supervisor of an epoch after `after`. For a requeued run, `after`
+    excludes supervisors from before the requeue, which may still be alive."""
     return launcher_of(folder).look(folder, handle_of(folder), after)

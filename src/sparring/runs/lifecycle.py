@@ -1,4 +1,4 @@
-"""The states of a run, and the one table of allowed transitions."""
+"""The states of a run, and the table of allowed transitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparring.contracts.errors import IllegalMove
 
 
 class RunState(StrEnum):
-    """The state of a run."""
+    """The state of a run; `NEXT` lists the states that may follow."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -21,7 +21,7 @@ class RunState(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether no processes work on the run any more."""
+        """Whether the run is stopped, completed or failed."""
         return self in ENDED
 
 
@@ -33,7 +33,7 @@ NEXT: Mapping[RunState, frozenset[RunState]] = {
     RunState.RUNNING: frozenset(
         {RunState.STARTING, RunState.STOPPING, RunState.COMPLETED, RunState.FAILED}
     ),
-    # It may finish or fail before the stop request reaches it.
+    # A run may complete or fail before the stop request reaches it.
     RunState.STOPPING: frozenset({RunState.STOPPED, RunState.COMPLETED, RunState.FAILED}),
     RunState.STOPPED: frozenset({RunState.QUEUED}),
     RunState.FAILED: frozenset({RunState.QUEUED}),
@@ -50,7 +50,7 @@ def may_become(current: RunState, wanted: RunState) -> bool:
 
 
 def advance(current: RunState, wanted: RunState) -> RunState:
-    """Return `wanted` if the table allows it after `current`; IllegalMove otherwise."""
+    """Return `wanted` if it may follow `current`; raises IllegalMove otherwise."""
     if not may_become(current, wanted):
         raise IllegalMove(f"a {current.value} run cannot become {wanted.value}")
     return wanted

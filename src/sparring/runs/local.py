@@ -1,4 +1,4 @@
-"""The local launcher: each supervisor is a process of this machine in a session of its own."""
+"""The local launcher: each supervisor is a process of this host with its own session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SILENT_SECONDS = 15.0
 
 
 class Local:
-    """Starts supervisors as processes that outlive the process that started them."""
+    """Starts supervisors as processes that outlive their parent."""
 
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
         """Start the supervisor; its handle is its process identity."""
@@ -36,8 +36,8 @@ class Local:
         return identity_of(process.pid).to_dict()
 
     def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
-        """Check the process that claimed the newest epoch, and the last one started. A process
-        without a recent heartbeat is stopped or hangs, and counts as dead."""
+        """Check the process that claimed the newest epoch, and the process started last. A process
+        without a heartbeat for 15 s is suspended or hung, and counts as dead."""
         newest = newest_epoch(folder)
         holder = claimant(folder, newest) if newest > after else None
         started = Identity.from_dict(handle) if int(handle.get("epoch", 0)) > after else None
@@ -62,7 +62,7 @@ class Local:
 
 
 def is_held(folder: RunFolder) -> bool:
-    """Whether a live process holds the run's lock; true if the file system cannot say."""
+    """Whether a live process holds the run's lock; also true if the lock cannot be tested."""
     if not folder.lock.exists():
         return False
     with folder.lock.open("a") as file:

@@ -1,7 +1,7 @@
-"""The manual launcher: somebody else starts the supervisors, with `sparring run supervise RUN`.
+"""The manual launcher: a scheduler or a person starts `sparring run supervise RUN`.
 
-For schedulers that Sparring does not know: Kubernetes, Ray, SkyPilot, Modal. They place processes
-and start them again; the state of a run is in its folder.
+It serves schedulers for which Sparring has no launcher, such as Kubernetes, Ray, SkyPilot and
+Modal. They place and restart processes; the state of a run is in its folder.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from sparring.runs.launcher import SupervisorPresence
 
 
 class Manual:
-    """Starts nothing: a run waits until a supervisor is started for it."""
+    """Starts no process: a run stays queued until `sparring run supervise` is started for it."""
 
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
-        """Return the handle of a start that somebody else makes."""
+        """Return a handle without starting a supervisor."""
         del folder, epoch
         return {"launcher": "manual"}
 
     def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
-        """Whether the process that claimed the newest epoch runs on this host. Otherwise it counts
-        as running elsewhere, or about to: nothing is started in its place."""
+        """Return YES if the process that claimed the newest epoch is alive on this host. Otherwise
+        return ELSEWHERE, so that no operation starts another supervisor."""
         del handle
         newest = newest_epoch(folder)
         holder = claimant(folder, newest) if newest > after else None
@@ -31,6 +31,6 @@ class Manual:
         return SupervisorPresence.YES if is_here else SupervisorPresence.ELSEWHERE
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
-        """Whether no supervisor has been started yet, so that the run can end at once."""
+        """Return whether no supervisor has claimed the run yet, so that it can end at once."""
         del handle
         return newest_epoch(folder) == 0

@@ -69,7 +69,7 @@ class ProcessMonitor:
         return self._workers.is_done and (self.hosts is None or self.hosts.ranks_are_done)
 
     def find_problem(self) -> Cause | None:
-        """Return what has gone wrong with an attempt that is not done; None if nothing has."""
+        """Return the cause of a failure of the running attempt; None if there is none."""
         if (lost := self._workers.lost()) is not None:
             return self._cause_of_loss(lost)
         if self.hosts is not None and (cause := self.hosts.lost(self._start_seconds)) is not None:
@@ -86,12 +86,12 @@ class ProcessMonitor:
         return self._silent_service()
 
     def final_cause(self) -> Cause | None:
-        """Return what went wrong with an attempt whose ranks have all ended without a bad exit
-        code; None if they reported a result other than failure."""
+        """Return the cause of a failure after all ranks have ended without a bad exit code; None
+        if they reported another result, or if no rank was started."""
         history = self._writer.look()
         if history.fact == "failed":
             return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
-        if history.fact or not self._workers.ranks:  # stopped before any rank was started
+        if history.fact or not self._workers.ranks:  # a stop came before any rank started
             return None
         first = self._workers.ranks[0]
         return self._cause_of_exit(first.exited or ExitedProcess(first.name, None, first.log))
@@ -99,14 +99,15 @@ class ProcessMonitor:
     # ------------------------------------------------------------------ inside
 
     def _look(self) -> None:
-        """Show the hang detector the heartbeats of all ranks, on all hosts."""
+        """Pass the heartbeats of all ranks, on all hosts, to the hang detector."""
         heartbeats = self._workers.heartbeats()
         if self.hosts is not None:
             heartbeats |= self.hosts.heartbeats()
         self._hang_detector.note_heartbeats(heartbeats)
 
     def _cause_of_loss(self, exited: ExitedProcess) -> Cause:
-        """Prefer the failure that a worker reported before it ended to its exit code."""
+        """Return the cause of an unexpected end. A failure that a rank has reported takes
+        precedence over a rank's exit code. For a service or helper, the cause quotes its log."""
         history = self._writer.look()
         self._look()
         if exited.name.startswith(("service-", *PREFIXES)):
@@ -118,7 +119,7 @@ class ProcessMonitor:
         return self._cause_of_exit(exited)
 
     def _cause_on_other_host(self, cause: Cause) -> Cause:
-        """Prefer the failure that a rank reported there, unless the host itself was lost."""
+        """Return the failure that a rank has reported, if any, unless the host itself was lost."""
         history = self._writer.look()
         if history.fact == "failed" and cause.kind != "host_lost":
             return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
@@ -130,7 +131,7 @@ class ProcessMonitor:
         return cause_of_exit(exited, place, folder, was_out_of_memory=has_kills)
 
     def _unexplained_exit(self) -> ExitedProcess | None:
-        """Return a rank that ended long ago without reporting a result, while others still run."""
+        """Return a rank that ended over 30 s ago without a reported result, while others run."""
         ended = [rank.exited for rank in self._workers.ranks if rank.exited]
         if not ended or self._workers.is_done or self._writer.history.fact:
             self._unexplained_since = None
@@ -154,7 +155,7 @@ class ProcessMonitor:
 
 
 def _hung_seconds(spec: Mapping[str, Any]) -> float:
-    """Return the limit from the spec; a default is never shorter than a rollout may take."""
+    """Return the spec's `hung_seconds`. A default is at least a minute above `rollout_seconds`."""
     seconds = float((spec.get("supervision") or {}).get("hung_seconds", 900.0))
     if "hung_seconds" in (spec.get("sources") or {}):
         return seconds

@@ -48,12 +48,12 @@ class Identity:
 
     @property
     def is_of_this_host(self) -> bool:
-        """Whether it is a process of this host."""
+        """Whether `host` is the name of this host."""
         return self.host == socket.gethostname()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs on this host; a zombie does not count."""
+        """Whether the process runs on this host; false for a zombie."""
         is_known = self.start != "gone" and self.is_of_this_host and self.boot == boot_id()
         return is_known and self.start == start_of(self.pid)
 
@@ -70,7 +70,8 @@ def identity_of(pid: int) -> Identity:
 
 
 def start_of(pid: int) -> str:
-    """Return when a process started, in ticks since boot; "gone" if it is not running."""
+    """Return the start time of a process, in ticks since boot where /proc exists; "gone" if it is
+    not running."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -88,7 +89,7 @@ def _start_without_proc(pid: int) -> str:
 
 
 def boot_id() -> str:
-    """Return an id of this boot of this host."""
+    """Return an id that changes with each boot of this host."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -104,8 +105,8 @@ def since_boot() -> float:
 
 
 def marked(mark: str, sessions: frozenset[int] = frozenset()) -> Iterator[psutil.Process]:
-    """Yield processes of this host that carry this mark in their environment, which descendants
-    inherit, or that belong to one of these sessions, whatever their environment is."""
+    """Yield running processes of this host, except this one, that have `mark` in their environment,
+    which descendants inherit, or that belong to one of `sessions`."""
     own_pid = os.getpid()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -116,11 +117,11 @@ def marked(mark: str, sessions: frozenset[int] = frozenset()) -> Iterator[psutil
 
 
 def end_all(mark: str, roots: Iterable[int] = ()) -> list[str]:
-    """Kill all processes of a worker group; returns the pids of those that did not end.
+    """Kill all processes of a worker group; returns the pids of those still alive after 10 s.
 
     They are found by the mark in their environment, by the sessions that `roots` lead, and by
-    descent. Descent is recorded before anything is killed, so that processes that a tool started
-    with another environment are found as well.
+    descent. Descendants are recorded before any process is killed, so that processes that a tool
+    started with another environment are found as well.
     """
     sessions = frozenset(roots)
     descendants = {process for pid in sessions for process in _with_descendants(pid)}
@@ -147,7 +148,8 @@ def _with_descendants(pid: int) -> list[psutil.Process]:
 
 
 def _is_running(process: psutil.Process) -> bool:
-    """The keeper of sandboxes does not count: it cleans up after its worker and then ends."""
+    """Whether a process is alive and not a sandbox keeper, which cleans up after its worker and
+    then ends."""
     with contextlib.suppress(psutil.Error, OSError):
         is_alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         return is_alive and _KEEPER not in process.cmdline()

@@ -1,7 +1,8 @@
 """Starts queued runs in order, up to the limit of concurrent runs, and replaces dead supervisors.
 
-There is no daemon. Listing runs and queuing one does this, as does every supervisor when it ends; a
-status request does it for its run. An error in one run does not affect the others.
+There is no daemon: this happens when runs are listed, when a run is queued under a limit, and when
+a supervisor ends. A status request does it for its own run. An error in one run does not affect
+the others.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _MAX_BACKOFF = 30.0
 
 
 def reconcile(index: Index) -> None:
-    """Refresh the index, replace dead supervisors, fail runs that vanished, start queued runs."""
+    """Refresh the index, replace dead supervisors, fail unsupervised runs whose process is gone,
+    and start queued runs."""
     index.refresh()
     active = index.active()
     for row in active:
@@ -51,7 +53,7 @@ def reconcile(index: Index) -> None:
 
 def ensure_supervised(folder: RunFolder, history: History) -> None:
     """Replace the dead supervisor of a run, or fail an unsupervised run whose process is gone. For
-    a queued run, start what the queue allows."""
+    a queued run, reconcile the whole folder, at most once a second."""
     if history.state is RunState.QUEUED:
         _check_queue(folder, history)
     elif history.is_supervised:
@@ -62,15 +64,15 @@ def ensure_supervised(folder: RunFolder, history: History) -> None:
 
 
 def reconcile_folder(runs: Path) -> None:
-    """Reconcile all runs of a folder: called by a supervisor that ends and frees a slot, and by
-    status requests for a queued run."""
+    """Reconcile all runs of a folder. Called when a run is queued, when a supervisor ends and frees
+    a slot, and by status requests for a queued run."""
     from sparring.runs.index import Index  # importing SQLAlchemy is slow
 
     reconcile(Index(runs))
 
 
 def launch_or_fail(folder: RunFolder, epoch: int) -> None:
-    """Start a supervisor of a run; if that fails, the run fails and LauncherFailed is raised."""
+    """Start a supervisor of a run. If the start fails, fail the run and raise LauncherFailed."""
     try:
         launch(folder, epoch)
     except (SparringError, OSError) as error:
@@ -82,14 +84,14 @@ def launch_or_fail(folder: RunFolder, epoch: int) -> None:
 
 
 def _has_vanished(folder: RunFolder, history: History) -> bool:
-    """Whether an unsupervised run's process is gone. One on another host counts as alive."""
+    """Whether an unsupervised run's process is gone. A process on another host counts as alive."""
     if history.host not in ("", socket.gethostname()) or is_held(folder):
         return False
-    return not read_history(folder).history.state.has_ended  # it may just have reported its end
+    return not read_history(folder).history.state.has_ended  # it may have just ended
 
 
 def _replace_supervisor(folder: RunFolder, history: History) -> None:
-    epoch = newest_epoch(folder)  # read first: if another process is faster, epoch + 1 is taken
+    epoch = newest_epoch(folder)  # read before the checks: a concurrent start takes epoch + 1
     if find_supervisor(folder) is not SupervisorPresence.NO or _was_just_tried(folder, history):
         return
     if _is_hopeless(folder, epoch + 1):
@@ -100,8 +102,8 @@ def _replace_supervisor(folder: RunFolder, history: History) -> None:
 
 
 def _is_hopeless(folder: RunFolder, epoch: int) -> bool:
-    """Fail the run if its supervisors have died `_MAX_TRIES` times before they claimed this epoch.
-    Return whether the run was failed here."""
+    """Fail the run if `_MAX_TRIES` supervisors were started for this epoch and none claimed it.
+    Return whether the run was failed."""
     handle = handle_of(folder)
     if handle.get("epoch") != epoch or int(handle.get("tries", 0)) < _MAX_TRIES:
         return False
@@ -121,9 +123,9 @@ def _was_just_tried(folder: RunFolder, history: History) -> bool:
 
 
 def _check_queue(folder: RunFolder, history: History) -> None:
-    """Start what can be started, at most once a second: status requests come more often."""
+    """Reconcile the folder at most once a second; status requests may be more frequent."""
     if not history.life:
-        return  # it is being created by a Python process, which runs it itself
+        return  # a Python process is creating this run, and runs it itself
     mark = folder.path.parent / ".sparring" / "queue.seen"
     with contextlib.suppress(OSError):
         if abs(time.time() - mark.stat().st_mtime) < _QUEUE_CHECK_SECONDS:
@@ -135,8 +137,8 @@ def _check_queue(folder: RunFolder, history: History) -> None:
 
 
 def _start_waiting(index: Index) -> None:
-    """Start queued runs in order. A run without a free slot blocks those behind it, so that runs
-    with a higher limit cannot overtake it forever."""
+    """Start queued runs in order. A run without a free slot blocks the runs behind it; otherwise
+    runs with a higher limit could overtake it forever."""
     with _queue_lock(index.runs):
         index.refresh()
         active = index.active()
@@ -154,8 +156,8 @@ def _start_waiting(index: Index) -> None:
 
 
 def _is_blocked(folder: RunFolder, history: History) -> bool:
-    """Whether this run must wait for the run it follows. Fail it if that run no longer exists, and
-    stop it if that run stopped or failed."""
+    """Return whether a run has to wait for the run that its spec names in `after`. Fail the run if
+    the other no longer exists; stop it if the other has stopped or failed."""
     name = str(folder.read_spec().get("after") or "")
     if not name or history.is_stop_requested:
         return False
@@ -196,7 +198,7 @@ def _fail(folder: RunFolder, *, cause: str, message: str, error: str = "Launcher
 
 @contextmanager
 def _warn_on_error(run: str) -> Iterator[None]:
-    """Log any error, so that one broken run does not affect the others."""
+    """Log any error of one run as a warning, so that the other runs are still processed."""
     try:
         yield
     except Exception as error:
@@ -204,6 +206,6 @@ def _warn_on_error(run: str) -> Iterator[None]:
 
 
 def _queue_lock(runs: Path) -> AbstractContextManager[None]:
-    """Return the queue's lock. After its deadline the caller proceeds without it: a second
-    supervisor does no harm."""
+    """Return the queue's lock. After 5 s the caller proceeds without it, because an extra
+    supervisor is harmless."""
     return file_lock(runs / ".sparring" / "queue.lock", _LOCK_SECONDS)

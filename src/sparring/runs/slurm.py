@@ -1,10 +1,10 @@
-"""The Slurm launcher: supervisors as `sbatch` jobs, on one node or several.
+"""The Slurm launcher: each supervisor is an `sbatch` job, on one node or several.
 
-The job runs the supervisor on its first node and a host process on each further one. Sampling
-servers and players may have nodes of their own, as components of a heterogeneous job. A failure
-that a restart may fix ends the job with exit code 75. Slurm requeues such a job if `slurm.conf`
-has `RequeueExit=75`, and also after a node failure. If it does not, the next operation that
-reads the run submits a new job. Slurm only places processes; the state of a run is in its folder.
+The job runs the supervisor on its first node and a host process on each further node. Sampling
+servers and players may have separate nodes, as components of a heterogeneous job. A failure that a
+restart may fix ends the job with exit code 75. Slurm requeues such a job if `slurm.conf` has
+`RequeueExit=75`, and requeues jobs after a node failure. Otherwise, the next operation that reads
+the run submits a new job. Slurm only places processes; the state of a run is in its folder.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _LIVE_STATES = frozenset(
         "STOPPED",
     }
 )
-# Options that Sparring sets, and options that would break it: `array` and `clusters` submit jobs
-# that cannot be found again, `wait` blocks, `test-only` submits nothing.
+# Options that Sparring sets, and options that would break it: `look` cannot find jobs submitted
+# with `array` or `clusters`, `wait` blocks, and `test-only` submits no job.
 _RESERVED_OPTIONS = (
     "job-name",
     "output",
@@ -63,13 +63,13 @@ _RESERVED_OPTIONS = (
     "clusters",
     "test-only",
 )
-_SIZES = ("nodes", "ntasks", "ntasks-per-node")  # a component's own
-_COMPONENTS = {"servers": "server", "players": "player"}  # tables in `slurm`, and what they run
+_SIZES = ("nodes", "ntasks", "ntasks-per-node")  # allowed in a component
+_COMPONENTS = {"servers": "server", "players": "player"}  # table in `slurm`: role
 
 
 @dataclass(slots=True)
 class _Jobs:
-    """A short-lived cache of squeue's answer: one request serves many runs."""
+    """A short-lived cache of squeue's answer, which covers all runs."""
 
     requested_at: float = float("-inf")
     states: dict[str, frozenset[str]] | None = None
@@ -81,7 +81,7 @@ class Slurm:
     _jobs: ClassVar[_Jobs] = _Jobs()
 
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
-        """Submit the job; its handle is the job's id."""
+        """Submit a job; the handle contains its id."""
         spec = folder.read_spec()
         nodes = int(spec.get("nodes", 1))
         (folder.path / "logs").mkdir(exist_ok=True)
@@ -103,8 +103,8 @@ class Slurm:
         return {"launcher": "slurm", "job": output.strip().partition(";")[0]}
 
     def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
-        """Check the job's state. Without a usable answer from the controller the job counts as
-        running elsewhere, because jobs continue without the controller."""
+        """Check the job's state. Without a usable answer from the controller, return ELSEWHERE,
+        because jobs continue without the controller."""
         del folder
         job = str(handle.get("job") or "")
         if not job or int(handle.get("epoch", 0)) <= after:
@@ -123,7 +123,8 @@ class Slurm:
         return states is not None and bool(states & _LIVE_STATES)
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
-        """Cancel a job that waits for nodes; a running one reads the request in the folder."""
+        """Cancel the job if it waits for nodes; the supervisor of a running job reads the stop
+        request in the folder."""
         del folder
         job = str(handle.get("job") or "")
         if not job or not self._states().get(job, frozenset()) & {"PENDING", "CONFIGURING"}:
@@ -132,7 +133,7 @@ class Slurm:
         return True
 
     def _states(self) -> dict[str, frozenset[str]]:
-        """Return the states of all jobs that the controller knows, recently ended ones included."""
+        """Return the states of all jobs in squeue, recently ended ones included, by job id."""
         jobs = self._jobs
         fresh = _FRESH_SECONDS if jobs.states is not None else _SILENT_SECONDS
         if since_boot() - jobs.requested_at > fresh:
@@ -151,7 +152,7 @@ class Slurm:
 
 
 def cancel(job: str) -> None:
-    """Cancel a job."""
+    """Cancel a job with `scancel`; raises LauncherFailed if the command fails."""
     _run(["scancel", job])
 
 
@@ -163,7 +164,7 @@ def _states_of(value: Any) -> frozenset[str]:
 
 
 def _given(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the nodes that train."""
+    """Return sbatch's options for the training nodes."""
     given = dict((spec.get("supervision") or {}).get("slurm") or {})
     options = {name: value for name, value in given.items() if name not in _COMPONENTS}
     _refuse_reserved("slurm", options)
@@ -171,7 +172,7 @@ def _given(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _components(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the options of further components of a heterogeneous job, by their role."""
+    """Return sbatch's options for the components of servers and players, by role."""
     given = (spec.get("supervision") or {}).get("slurm") or {}
     settings = spec.get("settings") or {}
     found = {}
@@ -191,7 +192,7 @@ def _components(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _refuse_reserved(table: str, options: Mapping[str, Any], but: Sequence[str] = ()) -> None:
     for name in options:
-        # sbatch accepts any unambiguous beginning of an option's name.
+        # sbatch accepts any unambiguous prefix of an option's name.
         is_reserved = any(option.startswith(name) for option in _RESERVED_OPTIONS)
         if (is_reserved and name not in but) or not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise InvalidInput(
@@ -209,9 +210,9 @@ def _as_options(options: dict[str, Any]) -> list[str]:
 
 
 def _script(folder: RunFolder, nodes: int, epoch: int, roles: Sequence[str] = ()) -> str:
-    """Return the job's script. The supervisor replaces the shell, so that its exit code is the
-    job's; further hosts and components are job steps that end with it. sbatch passes on the
-    environment, so that no variable is written to the script."""
+    """Return the job's script. The supervisor replaces the shell, so that its exit code becomes the
+    job's; further hosts and components are job steps that end with it. The script sets no
+    environment variables, because sbatch passes them on."""
     path = str(folder.path.resolve())
     command = [sys.executable, "-m", "sparring.runs.slurm", path, str(epoch)]
     others = nodes - 1
@@ -244,11 +245,11 @@ def _run(command: list[str], stdin: str | None = None, seconds: float = _SECONDS
 
 
 def main(path: str, epoch: str, role: str = "supervisor") -> int:
-    """Run the supervisor on the first node, a host process on a further one, or a server or player
-    on a node of its component.
+    """Run one process of the job: the supervisor, the process of a further host, a server or a
+    player.
 
-    A new job claims the epoch that it was submitted for. A requeued job claims the next one, unless
-    the run has been given to another job in the meantime.
+    The supervisor of a new job claims the epoch in the script. After a requeue it claims the next
+    free epoch, or exits if the run's handle names another job.
     """
     from sparring.runs import joined_helper
     from sparring.runs.claims import newest_epoch

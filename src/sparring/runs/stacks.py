@@ -15,8 +15,8 @@ _SHOWN = 4
 
 
 def describe_hang(log: Path) -> str:
-    """Return the innermost frames of user code (a tool, a world, a measure), as text; if there are
-    none, our innermost frame of the main thread."""
+    """Return text with the innermost frame of user code (a tool, a world, a measure) of up to four
+    threads or, without user code, Sparring's innermost frame in the main thread."""
     text = read_tail(log, _TAIL)
     threads = [_frames(part) for part in re.split(r"(?:Current thread|Thread) 0x", text)[1:]]
     innermost = [next(filter(_is_user_code, frames), "") for frames in threads]
@@ -24,7 +24,7 @@ def describe_hang(log: Path) -> str:
     if not shown and threads:
         shown = [frame for frame in threads[-1] if _OURS in frame][:1]
     if not shown:
-        return "it wrote no stacks, as is usual for a process that a signal has stopped"
+        return "it wrote no stacks; it may be suspended by a signal"
     return f"it is in {'; '.join(shown[:_SHOWN])} (all stacks are in {log})"
 
 

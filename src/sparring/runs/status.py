@@ -1,4 +1,4 @@
-"""The current status of a run: its history, its progress, its processes."""
+"""The current status of a run: its history, its progress and its processes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _RECENT_STEPS = 10
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """The status of a run as its folder shows it. `progress` is the heartbeat of the work,
-    `supervisor` that of the supervisor."""
+    """The status of a run, read from its folder. `progress` is the content of `heartbeat.json`,
+    `supervisor` the supervisor's heartbeat. With `is_elsewhere`, the supervisor's processes are not
+    visible from this host."""
 
     history: History
     progress: Mapping[str, Any] | None = None
@@ -38,7 +39,7 @@ class RunStatus:
 
     @property
     def seconds(self) -> float:
-        """How long it has run, over all attempts."""
+        """Seconds that the run has taken so far, over all attempts."""
         if self.supervisor:
             seconds = self.supervisor.get("seconds")
             return float(seconds) if isinstance(seconds, int | float) else 0.0
@@ -53,15 +54,15 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The expected time until a run ends, and how it was estimated."""
+    """The estimated seconds until a run ends, and the basis of the estimate as text."""
 
     seconds: float
     basis: str
 
 
 def supervised_status(folder: RunFolder) -> RunStatus:
-    """Return the status of a run after giving it a supervisor if it has none. An error in that
-    does not prevent the status."""
+    """Return the status of a run, after starting a supervisor if it has none. Errors of that start
+    are suppressed."""
     history = read_history(folder).history
     if not history.state.has_ended:
         with contextlib.suppress(SparringError, OSError):
@@ -79,13 +80,13 @@ def status_of(folder: RunFolder) -> RunStatus:
 
 
 def with_figures(folder: RunFolder, history: History) -> RunStatus:
-    """Return the status for a history that is already known, with heartbeats from the folder."""
+    """Return the status for a known history, with the heartbeats read from the folder."""
     beat = read_json_or_empty(folder.heartbeat) or None
     return RunStatus(history, beat, read_json_or_empty(folder.supervisor))
 
 
 def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the last rows of the metrics, without reading all of them."""
+    """Return the rows in the last 256 KiB of the metrics file."""
     lines = read_tail(folder.metrics, _TAIL).splitlines()  # the first may be half a line
     rows = []
     for line in lines:
@@ -95,8 +96,8 @@ def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
-    """Estimate the remaining time from recent steps, or from the rollouts so far; None before
-    there are any."""
+    """Estimate the remaining time from recent steps or, in a run without steps, from the rollouts
+    so far. Return None if the run is not running or has neither yet."""
     beat = status.progress or {}
     if status.state is not RunState.RUNNING or not beat:
         return None

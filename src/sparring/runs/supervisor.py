@@ -32,12 +32,12 @@ from sparring.runs.processes import end_all
 from sparring.runs.worker_group import Placement, WorkerGroup, mark_of
 from sparring.services import free_port
 
-HOST_NAME = "SPARRING_HOST"  # the variable with the name under which other hosts reach this one
-REQUEUE = 75  # EX_TEMPFAIL: the run is to be launched again
+HOST_NAME = "SPARRING_HOST"  # the variable with the name by which other hosts reach this host
+REQUEUE = 75  # EX_TEMPFAIL: the scheduler should launch the run again
 _POLL_SECONDS = 0.2
 _MAX_BACKOFF = 60.0
 _MAX_TAKEOVERS = 20
-_FORCED_STOP = "ended"  # the kind of cause if a stop request timed out
+_FORCED_STOP = "ended"  # kind of the cause if a stop request times out
 _EXIT_CODES = {RunState.COMPLETED: 0, RunState.STOPPED: 103}
 
 
@@ -59,7 +59,8 @@ class Supervisor:
         self._stop_by: float | None = None
 
     def run(self) -> int:
-        """Claim the run, supervise it until it ends, and return the exit code."""
+        """Claim the run, supervise it until it ends, and return the exit code. Return 0 if another
+        supervisor has the run."""
         if not claim(self._folder, self._writer.epoch):
             return 0
         try:
@@ -123,9 +124,9 @@ class Supervisor:
         return None
 
     def _can_restart(self, cause: Cause) -> bool:
-        """Whether a restart can help and the limit of restarts allows it. An attempt that failed by
-        an error of its own, not by an outside event, is restarted only if it had finished a step
-        or saved a checkpoint."""
+        """Whether a restart can help and the limit of restarts allows it. After an exception, a
+        refusal or a service's failure, an attempt is restarted only if it had finished a step or
+        saved a checkpoint."""
         limit = int(self._limits.get("restarts", 3))
         if not cause.is_retried or self._writer.history.restarts >= limit:
             return False
@@ -134,7 +135,7 @@ class Supervisor:
         return not is_own_failure or has_worked
 
     def _conclude_for_predecessor(self) -> int | None:
-        """Conclude the last attempt, if its supervisor died before doing so."""
+        """Conclude the last attempt if its supervisor died before it could do so."""
         history = self._writer.history
         if history.state is RunState.QUEUED or history.attempt <= history.ended_attempt:
             return None
@@ -146,7 +147,7 @@ class Supervisor:
         return self._conclude(cause, is_own_attempt=False)
 
     def _give_up(self) -> int:
-        """Fail a run whose supervisors keep dying; otherwise they would be replaced forever."""
+        """Fail a run whose supervisors die repeatedly; otherwise they would be replaced forever."""
         end_all(mark_of(self._folder))
         log = self._folder.path / "logs" / "supervisor.log"
         message = f"the supervisor died {_MAX_TAKEOVERS} times without a new checkpoint; see {log}"
@@ -173,7 +174,8 @@ class Supervisor:
     # ------------------------------------------------------------------ starting
 
     def _adopt(self) -> bool:
-        """Adopt the live processes of the previous supervisor; if that fails, end them."""
+        """Adopt the live processes of the previous supervisor. Return whether all of them could be
+        adopted; if not, end them."""
         history, report = self._writer.history, self._writer.last_report
         attempt = report.get("attempt")
         if (
@@ -191,7 +193,7 @@ class Supervisor:
         return False
 
     def _launch(self) -> Cause | None:
-        """Start a new attempt: services, then ranks. Returns the cause if that fails."""
+        """Start a new attempt: services, helpers, then ranks. Return the cause of a failure."""
         self._writer.move(RunState.STARTING)
         attempt = max(self._writer.look().attempt, self._folder.attempts()) + 1
         description = self._describe_attempt(attempt)
@@ -226,7 +228,7 @@ class Supervisor:
         self._stop_by = None
 
     def _is_stop_requested(self) -> bool:
-        """Whether a stop was requested. Also writes the heartbeat, because callers poll this."""
+        """Whether a stop was requested. Also writes a due heartbeat, because callers poll this."""
         self._writer.beat_if_due(self._workers)
         return self._writer.look().is_stop_requested
 
@@ -253,7 +255,8 @@ class Supervisor:
     # ------------------------------------------------------------------ monitoring and ending
 
     def _wait_for_end(self) -> Cause | None:
-        """Monitor the attempt until it is over; None if it completed, or stopped as requested."""
+        """Monitor the attempt until it ends. Return the cause of a failure; None if the attempt
+        completed or stopped."""
         workers, monitor = self._workers, self._monitor
         assert workers is not None
         assert monitor is not None
@@ -346,8 +349,8 @@ def _stop_message(history: History) -> str:
 
 
 def supervise(path: str, epoch: int, *, relaunches_here: bool = True) -> int:
-    """Supervise a run in this process, which ignores all signals to stop except SIGKILL. Returns
-    the exit code."""
+    """Supervise a run in this process and return the exit code. SIGTERM, SIGINT and SIGHUP are
+    ignored."""
     for stop_signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(stop_signal, lambda *_: None)  # child processes would inherit SIG_IGN
     folder = RunFolder(Path(path))
@@ -362,7 +365,7 @@ def supervise(path: str, epoch: int, *, relaunches_here: bool = True) -> int:
         try:
             reconcile_folder(folder.path.parent)
         except SparringError as error:
-            print(error, file=sys.stderr)  # the run's end is in its folder; the index can wait
+            print(error, file=sys.stderr)  # the run's own result is already in its folder
     return code
 
 

@@ -1,7 +1,7 @@
-"""The processes of one attempt on this host: services first, then helpers, then the ranks.
+"""Starts, adopts and ends the processes of one attempt on this host: services, helpers, ranks.
 
-Each has its own session and log, and carries the run's mark in its environment. A new supervisor
-adopts the live processes of the one it replaces, so that the death of a supervisor costs no work.
+Each process has its own session and log, and carries the run's mark in its environment. A new
+supervisor adopts the live processes of its predecessor, so that no work is lost if one dies.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from sparring.runs.processes import MARK, Identity, end_all, identity_of
 from sparring.services import free_port, is_ready, start, wait_until_ready
 
 _LOOPBACK = "127.0.0.1"
-_MEMORY_FOLDER = "/dev/shm"  # noqa: S108  # mkdtemp makes a folder of our own there
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108  # mkdtemp makes a private folder there
 _GRACE_SECONDS = 3.0
-_GOOD_CODES = (0, 103, None)  # done, stopped, or unknown
+_GOOD_CODES = (0, 103, None)  # completed, stopped, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Member:
 
     @property
     def exited(self) -> ExitedProcess | None:
-        """How it ended; None while it runs."""
+        """The process as an `ExitedProcess`; None while it runs."""
         if self._process is not None:
             code = self._process.poll()
             return None if code is None else ExitedProcess(self.name, code, self.log)
@@ -118,13 +118,13 @@ class Member:
 
 
 class WorkerGroup:
-    """All processes of this host that belong to one attempt."""
+    """The services, helpers and ranks of one attempt on this host."""
 
     def __init__(
         self, folder: RunFolder, placement: Placement, *, own_mark: str = "", is_bound: bool = False
     ) -> None:
-        """With `is_bound`, for hosts on which no successor can adopt the processes, the kernel
-        kills them when this process ends (only where `setpriv` is installed)."""
+        """With `is_bound`, the kernel kills the processes when this process ends, if `setpriv` is
+        installed. It is for hosts on which no successor can adopt them."""
         self.folder = folder
         self.placement = placement
         self.mark = mark_of(folder, own_mark)
@@ -137,11 +137,11 @@ class WorkerGroup:
         self._ports: dict[str, int] = {}
         self._server_ports: list[int] = []
         self._players = 0
-        self._local_heartbeats: Path | None = None  # with several hosts
+        self._local_heartbeats: Path | None = None  # only with several hosts
 
     @property
     def members(self) -> list[Member]:
-        """All processes, services first."""
+        """All processes: services, helpers, ranks."""
         return [*self.services, *self.helpers.members, *self.ranks]
 
     # ------------------------------------------------------------------ starting
@@ -177,7 +177,7 @@ class WorkerGroup:
         write_json(self.folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
 
     def start_helpers(self, spec: Mapping[str, Any]) -> None:
-        """Start the run's sampling servers, write their addresses, and start its players."""
+        """Write the addresses of the run's sampling servers; start the servers and the players."""
         self._server_ports = [free_port() for _ in range(servers_started(spec))]
         self._players = int((spec.get("settings") or {}).get("players") or 0)
         if self._server_ports:
@@ -186,7 +186,7 @@ class WorkerGroup:
         self.helpers.start(self._helpers())
 
     def _helpers(self) -> list[Helper]:
-        """Return the sampling servers and players of this host, not started."""
+        """Return the sampling servers and players of this host, without starting them."""
         path = str(self.folder.path.resolve())
         module = [sys.executable, "-m", "sparring.jobs.sampling_server", path]
         servers = [
@@ -245,7 +245,7 @@ class WorkerGroup:
 
     def adopt(self, report: Mapping[str, Any], services: Sequence[Service]) -> bool:
         """Adopt the processes in a previous supervisor's heartbeat. Return whether all ranks and
-        services are there and alive. A sampling server that is not is started again."""
+        services are alive. Helpers that have ended are restarted."""
         members, helpers = [], {}
         for row in report.get("processes", ()):
             identity, name = Identity.from_dict(row), str(row["name"])
@@ -275,13 +275,14 @@ class WorkerGroup:
         return has_all_ranks and len(self.services) == len(services)
 
     def _note_probe(self, service: Service, port: int) -> None:
-        """Probe the service from now on; one with a `ready_line` has nothing to probe."""
+        """Let `silent_service` probe this service, unless it has a `ready_line`, which cannot be
+        probed."""
         if service.ready_line is None:
             log = self.folder.log(self.placement.attempt, f"service-{service.name}")
             self._probes[f"service-{service.name}"] = (service, port, log)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part of the supervisor's heartbeat from which `adopt` works."""
+        """Return the part of the supervisor's heartbeat that `adopt` reads."""
         return {
             "attempt": self.placement.attempt,
             "processes": [member.to_dict() for member in self.members],
@@ -291,10 +292,10 @@ class WorkerGroup:
             "local_heartbeats": self._local_heartbeats and str(self._local_heartbeats),
         }
 
-    # ------------------------------------------------------------------ watching
+    # ------------------------------------------------------------------ monitoring
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
-        """Return the last heartbeat of each rank of this host."""
+        """Return the last heartbeat of each rank of this host, by rank."""
         return read_heartbeats(self.folder, self.placement.ranks, self._local_heartbeats)
 
     def wait(self, seconds: float) -> None:
@@ -306,9 +307,9 @@ class WorkerGroup:
         poll.poll(seconds * 1000)
 
     def lost(self) -> ExitedProcess | None:
-        """Return the first process that ended unexpectedly: any service, or a rank whose exit code
-        is neither 0 nor 103 (stopped), or a helper that never worked. An unknown code, of an
-        adopted process, is accepted."""
+        """Return the first process that ended unexpectedly: a helper that ended too often without
+        working, any service, or a rank whose exit code is neither 0 nor 103 (stopped). The unknown
+        exit code of an adopted rank is accepted."""
         if self.helpers.lost is not None:
             return self.helpers.lost
         for service in self.services:
@@ -321,7 +322,7 @@ class WorkerGroup:
 
     @property
     def is_done(self) -> bool:
-        """Whether all ranks have ended."""
+        """Whether all ranks of this host have ended."""
         return all(rank.exited is not None for rank in self.ranks)
 
     def silent_service(self) -> str:
@@ -339,19 +340,19 @@ class WorkerGroup:
             rank.identity.signal(signal.SIGTERM)
 
     def dump_stacks(self) -> None:
-        """Have every rank dump its stacks into its log."""
+        """Make every rank dump its stacks into its log (SIGUSR1), and wait half a second."""
         for rank in self.ranks:
             rank.identity.signal(signal.SIGUSR1)
         time.sleep(0.5)
 
     def _roots(self, members: Sequence[Member]) -> list[int]:
-        """Return the session ids of these processes, which equal their pids. Dead processes that
-        this one did not start are left out, because their pids may have been reused."""
+        """Return the session ids of these processes, which equal their pids. Adopted processes
+        that have ended are left out, because their pids may have been reused."""
         return [member.identity.pid for member in members if member.is_ours or not member.exited]
 
     def end(self) -> list[str]:
         """Kill the ranks with all their descendants, terminate the services in reverse order, then
-        kill what is left. Returns the pids of processes that did not end."""
+        kill all other processes. Return the pids of processes that did not end."""
         # No process carries this mark, so only the ranks' sessions and descendants are killed here;
         # the run's own mark would also match the services.
         end_all(f"{self.mark} but for services", self._roots(self.ranks))
@@ -370,14 +371,14 @@ class WorkerGroup:
 
 
 def servers_started(spec: Mapping[str, Any]) -> int:
-    """Return how many sampling servers a run starts; 0 where they are given by address."""
+    """Return how many sampling servers a run starts; 0 if they are given by address or join."""
     servers = ((spec.get("settings") or {}).get("sampling") or {}).get("servers")
     return servers if isinstance(servers, int) else 0
 
 
 def mark_of(folder: RunFolder, host: str = "") -> str:
-    """Return the mark that a run's processes carry in their environment. Each additional host has
-    its own mark: several hosts may be one machine, and each ends only its own processes."""
+    """Return the mark that a run's processes carry in their environment. Each further host has its
+    own mark and ends only its own processes, because two hosts of a run may be one machine."""
     return f"{folder.path.resolve()}{f'#{host}' if host else ''}"
 
 
