@@ -96,7 +96,7 @@ def create_token(name: str, role: str, days: float, runs: str | None, *, as_json
         print_json(made)
         return
     print(made.token)
-    print(f"for {name}, {role}; it is not shown again", file=sys.stderr)
+    print(f"token of {name} ({role}); it is not shown again", file=sys.stderr)
 
 
 def list_tokens(runs: str | None, *, as_json: bool) -> None:
