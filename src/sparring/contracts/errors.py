@@ -1,4 +1,4 @@
-"""The error tree. A message says what failed, where, and the next step."""
+"""The error tree. A message states what failed, where, and the next step."""
 
 from __future__ import annotations
 

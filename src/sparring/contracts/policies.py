@@ -41,7 +41,7 @@ class SampleKey:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
     def order(self) -> tuple[int, str, int, int, str]:
-        """Return the key that sorts requests within a batch, whatever order they arrive in."""
+        """Return the sort key of a request in its batch, independent of arrival order."""
         return (self.rollout.step, self.rollout.case_id, self.rollout.index, self.turn, self.branch)
 
 

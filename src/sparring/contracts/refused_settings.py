@@ -83,5 +83,5 @@ _REFUSED_PREFIXES = ("save_", "eval_", "hub_")
 
 
 def is_never_the_engines(name: str) -> bool:
-    """Return whether a field is refused wherever it is set."""
+    """Return whether a field of TRL's config must not be set, not even in `engine`."""
     return name in OURS or name.startswith(_REFUSED_PREFIXES)

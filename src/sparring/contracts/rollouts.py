@@ -197,7 +197,7 @@ class RolloutKey:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One play of the agent on one case, as measures see it and as it is logged.
+    """One play of the agent on one case: the input of measures and the content of the log.
 
     `dropped` is the reason why a training rollout carried no gradient. `world`, the object that the
     tools work on, and `output`, the final output parsed by the SDK, exist only in the process that

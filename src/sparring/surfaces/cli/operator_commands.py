@@ -76,7 +76,7 @@ def make_plan(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run would do, what it would cost and what is missing, without starting it."""
+    """Show the settings, the cost and the missing parts of a run, without starting it."""
     from sparring.surfaces.cli import operating
 
     request = {"environment": environment, "kind": kind, "like": like, "prove": prove}
