@@ -1,5 +1,5 @@
-"""Frozen data that crosses rooms, the protocols between them, and the error tree.
+"""Frozen data that packages exchange, the protocols between them, and the error tree.
 
-Nothing here does I/O, reads the clock or looks at the environment, so every room may
-import it, and importing it costs next to nothing.
+These modules do no I/O and read neither the clock nor environment variables, so every package may
+import them.
 """

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Split(StrEnum):
-    """What a case is used for. Each case belongs to exactly one split."""
+    """The part of a suite that a case belongs to. Each case is in exactly one split."""
 
     TRAINING = "training"
     VALIDATION = "validation"
@@ -22,7 +22,7 @@ class Split(StrEnum):
 class Case:
     """One input with its expected outcome.
 
-    `input` is passed to the SDK's Runner: a string, or a list of input items.
+    `input` is a string, or a list of input items of the agents SDK.
     `measures` names measures that apply to this case in addition to the environment's own.
     """
 
@@ -35,7 +35,7 @@ class Case:
 
 
 def digest_of(cases: Iterable[Case]) -> str:
-    """Return a digest that identifies a set of cases, whatever their order."""
+    """Return a SHA-256 of ids, inputs, expected outcomes and measures; the order is irrelevant."""
     digest = hashlib.sha256()
     for case in sorted(cases, key=lambda each: each.id):
         content = [case.id, case.input, case.expected, case.measures]

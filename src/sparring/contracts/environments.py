@@ -1,4 +1,4 @@
-"""Descriptions of environments: from their source alone, and from running them."""
+"""Descriptions of environments, read from their source or returned by their code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparring.contracts.specs import Frozen
 
 
 class FoundEnvironment(Frozen):
-    """One environment, as found in source code without running it."""
+    """One environment, found by reading source code."""
 
     name: str
     class_name: str
@@ -20,12 +20,14 @@ class FoundEnvironment(Frozen):
     line: int
     description: ForeignText = ""
     config_class: str = ""
-    package: str = Field(default="", description="the installed package that provides it")
-    needs_port: bool = Field(default=False, description="written for Atropos")
+    package: str = Field(default="", description="installed package that provides the environment")
+    needs_port: bool = Field(
+        default=False, description="whether the class derives from Atropos's BaseEnv"
+    )
 
     @property
     def target(self) -> str:
-        """`FILE:CLASS`, as specs name it."""
+        """`FILE:CLASS`, the form that specs use; `FILE` without a class."""
         return f"{self.file}:{self.class_name}" if self.class_name else self.file
 
 
@@ -38,7 +40,7 @@ class SourceProblem(Frozen):
 
 
 class Catalogue(Frozen):
-    """All environments of a project, by name, and the problems found on the way."""
+    """All environments of a project, and the problems in its source."""
 
     environments: tuple[FoundEnvironment, ...]
     problems: tuple[SourceProblem, ...] = ()
@@ -56,7 +58,7 @@ class FieldDescription(Frozen):
 
 
 class EnvironmentDescription(Frozen):
-    """What an environment declares about itself; `error` says why it could not be loaded."""
+    """The declarations of an environment; `error` is the reason if it could not be loaded."""
 
     name: str
     fields: tuple[FieldDescription, ...] = ()

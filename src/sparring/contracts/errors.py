@@ -1,4 +1,4 @@
-"""The error tree. A message says what failed, where, and the next step."""
+"""The error tree. A message states what failed, where, and the next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SparringError(Exception):
 
     @property
     def name(self) -> str:
-        """The name that programs recognise the error by."""
+        """The type of the error in JSON output and in histories."""
         return str(getattr(self, "kind", type(self).__name__))
 
 
@@ -37,15 +37,15 @@ class MeasureError(InvalidInput):
 
 
 class Untrainable(InvalidInput):
-    """The agent uses something that Sparring cannot train."""
+    """The agent uses a feature that Sparring cannot train."""
 
 
 class UnknownModel(InvalidInput):
-    """No model has this name."""
+    """No model has this name, or the folder holds no model."""
 
 
 class UnknownFamily(InvalidInput):
-    """No family declares this model's chat format."""
+    """No family declares this model's chat format, or the family lacks a required feature."""
 
 
 class UnknownArchitecture(InvalidInput):
@@ -61,11 +61,11 @@ class SettingError(InvalidInput):
 
 
 class CheckpointError(SparringError):
-    """A checkpoint is damaged, or must not be written here."""
+    """A checkpoint is damaged, or cannot be saved at this step."""
 
 
 class FaultyArtefact(SparringError):
-    """A converted model differs from the checkpoint that it was made of."""
+    """A converted model differs from its checkpoint."""
 
     exit_code = 110
 
@@ -75,7 +75,7 @@ class ParityError(SparringError):
 
 
 class WorldSizeError(SparringError):
-    """The number of processes differs from the one the spec requires."""
+    """The number of running processes differs from the number requested."""
 
 
 class MissingPackage(SparringError):
@@ -99,7 +99,7 @@ class ConfigError(SettingError):
 
 
 class LockedField(SettingError):
-    """A setting is locked."""
+    """The request changes a locked setting."""
 
 
 class LockedConfig(LockedField):
@@ -113,7 +113,7 @@ class NotEnoughMemory(SettingError):
 
 
 class NotEnoughSpace(SparringError):
-    """A disk has no room for what is to be written."""
+    """A disk has too little free space for the files to be written."""
 
     exit_code = 100
 
@@ -133,7 +133,7 @@ class EnvironmentBroken(InvalidInput):
 
 
 class InfrastructureError(SparringError):
-    """Something broke that is not the model's fault; such a rollout is never scored as zero."""
+    """A failure that the model did not cause. A rollout that ends with it is never scored."""
 
     exit_code = 100
 
@@ -161,17 +161,17 @@ class NotFinished(SparringError):
 
 
 class IllegalMove(SparringError):
-    """The run cannot move from its state to the requested one."""
+    """The state of the run does not allow the request."""
 
 
 class LauncherFailed(SparringError):
-    """The launcher could not start the run's processes."""
+    """The launcher could not start the run, or its scheduler did not answer."""
 
     exit_code = 100
 
 
 class RunChanged(SparringError):
-    """The cases or the code have changed since the run started."""
+    """The cases, the code or the processes of a run differ from those it started with."""
 
 
 class NewerFormat(SparringError):
@@ -179,13 +179,13 @@ class NewerFormat(SparringError):
 
 
 class NotProved(SparringError):
-    """A checkpoint is to be shipped whose improvement was not proved."""
+    """No proof shows that the checkpoint to ship is better than the base model."""
 
     exit_code = 110
 
 
 class NotBetter(SparringError):
-    """The proof shows no improvement."""
+    """The verdict of a check, audit, proof or shipment is bad. Only the exit code is used."""
 
     exit_code = 110
 
@@ -200,7 +200,7 @@ class RunFailed(SparringError):
 
 
 class PlanRefused(SparringError):
-    """A plan was started already, or no longer matches the project."""
+    """A plan cannot start: it is unknown, used, refused, or no longer matches the project."""
 
 
 class ActivityLogBusy(SparringError):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 
 class Mark:
-    """Describes where a field's content comes from."""
+    """An annotation that states which part of a field's content is foreign."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -21,7 +21,7 @@ class Mark:
 
 FOREIGN = Mark("foreign")  # all of the text is foreign
 MIXED = Mark("mixed")  # numbers and names, with foreign text among them
-SUMMARY = Mark("summary")  # like MIXED, with our own sentences under known keys
+SUMMARY = Mark("summary")  # like MIXED, with sentences of Sparring's own under known keys
 
 ForeignText = Annotated[str, FOREIGN]
 MixedText = Annotated[str, MIXED]

@@ -1,4 +1,4 @@
-"""Guards: conditions under which a training run that cannot improve is stopped.
+"""Guards: conditions that warn about, or stop, a training run that cannot improve.
 
 A guard checks the metrics of each step and acts once its condition has held for `steps` steps in
 a row.
@@ -28,22 +28,23 @@ class Guards(Frozen):
 
     no_tool_call: Guard = Field(
         default=Guard(limit=0.0, steps=10),
-        description="share of rollouts that call a tool, at most `limit`",
+        description="acts if the share of rollouts that call a tool is at most `limit`",
     )
     dead_groups: Guard = Field(
         default=Guard(limit=0.0, steps=10),
-        description="share of groups with a gradient, at most `limit`",
+        description="acts if the share of groups with a gradient is at most `limit`",
     )
     entropy: Guard = Field(
         default=Guard(limit=0.001, steps=10),
-        description="mean entropy of sampled tokens, below `limit`",
+        description="acts if the mean entropy of sampled tokens is below `limit`",
     )
     truncated: Guard = Field(
         default=Guard(limit=0.95, steps=10),
-        description="share of rollouts cut off by the token budget, above `limit`",
+        description="acts if the token budget cuts off a larger share of rollouts than `limit`",
     )
     not_finite: Guard = Field(
-        default=Guard(), description="a loss or gradient that is not finite; warn: skip the step"
+        default=Guard(),
+        description="acts if the loss or a gradient is not finite; `warn` skips the step",
     )
 
     @field_validator("*", mode="before")

@@ -1,7 +1,7 @@
 """The kinds of run. Each is one entry of `KINDS`, which both planes read.
 
-A new kind is one entry here, its spec, and the modules that the entry names. The names are
-imported only where they are used, so that the control plane never imports torch.
+A new kind is one entry here, its spec, and the modules that the entry names. These
+modules are imported only where they are used, so that the control plane never imports torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparring.contracts.training import TrainSpec
 
 @dataclass(frozen=True, slots=True)
 class RunKind:
-    """What differs between kinds of run. `job`, `report`, `comparable` and `view` are names of
+    """The properties of one kind of run. `job`, `report`, `comparable` and `view` are references of
     the form `module:attribute`."""
 
     name: str
@@ -107,7 +107,7 @@ KINDS: Mapping[str, RunKind] = {
 
 
 def run_kind(name: str, place: Path | str) -> RunKind:
-    """Return the kind of that name; `place` is the spec that names it, for the error."""
+    """Return the kind called `name`. The error names `place`, the source of the name."""
     if (kind := KINDS.get(name)) is None:
         known = ", ".join(sorted(KINDS))
         raise InvalidInput(f"{place}: kind is {name!r}; this version knows {known}")
@@ -115,6 +115,6 @@ def run_kind(name: str, place: Path | str) -> RunKind:
 
 
 def load(reference: str) -> Any:
-    """Import what an entry names as `module:attribute`."""
+    """Import and return the object that `module:attribute` refers to."""
     module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of play. Deadlines are in seconds.
+    """Limits on rollouts and tools. Deadlines are in seconds.
 
     `completion_tokens` limits everything after the first prompt, tool results included. Time spent
     waiting for a lockstep batch does not count against a deadline, so that results do not depend
@@ -29,5 +29,5 @@ class Limits:
 
     @property
     def turns(self) -> int:
-        """Model calls between two messages of the user."""
+        """Maximum number of model calls between two user messages."""
         return self.tool_rounds + 1

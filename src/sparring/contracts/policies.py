@@ -1,4 +1,4 @@
-"""Policies: what answers for the model.
+"""Policies: the sources of a model's replies.
 
 A token policy turns token ids into sampled ids with their log-probabilities. A chat policy turns
 messages into a reply; it can be played, but not trained.
@@ -25,15 +25,15 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SampleKey:
-    """Seeds one turn of one rollout. `branch` tells turns apart that several conversations of one
-    rollout number alike; it is empty for the first conversation."""
+    """Identifies and seeds one turn of one rollout. `branch` distinguishes turns that have the same
+    number in different conversations of the rollout; it is empty in the first conversation."""
 
     rollout: RolloutKey
     turn: int
     branch: str = ""
 
     def seed(self) -> int:
-        """Return 63 bits that depend on the key alone, on every machine and in every process."""
+        """Return a 63-bit seed that depends only on the key, not on the machine or process."""
         key = self.rollout
         text = f"{key.seed}\x1f{key.step}\x1f{key.case_id}\x1f{key.index}\x1f{self.turn}"
         if self.branch:
@@ -41,14 +41,15 @@ class SampleKey:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
     def order(self) -> tuple[int, str, int, int, str]:
-        """Return the request's position in its batch, independent of when it arrived."""
+        """Return the sort key of a request in its batch, independent of arrival order."""
         return (self.rollout.step, self.rollout.case_id, self.rollout.index, self.turn, self.branch)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are sampled. Training uses the temperature alone, so that sampler and trainer
-    agree; the other fields apply to evaluation and to the shipped agent."""
+    """The parameters of sampling. Training shapes the distribution by `temperature` alone, so that
+    sampler and trainer agree; `top_p` and the penalties are for evaluation and the shipped agent.
+    """
 
     temperature: float = 0.8
     max_tokens: int = 1024
@@ -69,9 +70,9 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sampled ids, the stop token included, and the log-probability of each of them.
+    """Sampled ids, including the stop token, and the log-probability of each.
 
-    `version` counts the updates of the weights that sampled them, where it is known.
+    `version` is the version of the weights that sampled them; None if it is not known.
     """
 
     ids: array[int]
@@ -90,7 +91,7 @@ class ParsedCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A parsed reply. `malformed` says what is wrong with a tool call."""
+    """A parsed reply. `malformed` describes the error in a tool call that cannot be parsed."""
 
     content: str
     thinking: str = ""
@@ -113,7 +114,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A chat policy's reply, with the tokens it took."""
+    """A chat policy's reply, with its numbers of prompt and sampled tokens."""
 
     reply: Reply
     finish: Finish
@@ -123,7 +124,7 @@ class ChatReply:
 
 @dataclass(frozen=True, slots=True)
 class BodySpan:
-    """The tokens of the n-th message's text, without the template around it."""
+    """The token range that holds the text of one message, without the template around it."""
 
     message: int
     start: int
@@ -132,7 +133,7 @@ class BodySpan:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token ids, and where the messages' texts are in them."""
+    """Token ids, and the ranges that hold the messages' texts."""
 
     ids: array[int]
     bodies: tuple[BodySpan, ...] = ()
@@ -154,17 +155,17 @@ class Codec(Protocol):
     def encode_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     ) -> Encoded:
-        """Encode a whole conversation, up to where the model answers."""
+        """Encode a whole conversation, up to the start of the model's reply."""
         ...
 
     def is_kept(self, turn: Reply | Message, ids: Sequence[int] = ()) -> bool:
-        """Whether later turns see this one as it was sampled. `ids` are its tokens, if known."""
+        """Return whether later prompts repeat a turn exactly as sampled. `ids` are its tokens."""
         ...
 
     def encode_continuation(
         self, messages: Sequence[Message], calls: Sequence[RequestedCall] = ()
     ) -> Encoded:
-        """Encode messages that follow a sampled turn, which made these calls."""
+        """Encode the messages after a sampled turn. `calls` are the tool calls of that turn."""
         ...
 
     def tokens_in(self, text: str) -> int:
@@ -172,7 +173,7 @@ class Codec(Protocol):
         ...
 
     def beginning(self, text: str, most: int) -> str:
-        """Return the longest beginning of a text that has at most `most` tokens."""
+        """Return the beginning of a text, cut to at most `most` tokens."""
         ...
 
     def encode_call_opening(self, tool: str | None) -> array[int]:
@@ -180,7 +181,7 @@ class Codec(Protocol):
         ...
 
     def encode_reply(self, message: Message) -> array[int]:
-        """Encode a turn as the model would have written it, including its end."""
+        """Encode a turn as if the model had sampled it, including the token that ends it."""
         ...
 
     def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
@@ -205,15 +206,15 @@ class TokenPolicy(Protocol):
 
     @property
     def samples_in_lockstep(self) -> bool:
-        """Whether a batch waits until every announced rollout has asked for its turn."""
+        """Whether a batch waits until every announced rollout has requested a sample."""
         ...
 
     def join(self) -> None:
-        """Announces a rollout."""
+        """Announce a rollout."""
         ...
 
     def leave(self) -> None:
-        """Remove a rollout."""
+        """Remove an announced rollout."""
         ...
 
     async def sample(self, request: SampleRequest) -> Sample:
@@ -228,7 +229,7 @@ class ChatPolicy(Protocol):
     name: str
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Answers one turn."""
+        """Return the reply to one turn."""
         ...
 
 

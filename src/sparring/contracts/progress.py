@@ -1,4 +1,4 @@
-"""Formats the progress of a training run, as its heartbeat reports it."""
+"""Formats the progress in the heartbeat of a training run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def counted(number: int, noun: str) -> str:
 
 
 class NewLines:
-    """Returns the lines of a heartbeat that earlier heartbeats did not have."""
+    """Called with each heartbeat of a run; returns the lines that are new in it."""
 
     def __init__(self) -> None:
         self._shown = 0
@@ -55,7 +55,7 @@ class NewLines:
         self._validated_at = -1
 
     def __call__(self, beat: Mapping[str, Any]) -> list[str]:
-        if beat.get("pid") != self._process:  # another attempt, which reports everything again
+        if beat.get("pid") != self._process:  # a new attempt repeats the messages
             self._process, self._shown = beat.get("pid"), 0
         messages = list(beat["said"])
         lines, self._shown = messages[self._shown :], len(messages)

@@ -51,7 +51,7 @@ class CheckSpec(RunSpec):
 
     @property
     def optimizer_steps(self) -> int | None:
-        """The dry steps."""
+        """The number of dry steps."""
         return self.dry_steps
 
     @property
@@ -66,8 +66,8 @@ class ProveSpec(RunSpec):
     """A proof: base and trained model on the same cases. `policy` is the trained model."""
 
     kind: Literal["prove"] = "prove"
-    run: str = Field(description="the training whose weights are proved")
-    checkpoint: str = Field(default="", description="which checkpoint; empty: the best")
+    run: str = Field(description="id of the training run to prove")
+    checkpoint: str = Field(default="", description="checkpoint to prove; empty: the best")
     base: PolicySpec = PolicySpec()
     split: Split = Split.HELD_OUT
     cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
@@ -76,7 +76,7 @@ class ProveSpec(RunSpec):
     )
     play: PlaySettings = PlaySettings()
     picked_from: int = Field(
-        default=1, ge=1, le=1000, description="candidates compared on these cases"
+        default=1, ge=1, le=1000, description="number of candidates compared on these cases"
     )
     also: str = Field(
         default="", description="FILE:NAME of a second environment that must not get worse"
@@ -99,7 +99,7 @@ class ProveSpec(RunSpec):
         return split
 
 
-# OpenRouter's names of a small, a medium and a large model.
+# The models are a small, a medium and a large one.
 OPENROUTER = "https://openrouter.ai/api/v1"
 OPENROUTER_KEY = "OPENROUTER_API_KEY"
 OPENROUTER_MODELS = ("qwen/qwen3-8b", "qwen/qwen3-32b", "qwen/qwen3-235b-a22b-2507")

@@ -1,6 +1,6 @@
 """Fields of TRL's config that have another name here, have no effect, or must not be set.
 
-Each comes with what to do instead, for the error message.
+The values are the advice in the error message.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 _ROLLOUTS = "Sparring's player makes the rollouts; it"
 OURS: Mapping[str, str] = {
-    "output_dir": "`runs` says where runs are kept",
+    "output_dir": "use `runs`, the folder of runs",
     "save_steps": "use checkpoint_steps",
     "save_total_limit": "use checkpoints_kept",
-    "save_strategy": "use checkpoint_steps: checkpoints fall on generations",
+    "save_strategy": "use checkpoint_steps: checkpoints are saved between generations",
     "save_only_model": "a checkpoint without its optimizer does not resume; use result.save(…)",
     "save_on_each_node": "rank 0 writes, to a folder that all hosts share",
     "enable_jit_checkpoint": "it saves within a generation; SIGTERM saves at the next boundary",
@@ -25,9 +25,9 @@ OURS: Mapping[str, str] = {
     "eval_strategy": "use validation_cases: validation is played before each checkpoint",
     "eval_steps": "use checkpoint_steps and validation_cases",
     "eval_delay": "use validation_cases",
-    "eval_on_start": "validation is played before the first step wherever there is any",
+    "eval_on_start": "validation cases are always played before the first step",
     "do_eval": "use validation_cases",
-    "do_train": "that is what training does",
+    "do_train": "a training run always trains",
     "do_predict": "use `sparring eval`",
     "per_device_eval_batch_size": "use in_flight",
     "num_generations_eval": "validation plays each case once; use `sparring eval` for more",
@@ -46,7 +46,7 @@ OURS: Mapping[str, str] = {
     "fp16": "use dtype; float16 is not supported",
     "model_init_kwargs": "pass a loaded model, or use dtype and quantization",
     "trust_remote_code": "load the model yourself and pass it",
-    "remove_unused_columns": "there are none",
+    "remove_unused_columns": "cases have no columns to remove",
     "disable_tqdm": "use show_progress",
     "hub_token": "save the result and push it yourself",
     "push_to_hub": "save the result and push it yourself",
@@ -63,17 +63,17 @@ OURS: Mapping[str, str] = {
     "repetition_penalty": f"{_ROLLOUTS} samples by temperature only",
     "generation_kwargs": f"{_ROLLOUTS} samples by temperature only",
     "chat_template_kwargs": "the family's training template is used (docs/families.md)",
-    "cache_implementation": f"{_ROLLOUTS} has a cache of its own",
+    "cache_implementation": f"{_ROLLOUTS} has its own cache",
     "use_transformers_continuous_batching": f"{_ROLLOUTS} batches in lockstep",
     "transformers_continuous_batching_config": f"{_ROLLOUTS} batches in lockstep",
     "use_transformers_paged": f"{_ROLLOUTS} batches in lockstep",
-    "use_liger_kernel": "TRL has a fused head of its own",
-    "liger_kernel_config": "TRL has a fused head of its own",
-    "label_smoothing_factor": "it belongs to supervised training and does nothing here",
+    "use_liger_kernel": "TRL has its own fused head",
+    "liger_kernel_config": "TRL has its own fused head",
+    "label_smoothing_factor": "it belongs to supervised training and has no effect here",
     "neftune_noise_alpha": "it belongs to supervised training and would break parity",
-    "average_tokens_across_devices": "the loss counts tokens over all ranks already",
+    "average_tokens_across_devices": "the loss already counts the tokens of all ranks",
     "label_names": "there are no labels here",
-    "length_column_name": "there are no lengths before the rollouts",
+    "length_column_name": "lengths are not known before the rollouts are played",
     "train_sampling_strategy": "groups are sampled by case",
     "data_seed": "use seed",
     "local_rank": "torchrun sets it; use --processes",
@@ -83,5 +83,5 @@ _REFUSED_PREFIXES = ("save_", "eval_", "hub_")
 
 
 def is_never_the_engines(name: str) -> bool:
-    """Return whether a field is refused wherever it is set."""
+    """Return whether a field of TRL's config must not be set, not even in `engine`."""
     return name in OURS or name.startswith(_REFUSED_PREFIXES)

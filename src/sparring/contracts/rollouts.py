@@ -1,4 +1,4 @@
-"""Rollouts: messages, tool calls, how they ended, and their tokens.
+"""Rollouts: messages, tool calls, endings and tokens.
 
 Token rows are flat arrays. With 4,096 rollouts of 32,000 tokens in flight, nine bytes per token fit
 into memory; a Python object per token does not.
@@ -16,12 +16,12 @@ from sparring.contracts.verdicts import Judgement
 
 
 def clean_text(text: str) -> str:
-    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, by question marks."""
+    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, with question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class Ending(StrEnum):
-    """Why a rollout ended. Anything but ANSWERED says why there is no proper answer."""
+    """Why a rollout ended. Every value except ANSWERED means that there is no valid answer."""
 
     ANSWERED = "answered"
     UNPARSABLE_CALL = "unparsable_call"
@@ -43,7 +43,7 @@ class Ending(StrEnum):
 
     @property
     def is_judged(self) -> bool:
-        """Whether measures judge the rollout; it stays unscored where the model is not to blame."""
+        """Whether measures judge the rollout. False for failures that the model did not cause."""
         return self not in _NOT_JUDGED
 
 
@@ -58,7 +58,7 @@ _NOT_JUDGED = frozenset(
 
 
 class CallFailure(StrEnum):
-    """Why a tool call has no result."""
+    """Why a tool call failed."""
 
     UNKNOWN_TOOL = "unknown_tool"
     RAISED = "raised"
@@ -77,7 +77,7 @@ class RequestedCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the transcript. `thinking` is separate from the answer."""
+    """One message of the transcript. `content` does not include `thinking`."""
 
     role: str
     content: str
@@ -89,7 +89,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that ran, with the result that the model saw."""
+    """A tool call of the model, with the result or error text that the model saw."""
 
     id: str
     tool: str
@@ -100,7 +100,7 @@ class ToolCall:
 
 
 class TokenKind(StrEnum):
-    """Who wrote a token: the template and the user, the model, or a tool."""
+    """The origin of a token: the first prompt, the model, or the messages after a sampled turn."""
 
     PROMPT = "prompt"
     SAMPLED = "sampled"
@@ -117,7 +117,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ResultBody:
-    """Where the text of one tool result is in a row, without the template around it."""
+    """The range of a row that holds the text of one tool result, without the template around it."""
 
     tool: str
     start: int
@@ -125,7 +125,7 @@ class ResultBody:
 
 
 class RowStart(StrEnum):
-    """Why a row begins: what a rollout's earlier rows could not be continued for."""
+    """Why a new row begins instead of an earlier row being continued."""
 
     FIRST = "first"
     HANDOFF = "handoff"
@@ -136,15 +136,16 @@ class RowStart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One sequence to learn from. A rollout has a row for each agent, and a new one wherever a
-    turn does more than append to an earlier row.
+    """One token sequence of a rollout. Each agent has a row, and a new row begins at each turn that
+    does more than append to an earlier row.
 
     `ids` are the tokens as sampled and as shown to the model, never re-encoded from text.
-    `logprobs` holds one number per sampled token, in order. `parent` is the position in the
-    rollout of the row that this one follows or, if nested, was called from. `versions` are the
-    weights that sampled the tokens, as runs of (version, tokens). `gaps` holds the difference
-    between sampler and trainer for each sampled token. Both are empty where they are not known.
-    A discarded row holds replies that the agent never used; it is logged and not learned from.
+    `logprobs` holds one number per sampled token, in order. `parent` is the index in
+    `Rollout.rows` of the row that this one follows or, if nested, was called from. `versions` are
+    the weight versions of the sampled tokens, as pairs of (version, number of tokens). `gaps` holds
+    the difference between the log-probabilities of sampler and trainer for each sampled token.
+    `versions` and `gaps` are empty if not known. A discarded row holds replies that the agent never
+    used; it is logged, but not trained on.
     """
 
     agent: str
@@ -173,7 +174,7 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenUse:
-    """How many tokens a rollout took."""
+    """The numbers of prompt and sampled tokens of a rollout, summed over its turns."""
 
     prompt: int = 0
     sampled: int = 0
@@ -181,7 +182,7 @@ class TokenUse:
 
 @dataclass(frozen=True, slots=True)
 class RolloutKey:
-    """Identifies a rollout: the same key and weights give the same tokens."""
+    """Identifies and seeds a rollout."""
 
     seed: int
     step: int
@@ -196,11 +197,11 @@ class RolloutKey:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One play of the agent on one case, as measures see it and as it is logged.
+    """One play of the agent on one case: the input of measures and the content of the log.
 
-    `dropped` says why a training rollout carried no gradient. `world` and `output` exist only in
-    the process that played: the context object of the tools, and the final output as the SDK
-    parsed it.
+    `dropped` is the reason why a training rollout carried no gradient. `world`, the object that the
+    tools work on, and `output`, the final output parsed by the SDK, exist only in the process that
+    played the rollout.
     """
 
     key: RolloutKey
@@ -227,10 +228,10 @@ class Rollout:
 
     @property
     def expected(self) -> Any:
-        """What the case expects of the answer."""
+        """The expected outcome of the case."""
         return self.case.expected
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the token budget cut it off."""
+        """Whether the token budget cut the rollout off."""
         return self.ending is Ending.TOKEN_BUDGET

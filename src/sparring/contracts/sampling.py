@@ -11,8 +11,8 @@ from sparring.contracts.specs import Frozen
 
 
 class SamplingServers(Frozen):
-    """vLLM servers that sample for a training run: how many it starts, servers of other hosts that
-    join it, or addresses."""
+    """vLLM servers that sample for a training run. The run starts them, other hosts start them, or
+    they already run at known addresses."""
 
     servers: int | Literal["joined"] | tuple[str, ...] = Field(
         default=1,
@@ -27,11 +27,13 @@ class SamplingServers(Frozen):
     arguments: tuple[str, ...] = Field(default=(), description="further arguments of the command")
     gpus: tuple[int, ...] = Field(
         default=(),
-        description="the GPUs of the servers, shared out evenly; default: those after the GPUs of "
-        "the processes that train",
+        description="GPUs, divided evenly among the servers; default: the GPUs after those of the "
+        "training processes",
     )
     wait_seconds: float = Field(
-        default=600.0, gt=0, description="seconds in which at least one server must answer"
+        default=600.0,
+        gt=0,
+        description="seconds without an answer from any server after which a rollout fails",
     )
 
     @field_validator("servers", mode="before")
@@ -69,19 +71,19 @@ class SamplingServers(Frozen):
 
     @property
     def least_servers(self) -> int:
-        """How many servers there are at least; of those that join, one."""
+        """Minimum number of servers; 1 if servers join."""
         if isinstance(self.servers, int):
             return self.servers
         return 1 if self.servers == "joined" else len(self.servers)
 
     @property
     def number_started(self) -> int:
-        """How many servers the run starts; 0 where they join or are given by address."""
+        """Number of servers that the run starts; 0 if they join or have given addresses."""
         return self.servers if isinstance(self.servers, int) else 0
 
 
 def as_table(value: Any) -> Any:
-    """Return the table that a short form stands for: a number, an address or several."""
+    """Return the table for a short form: a number of servers, `joined`, or addresses."""
     if isinstance(value, int | str | list | tuple) and not isinstance(value, bool):
         return {"servers": list(value) if isinstance(value, tuple) else value}
     return dict(value) if isinstance(value, Mapping) else value

@@ -10,11 +10,11 @@ from sparring.contracts.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A command, and how to recognise that it is ready.
+    """A command to start, and the condition that shows it is ready.
 
-    `{port}` in the command, in `ready_http` and in `ready_line` is replaced by a free port. A
-    service is ready once it accepts connections there, answers `ready_http` (a path) with success,
-    or prints `ready_line`.
+    `{port}` in the command and in `ready_line` is replaced by a free port. A service is ready when
+    it prints `ready_line`, when the path `ready_http` responds with success or, with neither set,
+    when it accepts connections on the port. It must be ready within `seconds`.
     """
 
     name: str

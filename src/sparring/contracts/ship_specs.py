@@ -1,4 +1,4 @@
-"""The spec of a shipment: which checkpoint becomes which files, and how they are verified."""
+"""The spec of a shipment: the checkpoint, the files to write, and how they are verified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUANTIZATIONS = (
 
 
 class Form(StrEnum):
-    """A form in which a trained model is handed over."""
+    """A form in which a trained model is shipped."""
 
     ADAPTER = "adapter"
     MERGED = "merged"
@@ -27,18 +27,22 @@ class ShipSpec(RunSpec):
     """A shipment. `policy` is the model that the training started from."""
 
     kind: Literal["ship"] = "ship"
-    run: str = Field(description="the training whose weights are shipped")
-    checkpoint: str = Field(default="", description="which checkpoint; empty: the proved one")
+    run: str = Field(description="id of the training run to ship")
+    checkpoint: str = Field(default="", description="checkpoint to ship; empty: the proved one")
     proof: str = Field(default="", description="the proof of the checkpoint; empty if unproven")
     base: PolicySpec = PolicySpec()
-    to: str = Field(description="the folder that is written; it must not exist")
+    to: str = Field(description="folder to write; it must not exist")
     trial: bool = Field(
-        default=False, description="hand nothing over: the files are played, then removed"
+        default=False, description="ship nothing: the files are played, then removed"
     )
-    forms: tuple[Form, ...] = Field(default=(), description="empty: all that need no more packages")
-    quantizations: tuple[str, ...] = Field(default=("q8_0",), description="of the GGUF files")
+    forms: tuple[Form, ...] = Field(
+        default=(), description="empty: adapter, merged and gguf, as far as packages are installed"
+    )
+    quantizations: tuple[str, ...] = Field(
+        default=("q8_0",), description="quantizations of the GGUF files"
+    )
     compare: bool = Field(
-        default=False, description="choose the smallest GGUF file that is still as good"
+        default=False, description="choose the smallest GGUF file that is equal to the checkpoint"
     )
     play: PlaySettings = PlaySettings()
     cases: int | None = Field(
@@ -46,21 +50,21 @@ class ShipSpec(RunSpec):
     )
     rollouts: int = Field(default=1, ge=1, le=256, description="rollouts of each case")
     validation_cases: int = Field(
-        default=24, ge=0, le=1000, description="validation cases that each file plays to compare"
+        default=24, ge=0, le=1000, description="validation cases that checkpoint and files play"
     )
     margin: float = Field(
-        default=0.05, gt=0, lt=1, description="a loss of reward that still counts as equal"
+        default=0.05, gt=0, lt=1, description="largest loss of mean reward that counts as equal"
     )
-    name: str = Field(default="", description="the model's name, as servers show it")
-    llama_cpp: str = Field(default="", description="folder of llama.cpp; empty: look for it")
+    name: str = Field(default="", description="the model's name on servers")
+    llama_cpp: str = Field(default="", description="folder of llama.cpp; empty: search for it")
     vllm: bool = Field(default=False, description="play merged model and adapter on vLLM, too")
     hub: str = Field(default="", description="repository to upload to, as in me/my-model")
-    upload: bool = Field(default=False, description="upload; otherwise list what would go up")
+    upload: bool = Field(default=False, description="upload the files; otherwise only list them")
     register_with_ollama: bool = Field(default=False, description="create the model in Ollama")
 
     @property
     def max_rollouts(self) -> int | None:
-        """Rollouts on held-out cases, and of each file and the checkpoint on validation cases."""
+        """Rollouts on held-out cases, and of checkpoint and files on validation cases."""
         if self.cases is None:
             return None
         files = 2 + len(self.quantizations)

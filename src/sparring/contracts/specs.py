@@ -18,7 +18,7 @@ _PYTHON = "(python) "
 
 
 def python_target(agent_name: str) -> str:
-    """Return the target of a run that Python starts: there is no file to name."""
+    """Return the target of a run started from Python, which has no environment file."""
     return f"{_PYTHON}{agent_name}"
 
 
@@ -33,7 +33,7 @@ def agent_of_target(target: str) -> str:
 
 
 class Frozen(BaseModel):
-    """Base of models at the edges: unknown fields are refused, values are immutable."""
+    """Base of pydantic models: unknown fields are refused, and values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -49,14 +49,14 @@ class EndpointSpec(Frozen):
     @field_validator("base_url")
     @classmethod
     def _carries_no_key(cls, url: str) -> str:
-        """Refuses a key in the address: specs are written to disk."""
+        """Refuse a user or key in the address, because specs are written to disk."""
         if "@" in url.partition("//")[2].partition("/")[0]:
             raise ValueError("the address must not carry a user or key; set key_variable instead")
         return url
 
 
 class PolicySpec(Frozen):
-    """What answers for the model: weights by name or folder, or servers."""
+    """The model to play: weights by name or folder, or servers."""
 
     kind: Literal["transformers", "endpoint", "vllm"] = "transformers"
     model: str | None = None
@@ -72,7 +72,7 @@ ROLLOUTS_AT_ONCE = 64
 
 
 class PlaySettings(Frozen):
-    """How rollouts are played. Names follow TRL where TRL has them."""
+    """Settings of play. Settings that TRL also has use TRL's names."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -85,13 +85,13 @@ class PlaySettings(Frozen):
     )
     history_thinking: Literal["drop", "keep"] = Field(
         default="drop",
-        description="whether later turns see earlier thinking; chat clients do not send it back",
+        description="whether later prompts contain earlier thinking; chat clients drop it",
     )
     user_messages: int = Field(
-        default=8, ge=0, description="how often the environment's user() may answer the agent"
+        default=8, ge=0, description="maximum number of replies by the environment's user()"
     )
     tool_result_tokens: int | None = Field(
-        default=None, ge=1, description="tokens of one tool result; the rest is cut off"
+        default=None, ge=1, description="maximum tokens of a tool result; the rest is cut off"
     )
     in_flight: int | None = Field(
         default=None,
@@ -130,15 +130,15 @@ class PlaySettings(Frozen):
         )
 
 
-COMMAND = "the command"  # the source of settings that the command or request gave
+COMMAND = "the command"  # the source of a setting that the command or request sets
 
 
 class Supervision(Frozen):
-    """How a run is supervised: its launcher, when it counts as hung, how often it restarts."""
+    """Supervision of a run: its launcher, its restarts, and when it counts as hung."""
 
     launcher: str = Field(
         default="local",
-        description="what starts the processes: local, slurm, manual (you do), or a plugin's",
+        description="local, slurm, manual (you start the processes), or a plugin's launcher",
     )
     slurm: Table = Field(
         default_factory=dict, description="options of sbatch, as in slurm.partition=gpu"
@@ -147,7 +147,7 @@ class Supervision(Frozen):
         default=3, ge=0, description="restarts without a new checkpoint before the run fails"
     )
     hung_seconds: float = Field(
-        default=900.0, gt=0, description="seconds without progress after which it counts as hung"
+        default=900.0, gt=0, description="seconds without progress after which the run is hung"
     )
     start_seconds: float = Field(
         default=3600.0,
@@ -162,17 +162,17 @@ class Supervision(Frozen):
 
 
 class RunSpec(Frozen):
-    """What the specs of all kinds of run have in common."""
+    """The fields that the specs of all kinds of run share."""
 
     kind: str
     format: int = FORMAT
     target: str = Field(description="FILE:NAME of the environment")
-    environment: str = Field(default="", description="its name")
+    environment: str = Field(default="", description="name of the environment")
     config: Table = Field(default_factory=dict, description="fields of the environment's config")
     policy: PolicySpec = PolicySpec()
     sources: dict[str, str] = Field(
         default_factory=dict,
-        description="where each setting that differs from its default came from",
+        description="the source of each setting that differs from its default",
     )
     locks: dict[str, str] = Field(
         default_factory=dict, description="the source of each lock, by the name of its setting"
@@ -181,30 +181,32 @@ class RunSpec(Frozen):
         default=(), description="processes that the environment's tools need"
     )
     supervision: Supervision = Supervision()
-    hours: float | None = Field(default=None, gt=0, description="hours after which it is stopped")
+    hours: float | None = Field(
+        default=None, gt=0, description="hours after which the run is stopped"
+    )
     code_digest: str = ""
     code_files: dict[str, str] = Field(
         default_factory=dict, description="digests of the environment's source files"
     )
-    after: str = Field(default="", description="a run that must complete before this one starts")
-    plan: str = Field(default="", description="the plan it was started from")
+    after: str = Field(default="", description="id of a run that must complete first")
+    plan: str = Field(default="", description="id of the plan that started the run")
     measures: dict[str, float] = Field(
-        default_factory=dict, description="names and weights, for a run started from Python"
+        default_factory=dict, description="weights by measure, of a run started from Python"
     )
 
     @property
     def is_from_python(self) -> bool:
-        """Whether Python started the run, with objects that no other process has."""
+        """Whether the run was started from Python, with objects that only that process holds."""
         return is_python_target(self.target)
 
     @property
     def optimizer_steps(self) -> int | None:
-        """Optimizer steps that the run takes; None where its spec does not limit them."""
+        """Maximum number of optimizer steps; None if the spec sets no limit."""
         return 0
 
     @property
     def max_rollouts(self) -> int | None:
-        """The most rollouts that the run can play; None where its spec does not limit them."""
+        """Maximum number of rollouts; None if the spec sets no limit."""
         return 0
 
 

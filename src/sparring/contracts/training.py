@@ -1,8 +1,8 @@
 """The spec and the settings of a training run.
 
-Settings have TRL's names where TRL has them. A pass through the model has `cases_per_batch` cases x
-`num_generations` rollouts; `gradient_accumulation_steps` passes make one optimizer step; every
-process does the same amount.
+Settings that TRL also has use TRL's names. In one optimizer step, each process plays
+`cases_per_batch` × `gradient_accumulation_steps` cases with `num_generations` rollouts each. The
+rows of a batch go through the model in one pass, or in several that fit into memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Normalization = Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_
 _VALIDATION_CASES = 64  # played before each checkpoint by default
 
 
-ROLLOUTS_PER_SERVER = 256  # vLLM's own limit on GPUs below 70 GB; larger ones take more
+ROLLOUTS_PER_SERVER = 256  # vLLM's default limit on GPUs below 70 GB; larger GPUs take more
 
 
 class WarmStart(Frozen):
@@ -36,16 +36,16 @@ class WarmStart(Frozen):
 
 
 class TrainSettings(PlaySettings):
-    """How a model learns. Tables (`lora`, `quantization`, `vllm`, `engine`) take the rest."""
+    """Settings of training. `lora`, `quantization`, `vllm` and `engine` take tables of options."""
 
     num_train_epochs: float = Field(default=1.0, gt=0, description="passes over the cases")
     max_steps: int | None = Field(
         default=None, ge=1, description="optimizer steps; overrides num_train_epochs"
     )
-    cases_per_batch: int = Field(default=2, ge=1, description="cases in one pass, per process")
-    gradient_accumulation_steps: int = Field(default=2, ge=1, description="passes per step")
+    cases_per_batch: int = Field(default=2, ge=1, description="cases in one batch, per process")
+    gradient_accumulation_steps: int = Field(default=2, ge=1, description="batches per step")
     per_device_train_batch_size: int | None = Field(
-        default=None, ge=1, description="maximum rows in one pass; the rows of a step stay the same"
+        default=None, ge=1, description="maximum rows in one pass; does not change the step's rows"
     )
     pass_memory: float | None = Field(
         default=None,
@@ -61,13 +61,13 @@ class TrainSettings(PlaySettings):
         "a gradient; default: as many as the step has",
     )
     draw_by_difficulty: bool = Field(
-        default=True, description="draw cases less often whose groups had no gradient"
+        default=True, description="draw cases whose groups had no gradient less often"
     )
     warm_start: WarmStart | None = Field(
-        default=None, description="learn from demonstrations first: a path, a run, or a table"
+        default=None, description="train on demonstrations first: a path, a run, or a table"
     )
     learning_rate: float | None = Field(
-        default=None, gt=0, description="default: 1e-5, with LoRA 1e-4"
+        default=None, gt=0, description="default: 1e-5, or 1e-4 with LoRA"
     )
     max_grad_norm: float = Field(default=1.0, ge=0)
     beta: float = Field(
@@ -78,7 +78,7 @@ class TrainSettings(PlaySettings):
     )
     world_model_normalization: Normalization = Field(
         default="selected_tokens",
-        description="whether every token or every rollout counts the same",
+        description="divisor of that loss: all tokens, tokens per rollout, or a fixed length",
     )
     temperature: float = Field(default=0.8, gt=0, le=10)
     top_p: float = 1.0
@@ -86,7 +86,7 @@ class TrainSettings(PlaySettings):
     gradient_checkpointing: bool = False
     train_agents: tuple[str, ...] = Field(
         default=(),
-        description="the agents to learn from, by name; the others only play; default: all",
+        description="names of the agents to train; the others only play; default: all",
     )
     share_prompts: bool = Field(
         default=True,
@@ -96,12 +96,16 @@ class TrainSettings(PlaySettings):
         default="auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
     )
     device: str | None = None
-    lora: bool | Table = Field(default=False, description="adapters: True, or PEFT's LoraConfig")
+    lora: bool | Table = Field(
+        default=False, description="train adapters: True, or a table for PEFT's LoraConfig"
+    )
     quantization: bool | Table = Field(
-        default=False, description="4-bit base (QLoRA): True, or BitsAndBytesConfig; implies LoRA"
+        default=False,
+        description="4-bit base (QLoRA): True, or a table for BitsAndBytesConfig; implies LoRA",
     )
     vllm: Literal[False, "colocate", "server"] | Table = Field(
-        default=False, description="sample with vLLM: a mode, or TRL's vllm_* fields without vllm_"
+        default=False,
+        description="sample with TRL's vLLM: a mode, or a table of vllm_* fields without vllm_",
     )
     sampling: SamplingServers | None = Field(
         default=None,
@@ -110,18 +114,18 @@ class TrainSettings(PlaySettings):
     players: int = Field(
         default=0,
         ge=0,
-        description="processes that play and judge for those that train; needs sampling servers",
+        description="processes that play and judge for the ranks; needs sampling servers",
     )
     max_staleness: int = Field(
         default=0,
         ge=0,
         le=4,
-        description="steps that are played ahead while the weights are updated; needs sampling "
-        "servers and an adapter. 0 is exact",
+        description="number of steps to play ahead while the weights are updated; needs sampling "
+        "servers and an adapter. 0 plays every step with the current weights",
     )
     engine: Table = Field(default_factory=dict, description="further fields of TRL's GRPOConfig")
     guards: Guards = Field(
-        default=Guards(), description="conditions that stop a run that cannot improve"
+        default=Guards(), description="conditions that warn about or stop a run that cannot improve"
     )
     checkpoint_steps: int = Field(default=50, ge=1, description="steps between checkpoints")
     checkpoints_kept: int = Field(
@@ -131,14 +135,16 @@ class TrainSettings(PlaySettings):
         default=None, ge=0, description="cases played before each checkpoint; default: up to 64"
     )
     logging_steps: int = Field(default=1, ge=1)
-    report_to: tuple[str, ...] = Field(default=(), description="trackio, wandb, mlflow, …")
+    report_to: tuple[str, ...] = Field(
+        default=(), description="trackers: trackio, wandb, mlflow, …"
+    )
     project: str | None = Field(default=None, description="the tracker's project")
     entity: str | None = Field(default=None, description="team or user, for W&B")
     run_name: str | None = Field(default=None, description="default: the run's id")
 
     @property
     def rollouts_at_once(self) -> int:
-        """`in_flight`, or its default: what sampling servers take, or one batch of this process."""
+        """`in_flight`, or its default: 256 per sampling server, or 64 without servers."""
         if self.in_flight is None and self.sampling is not None:
             return ROLLOUTS_PER_SERVER * self.sampling.least_servers
         return super().rollouts_at_once
@@ -148,7 +154,7 @@ class TrainSettings(PlaySettings):
     def _one_or_several(cls, value: Any) -> Any:
         named = [value] if isinstance(value, str) else value or ()
         if not isinstance(named, list | tuple):
-            return named  # refused by its type
+            return named  # pydantic refuses its type
         return tuple(name for name in named if name != "none")
 
     @field_validator("warm_start", mode="before")
@@ -173,8 +179,8 @@ class TrainSettings(PlaySettings):
     def _samples_by_temperature_only(cls, value: float) -> float:
         if value != 1.0:
             raise ValueError(
-                "training samples by temperature only: under top_p the sampled distribution is "
-                "another than the one whose log-probabilities are learned from; leave it at 1"
+                "training samples by temperature only: with top_p, the sampled distribution would "
+                "differ from the distribution that is trained; leave it at 1"
             )
         return value
 
@@ -218,7 +224,7 @@ class TrainSettings(PlaySettings):
 
     @property
     def learns_results(self) -> bool:
-        """Whether tool results are learned too (ECHO)."""
+        """Whether the loss includes tool results (ECHO)."""
         return self.world_model_coefficient > 0
 
     @property
@@ -230,22 +236,22 @@ class TrainSettings(PlaySettings):
 
     @property
     def most_validation_cases(self) -> int:
-        """How many validation cases are played at a time, if the suite has as many."""
+        """Maximum number of cases in one validation."""
         return _VALIDATION_CASES if self.validation_cases is None else self.validation_cases
 
     def rollouts_per_step(self, world_size: int) -> int:
-        """Return how many rollouts one optimizer step learns from, on all ranks."""
+        """Return the number of rollouts in one optimizer step, over all ranks."""
         groups = self.cases_per_batch * self.gradient_accumulation_steps
         return world_size * groups * self.num_generations
 
     def most_learned_from(self, steps: int, world_size: int) -> int:
-        """Return the most rollouts that `steps` can play, replacement groups included."""
+        """Return the maximum number of rollouts in `steps` steps, replacement groups included."""
         groups = self.cases_per_batch * self.gradient_accumulation_steps
         replaced = groups if self.replacement_groups is None else self.replacement_groups
         return steps * world_size * (groups + replaced) * self.num_generations
 
     def most_validated(self, steps: int) -> int:
-        """Return the most validation rollouts: at the start, at checkpoints and at the end."""
+        """Return the maximum number of validation rollouts, including those at start and end."""
         return self.most_validation_cases * (steps // self.checkpoint_steps + 2)
 
 
@@ -278,7 +284,7 @@ class TrainSpec(RunSpec):
 
     @property
     def optimizer_steps(self) -> int | None:
-        """`max_steps`; None where only epochs are given."""
+        """`max_steps`; None if only epochs are given."""
         return self.settings.max_steps
 
     @property

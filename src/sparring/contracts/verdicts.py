@@ -1,4 +1,4 @@
-"""Verdicts: what a measure decides about a rollout, always with a reason."""
+"""Verdicts: the decisions of measures about rollouts, each with a reason."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with the measure it came from and its share in the reward.
+    """A verdict with the name of its measure and the measure's weight in the reward.
 
-    `weight` is 0 for a measure that carries no reward. `cause` says what broke where the measure
-    raised or exceeded its deadline.
+    `weight` is 0 for a measure that does not contribute to the reward. `cause` describes the
+    failure of a measure that raised or exceeded its deadline.
     """
 
     measure: str
@@ -42,7 +42,7 @@ class Judgement:
 
     @property
     def is_correct(self) -> bool | None:
-        """Whether the score reaches the threshold; None where the measure cannot tell."""
+        """Whether the score reaches the threshold; None if the measure cannot tell."""
         if self.verdict.score is None:
             return None
         return self.verdict.score >= self.threshold
@@ -59,7 +59,7 @@ def failed(reason: str) -> Verdict:
 
 
 def scored(score: float, reason: str) -> Verdict:
-    """Return a score between 0 and 1; a measure with a `range` uses another scale."""
+    """Return a verdict with a score: between 0 and 1, or within the measure's `range`."""
     if isinstance(score, bool) or not math.isfinite(score):
         raise ValueError(f"a score must be a finite number, not {score!r}")
     return Verdict(Outcome.SCORED, _checked(reason), float(score))

@@ -1,3 +1,4 @@
-"""The command line, the MCP server and the agent tools: they parse requests for `operations` and
-render the results. No logic lives here.
+"""The command line, the tools for AI agents, and the web server.
+
+Surfaces parse requests, call `operations` and render the results. They make no decisions.
 """

@@ -21,7 +21,7 @@ from sparring.surfaces.tools.catalogue import Tool, tools_for
 def operator_tools(project: str | Path = ".", name: str = "operator") -> list[FunctionTool]:
     """Return tools that operate a project within its owner's limits.
 
-    The activity log and the runs name the operator as `name`.
+    `name` identifies the operator in the activity log and in its runs.
     """
     folder = Path(project).resolve()
     caller = Caller(Role.OPERATOR, find_project(folder).runs, name, folder)
@@ -30,7 +30,7 @@ def operator_tools(project: str | Path = ".", name: str = "operator") -> list[Fu
 
 def _function_tool(tool: Tool, caller: Caller) -> FunctionTool:
     async def invoke(_: ToolContext[Any], arguments: str) -> str:
-        """Call the tool. Arguments that are no JSON object are refused like any invalid input."""
+        """Call the tool. It refuses arguments that are not a JSON object as invalid input."""
         try:
             request = json.loads(arguments or "{}")
         except ValueError:

@@ -80,8 +80,8 @@ def server_for(caller: Caller) -> Server[Any]:
 async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> Answer:
     """Run `work` in a thread, in a call that can be cancelled.
 
-    A cancelled call's thread runs to its end and keeps its place in the pool until then: a client
-    that cancels call after call never gets more threads than the pool has.
+    The thread of a cancelled call runs to its end and keeps its place in the pool until then, so
+    that a client that cancels calls never gets more threads than the pool has.
     """
     loop, place = anyio.lowlevel.current_token(), object()
     await pool.acquire_on_behalf_of(place)
@@ -93,7 +93,7 @@ async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> A
         try:
             return work()
         finally:
-            with suppress(RuntimeError):  # the server has ended in the meantime
+            with suppress(RuntimeError):  # the server has ended
                 anyio.from_thread.run_sync(pool.release_on_behalf_of, place, token=loop)
 
     try:

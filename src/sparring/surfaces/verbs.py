@@ -15,10 +15,10 @@ _HEAD = """\
 
 <!-- made by `python -m sparring.surfaces.verbs`; do not edit -->
 
-Each verb is one operation; every surface runs the same checks. The role says who may call it:
-a *viewer* reads, an *operator* is an AI agent inside the project's [locks and budget](settings.md),
-the *owner* is a person at the command line. Calls that change something are written to the
-[activity log](operating.md#activity-log).
+Each verb is one operation, and every surface runs the same checks. The role is the lowest one that
+may call the verb: a *viewer* reads, an *operator* is an AI agent within the project's
+[locks and budget](settings.md), the *owner* is the person who sets them. Calls that change
+something are written to the [activity log](operating.md#activity-log).
 """
 
 

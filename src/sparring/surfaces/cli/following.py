@@ -63,8 +63,8 @@ def follow(
 ) -> None:
     """Show the progress of a run until it ends, then its results and those of its proof.
 
-    Ctrl-C asks what to do. Without a terminal, Ctrl-C stops the run, or leaves it running if
-    `only_looks` is true.
+    Ctrl-C asks whether to stop the run. Without a terminal, Ctrl-C stops it, or leaves it running
+    if `only_looks` is true.
     """
     console = Console(stderr=True)
     console.print(Text.assemble("run ", (run, "bold")), soft_wrap=True)
@@ -104,7 +104,7 @@ def _wait_for_proof(run: str, caller: Caller, console: Console) -> dict[str, Any
 def _wait_or_ask(
     query: RunQuery, caller: Caller, console: Console, default_choice: str
 ) -> Status | None:
-    """Return the status of the run at its end, or None if the user leaves it running.
+    """Return the status of the ended run, or None if the user leaves it running.
 
     Without a terminal, Ctrl-C means `default_choice`.
     """
@@ -139,7 +139,7 @@ def _wait(
     query: RunQuery, caller: Caller, console: Console, lines: Callable[[Beat], list[str]]
 ) -> Status:
     """Poll the run until it ends; show a progress bar, and print each new line of progress. Without
-    a terminal, print where it is once a minute."""
+    a terminal, print the progress at least once a minute."""
     view, last_state, last_activity = view_of(run_status(query, caller).kind), None, ""
     printed_at, began = time.monotonic(), time.time()
     columns = (
@@ -181,7 +181,7 @@ def _wait(
 
 
 def _is_of_earlier_attempt(status: Status, began: float) -> bool:
-    """Whether the progress was written by an attempt that ended before the run was resumed."""
+    """Return whether the progress is that of an attempt that ended before this command began."""
     beat = status.progress or {}
     is_waiting = status.state in (RunState.QUEUED, RunState.STARTING)
     return is_waiting and float(beat.get("time", 0.0)) < began
@@ -198,7 +198,7 @@ ACTIVITIES = {
 
 
 def _activity(status: Status) -> str:
-    """Return what the run is doing or waiting for."""
+    """Return the current activity of the run, or its state."""
     activity = ACTIVITIES.get(status.doing, status.doing)
     match status.state:
         case RunState.QUEUED:
@@ -214,7 +214,7 @@ def _activity(status: Status) -> str:
 
 
 def _raise_failure(status: Status) -> NoReturn:
-    """Raise RunFailed with the message of a stopped or failed run, and how to resume it."""
+    """Raise RunFailed with the message of a stopped or failed run and a hint how to resume it."""
     message = printable(status.message or _NO_MESSAGE)
     can_resume = status.error != GuardStop.__name__  # the guard would stop it again
     beat = status.progress or {}

@@ -19,7 +19,7 @@ Beat = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the progress bar shows of a heartbeat."""
+    """The values of a heartbeat that the progress bar shows."""
 
     done: int
     total: int
@@ -30,9 +30,10 @@ class Shown:
 class KindView:
     """How runs of one kind are shown.
 
-    `shown` renders a heartbeat on the progress bar, `show` renders the summary, `resume_hint` says
-    how to resume, and `lines` makes a function that returns what a heartbeat adds to the output.
-    With `shows_stopped`, a run that was stopped shows the summary of what it did, too.
+    `stopping` is printed when a stop is requested. `shown` returns the progress in a heartbeat,
+    `show` prints the summary, and `resume_hint` returns advice on resuming. `lines` makes a
+    function that returns the lines to print for a heartbeat. With `shows_stopped`, the summary of
+    a stopped run is printed, too.
     """
 
     stopping: str
@@ -66,8 +67,8 @@ def _playing(beat: Beat) -> Shown:
 def _training_resume_hint(beat: Beat, run: str) -> str:
     if not beat.get("step"):
         return (
-            f"no step has ended, so there is no checkpoint yet: `sparring run resume {run}` begins "
-            "again, and so does a warm start"
+            f"no step has ended, so there is no checkpoint yet: `sparring run resume {run}` starts "
+            "from the beginning, including a warm start"
         )
     return f"`sparring run resume {run}` resumes from the newest checkpoint"
 
@@ -93,7 +94,7 @@ def _playing_view(show: Callable[[dict[str, Any], Console], None]) -> KindView:
 
 
 TRAIN = KindView(
-    stopping="stopping after this step; once one has ended, with a checkpoint…",
+    stopping="stopping after this step; a checkpoint is saved if a step has ended…",
     shown=_training,
     show=show_training,
     resume_hint=_training_resume_hint,

@@ -1,7 +1,7 @@
-"""`sparring`: the commands, and the one place that prints errors.
+"""`sparring`: the commands, and the output of errors.
 
-This module and those that declare options import only typer. Each command imports what it needs
-when it runs, so that `sparring --help` is fast.
+The modules that declare commands import typer and little else. Each command imports its
+implementation when it runs, so that `sparring --help` is fast.
 """
 
 from __future__ import annotations
@@ -188,9 +188,11 @@ def list_rollouts(
     step: Annotated[int | None, typer.Option(help="Only rollouts of this step.")] = None,
     case: Annotated[str, typer.Option(help="Only rollouts of the case with this id.")] = "",
     measure: Annotated[str, typer.Option(help="Only rollouts that this measure judged.")] = "",
-    verdict: Annotated[str, typer.Option(help="Only these: passed, failed or unscored.")] = "",
+    verdict: Annotated[
+        str, typer.Option(help="Only this verdict: passed, failed or unscored.")
+    ] = "",
     tool: Annotated[str, typer.Option(help="Only rollouts that call this tool.")] = "",
-    text: Annotated[str, typer.Option(help="Only rollouts whose messages contain this.")] = "",
+    text: Annotated[str, typer.Option(help="Only rollouts whose messages contain this text.")] = "",
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -211,7 +213,7 @@ def show_rollout(
     full: Annotated[bool, typer.Option("--full", help="Do not shorten long messages.")] = False,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="The text that the model read and wrote, with all its tokens."),
+        typer.Option("--raw", help="Show the text of all tokens, including the chat template."),
     ] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
@@ -274,7 +276,7 @@ def show_environment(name: EnvironmentName, as_json: AsJson = False) -> None:
 def try_environment(
     name: EnvironmentName,
     model: Annotated[
-        str, typer.Option(help="Model that plays; tiny writes nonsense, fast.")
+        str, typer.Option(help="Model that plays; tiny has random weights and is fast.")
     ] = "tiny",
     cases: Annotated[int, typer.Option(help="Cases to play.")] = 2,
     set: Assignments = None,
@@ -292,7 +294,7 @@ def show_config(
     kind: Annotated[str, typer.Option(help="train or eval.")] = "train",
     set: Assignments = None,
     all: Annotated[
-        bool, typer.Option("--all", help="Show settings that have their default, too.")
+        bool, typer.Option("--all", help="Also show settings with default values.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -319,7 +321,7 @@ def chat(
 
 @app.command("doctor", rich_help_panel=_INSPECT)
 def doctor(runs: RunsFolder = None, as_json: AsJson = False) -> None:
-    """Show what is missing on this machine, with the fix for each."""
+    """Check this machine, and show a fix for everything that is missing."""
     from sparring.surfaces.cli import projects
 
     raise typer.Exit(projects.doctor(runs, as_json=as_json))
@@ -356,7 +358,7 @@ app.registered_commands.sort(key=lambda each: _ORDER.index(str(each.name)))
 
 
 def run() -> None:
-    """Run the command line. Errors have one format, and an exit code by their type."""
+    """Run the command line. Errors are printed in one format and determine the exit code."""
     from sparring.contracts.errors import SparringError
 
     try:
@@ -368,7 +370,7 @@ def run() -> None:
     except Exception as error:
         if type(error).__module__.partition(".")[0] == "pydantic_core":
             sys.exit(show_error("InvalidInput", _field_errors(error), 2))
-        usage = getattr(error, "format_message", None)  # typer's usage errors have it
+        usage = getattr(error, "format_message", None)  # set on typer's usage errors
         if usage is None:
             raise
         sys.exit(show_error("InvalidInput", usage(), 2) if usage() else 2)

@@ -1,4 +1,4 @@
-"""The commands that a user may want next, after each kind of run, each with its purpose."""
+"""Suggests commands to run next, each with its purpose."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def show_next_steps(steps: Steps, console: Console) -> None:
 
 
 def after_look(run: str) -> Steps:
-    """After any run that plays cases."""
+    """Return the steps after any run that plays cases."""
     name = short_id(run)
     return {
         "the report": f"sparring run report {name}",
@@ -38,14 +38,14 @@ def after_look(run: str) -> Steps:
 
 
 def after_eval(summary: Summary) -> Steps:
-    """After an evaluation. One from Python has no environment to check."""
+    """Return the steps after an evaluation. A run from Python has no environment to check."""
     environment = summary.get("environment")
     steps = {"can it be learned?": f"sparring check {environment}"} if environment else {}
     return {**after_look(summary["run"]), **steps}
 
 
 def after_init(name: str) -> Steps:
-    """After `sparring init`."""
+    """Return the steps after `sparring init`."""
     return {
         "does it work?": f"sparring env test {name}",
         "can it be learned?": f"sparring check {name}",
@@ -54,12 +54,12 @@ def after_init(name: str) -> Steps:
 
 
 def after_env_test(name: str) -> Steps:
-    """After `sparring env test`."""
+    """Return the steps after `sparring env test`."""
     return {"can it be learned?": f"sparring check {name}"}
 
 
 def after_check(summary: Summary) -> Steps:
-    """After a check: training only if the verdict is learnable."""
+    """Return the steps after a check; they include training only if the verdict is learnable."""
     name, given = summary.get("environment") or "ENV", summary.get("set_by_command", {})
     options = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in given.items()]
     command = " ".join(["sparring train", name, *options])
@@ -68,7 +68,7 @@ def after_check(summary: Summary) -> Steps:
 
 
 def after_training(summary: Summary) -> Steps:
-    """After a training run. A run from Python has no environment; its agent is in the script."""
+    """Return the steps after a training run. A run from Python has no environment to chat with."""
     run, environment = short_id(summary["run"]), summary.get("environment", "")
     agent = "" if environment else ", agent=…"
     more = max(2 * int(summary["planned_steps"]), 1)
@@ -89,7 +89,7 @@ def after_training(summary: Summary) -> Steps:
 
 
 def after_shipment(summary: Summary) -> Steps:
-    """After a shipment that was handed over."""
+    """Return the steps after a shipment."""
     run = short_id(summary["run"])
     return {
         "how to run it": f"{summary['to']}/how_to_run.md",
@@ -99,7 +99,7 @@ def after_shipment(summary: Summary) -> Steps:
 
 
 def after_trial(summary: Summary) -> Steps:
-    """After a trial, which hands nothing over."""
+    """Return the steps after a trial, which writes no folder."""
     return {
         "ship it": f"sparring ship {short_id(summary['training'])} --to FOLDER",
         "the report": f"sparring run report {short_id(summary['run'])}",
@@ -107,7 +107,7 @@ def after_trial(summary: Summary) -> Steps:
 
 
 def after_proof(summary: Summary) -> Steps:
-    """After a proof."""
+    """Return the steps after a proof."""
     proof, run = short_id(summary["run"]), short_id(summary["training"])
     steps = {"ship it": f"sparring ship {run}"} if summary["verdict"] == "better" else {}
     steps |= {

@@ -82,13 +82,13 @@ def print_tools(role: str) -> None:
 def make_plan(
     request: dict[str, Any], assignments: list[str], runs: str | None, *, as_json: bool
 ) -> None:
-    """Make a plan and show it."""
+    """Make a plan and print it."""
     plan = PlanRun.model_validate({**request, "settings": assigned(assignments, {})})
     _show_plan(plan_run(plan, owner(runs)), as_json=as_json)
 
 
 def revise_plan(plan: str, field: str, value: str, runs: str | None, *, as_json: bool) -> None:
-    """Make a plan from another with one field changed, and show it."""
+    """Make a plan from another with one field changed, and print it."""
     (parsed,) = assigned([f"value={value}"], {}).values()
     request = RevisePlan(plan=plan, field=field, value=parsed)
     _show_plan(revise(request, owner(runs)), as_json=as_json)
@@ -130,7 +130,7 @@ def _rollouts(cost: Cost) -> str:
 
 
 def limits(runs: str | None, *, as_json: bool) -> None:
-    """Show an operator's budget and locks."""
+    """Print the budget and the locks of operators."""
     caller = owner(runs)
     shown = show_limits(
         NoArguments(), Caller(Role.OPERATOR, caller.runs, "operator", caller.folder)
@@ -157,7 +157,7 @@ def limits(runs: str | None, *, as_json: bool) -> None:
 
 
 def show_log(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
-    """Show entries of the activity log."""
+    """Print entries of the activity log."""
     activity = show_activity(ShowActivity.model_validate(query), owner(runs))
     if as_json:
         print_json(activity)

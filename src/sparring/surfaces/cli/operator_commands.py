@@ -15,7 +15,7 @@ class AuditCommand(TyperCommand):
     """`sparring audit ENVIRONMENT`, which also accepts the forms of version 0.1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; the old forms are translated, or refused with the new command."""
+        """Parse the arguments. Translate `audit measures`; refuse `audit show` and `verify`."""
         if args[:1] == ["measures"]:
             args = args[1:]
         if args[:1] in (["show"], ["verify"]):
@@ -31,7 +31,7 @@ activity = typer.Typer(
 @activity.command("show")
 def show_activity(
     count: Annotated[int, typer.Option(help="Number of entries, counted from the last.")] = 20,
-    who: Annotated[str, typer.Option(help="Only entries of this operator.")] = "",
+    who: Annotated[str, typer.Option(help="Only entries of this caller.")] = "",
     refused: Annotated[bool, typer.Option("--refused", help="Only refusals.")] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
@@ -46,12 +46,13 @@ def show_activity(
 @activity.command("verify")
 def verify_activity(
     expect: Annotated[
-        str, typer.Option(help="A digest printed by an earlier check; the log must contain it.")
+        str,
+        typer.Option(help="A digest that this command printed earlier; the log must contain it."),
     ] = "",
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that no entry was changed or removed. Exits with 1 otherwise."""
+    """Check that no entry was changed or removed. Exits with 1 if one was."""
     from sparring.surfaces.cli import operating
 
     raise typer.Exit(operating.verify_log(expect, runs, as_json=as_json))
@@ -75,7 +76,7 @@ def make_plan(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run would do, what it would cost and what is missing, without starting it."""
+    """Show the settings, the cost and the missing parts of a run, without starting it."""
     from sparring.surfaces.cli import operating
 
     request = {"environment": environment, "kind": kind, "like": like, "prove": prove}
@@ -110,7 +111,7 @@ def start_plan(
 
 
 def limits(runs: RunsFolder = None, as_json: AsJson = False) -> None:
-    """Show what an AI operator may do here, and how much of its budget is left."""
+    """Show the limits of AI operators in this project, and how much of the budget is left."""
     from sparring.surfaces.cli import operating
 
     operating.limits(runs, as_json=as_json)

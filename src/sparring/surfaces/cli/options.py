@@ -8,7 +8,7 @@ import typer
 
 from sparring.surfaces.cli.completion import complete_environments, complete_runs
 
-# Of several commands.
+# Options of several commands.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 EnvironmentName = Annotated[
     str,
@@ -26,18 +26,20 @@ RunName = Annotated[
     ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Print the run's id and leave it running.")]
-Launcher = Annotated[str | None, typer.Option(help="What starts the processes: local or slurm.")]
+Launcher = Annotated[
+    str | None, typer.Option(help="Launcher of the processes: local, slurm or manual.")
+]
 Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any other setting, as in beta=0.04, lora.r=8, config.FIELD=VALUE."),
 ]
 
-# Of `eval` and `train`. A default in a help text is that of the setting.
+# Options of `eval` and `train`. The defaults in the help texts are those of the settings.
 Model = Annotated[
     str | None,
     typer.Option(help="Hub name, folder, tiny or smollm2; default: the agent's own model."),
 ]
-Family = Annotated[str | None, typer.Option(help="Chat format, if it is not recognised.")]
+Family = Annotated[str | None, typer.Option(help="Model family, if it is not recognised.")]
 Temperature = Annotated[float | None, typer.Option(help="Sampling temperature; default: 0.8.")]
 MaxCompletionLength = Annotated[
     int | None,
@@ -47,13 +49,14 @@ ToolRounds = Annotated[
     int | None, typer.Option(help="Rounds of tool calls before the agent must answer; default: 5.")
 ]
 
-# Of `eval`.
+# Options of `eval`.
 Endpoint = Annotated[
     list[str] | None,
-    typer.Option(help="Play --model behind this OpenAI-compatible URL. Several may be given."),
+    typer.Option(help="OpenAI-compatible URL that serves --model; may be repeated."),
 ]
 Vllm = Annotated[
-    str | None, typer.Option(help="Play --model behind this vLLM server, by token ids.")
+    str | None,
+    typer.Option(help="URL of a vLLM server that serves --model, called with token ids."),
 ]
 KeyVariable = Annotated[
     str, typer.Option(help="Environment variable that holds the endpoint's key.")
@@ -70,17 +73,17 @@ InFlight = Annotated[
 ToolSeconds = Annotated[
     float | None, typer.Option(help="Deadline of a tool call in seconds; default: 30.")
 ]
-EvalSeed = Annotated[int | None, typer.Option(help="The same seed gives the same rollouts.")]
+EvalSeed = Annotated[int | None, typer.Option(help="Seed of the rollouts; default: 0.")]
 
-# Of `train`.
+# Options of `train`.
 MaxSteps = Annotated[
     int | None, typer.Option(help="Optimizer steps; default: one pass over the cases.")
 ]
 CasesPerBatch = Annotated[
-    int | None, typer.Option(help="Cases in one forward and backward pass; default: 2.")
+    int | None, typer.Option(help="Cases in one batch of a process; default: 2.")
 ]
 GradientAccumulationSteps = Annotated[
-    int | None, typer.Option(help="Passes in one optimizer step; default: 2.")
+    int | None, typer.Option(help="Batches in one optimizer step; default: 2.")
 ]
 GroupSize = Annotated[
     int | None,
@@ -89,7 +92,7 @@ GroupSize = Annotated[
 WarmStart = Annotated[
     str | None,
     typer.Option(
-        help="Train first on demonstrations: a JSONL file, or a run whose rollouts passed."
+        help="Train on demonstrations first: a JSONL file, or a run with passing rollouts."
     ),
 ]
 LearningRate = Annotated[
@@ -99,7 +102,7 @@ Lora = Annotated[bool | None, typer.Option("--lora", help="Train adapters only."
 Sampling = Annotated[
     str | None,
     typer.Option(
-        help="Sample with vLLM servers: how many to start, or their addresses, as in "
+        help="Sample with vLLM servers: the number to start, or their addresses, as in "
         "http://HOST:PORT,http://HOST:PORT."
     ),
 ]
@@ -111,10 +114,12 @@ ValidationCases = Annotated[
     typer.Option(help="Cases played before each checkpoint; default: up to 64; 0 for none."),
 ]
 ReportTo = Annotated[list[str] | None, typer.Option(help="tensorboard, trackio, wandb or mlflow.")]
-TrainSeed = Annotated[int | None, typer.Option(help="The same seed gives the same run.")]
+TrainSeed = Annotated[int | None, typer.Option(help="Seed of the run; default: 0.")]
 Processes = Annotated[int | None, typer.Option(help="Processes on this host; default: 1.")]
 Nodes = Annotated[int | None, typer.Option(help="Hosts that train together; default: 1.")]
-Rendezvous = Annotated[str | None, typer.Option(help="HOST:PORT where several hosts meet.")]
+Rendezvous = Annotated[
+    str | None, typer.Option(help="HOST:PORT of one host, which all hosts reach.")
+]
 Prove = Annotated[
-    bool, typer.Option("--prove/--no-prove", help="Prove it on held-out cases at the end.")
+    bool, typer.Option("--prove/--no-prove", help="Prove the result on held-out cases at the end.")
 ]

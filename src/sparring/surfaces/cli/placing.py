@@ -13,8 +13,8 @@ from sparring.surfaces.cli.starting import owner
 
 
 def supervise_here(run: str, runs: str | None) -> None:
-    """Supervise a run in this process, and exit with its exit code. Exit with 0 if the run has
-    ended already, so that a scheduler does not start this command again."""
+    """Supervise a run in this process, and exit with its exit code. Exit with 0 if it has already
+    ended, so that a scheduler does not retry the command."""
     found = supervise_run(RunQuery(run=run), owner(runs))
     if found.has_ended:
         print(f"run {found.run} has ended; `sparring run resume {found.run}` continues it")

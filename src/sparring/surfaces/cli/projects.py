@@ -55,7 +55,7 @@ def init(name: str, start: str, *, as_json: bool) -> None:
 
 
 def list_all(*, as_json: bool) -> None:
-    """Print the environments of the project, and source files that cannot be read."""
+    """Print the environments of the project, and the problems in its source."""
     catalogue = list_environments(NoArguments(), owner())
     if as_json:
         print_json(catalogue)
@@ -137,7 +137,7 @@ def try_out(name: str, model: str, cases: int, assignments: list[str], *, as_jso
 def show_config(
     name: str, kind: str, assignments: list[str], *, with_defaults: bool, as_json: bool
 ) -> None:
-    """Print the settings of a run that would be started now."""
+    """Print the settings that a run would have if it were started now."""
     query = {"environment": name, "kind": kind, "settings": assigned(assignments, {})}
     shown = show_settings(ConfigQuery.model_validate(query), owner())
     if as_json:
@@ -162,7 +162,7 @@ def show_config(
 
 
 def chat(target: str, model: str | None, assignments: list[str], runs: str | None) -> int:
-    """Chat with an agent in a process of its own, and return its exit code."""
+    """Chat with an agent in a child process, and return its exit code."""
     values: dict[str, Any] = {"model": model} if model else {}
     caller = owner(runs)
     spec = prepare_chat(ChatWith(target=target, settings=assigned(assignments, values)), caller)
@@ -174,7 +174,7 @@ def chat(target: str, model: str | None, assignments: list[str], runs: str | Non
 
 
 def doctor(runs: str | None, *, as_json: bool) -> int:
-    """Print what is missing on this machine. Returns 100 if something required is."""
+    """Print the findings about this machine. Return 100 if something required is missing."""
     with Console(stderr=True).status("checking…"):
         here = Path.cwd()
         # Not `owner()`: it reads sparring.toml, which may be broken.
@@ -195,7 +195,7 @@ def doctor(runs: str | None, *, as_json: bool) -> int:
 
 
 def _value_text(value: Any) -> str:
-    """Return a setting as JSON. An empty table means one with its defaults, as in `lora = true`."""
+    """Return a setting as JSON. An empty table has all defaults, and is shown as `true`."""
     return "true" if value == {} else json.dumps(value)
 
 
@@ -211,7 +211,7 @@ def _table(*columns: str) -> Table:
 
 
 def _short(file: str) -> str:
-    """Return the path relative to the current folder if it is inside it."""
+    """Return a path inside the current folder as relative, any other unchanged."""
     path = Path(file)
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else file

@@ -1,4 +1,4 @@
-"""Declares `sparring check`, `audit` and `prove`, the commands before and after a training run."""
+"""Declares `sparring check`, `audit` and `prove`, the commands before and after training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(
     cases: Annotated[int, typer.Option(help="Number of training cases to play.")] = 12,
     rollouts: Annotated[int, typer.Option(help="Rollouts per case.")] = 16,
     num_generations: Annotated[
-        int | None, typer.Option(help="Group size of the planned training; default: its own.")
+        int | None, typer.Option(help="Group size of the planned training; default: its setting.")
     ] = None,
     against: Annotated[
         list[str] | None,
@@ -81,9 +81,7 @@ def check(
 
 def audit(
     target: EnvironmentName,
-    cases: Annotated[
-        int, typer.Option(help="Number of cases to answer with empty and worthless answers.")
-    ] = 8,
+    cases: Annotated[int, typer.Option(help="Number of cases that the null players answer.")] = 8,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 110 if a finding is serious.")
     ] = False,
@@ -92,7 +90,7 @@ def audit(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find faults in measures: judge empty and worthless answers, and judge answers twice."""
+    """Find faults in measures: let them judge empty and worthless answers, and judge twice."""
     from sparring.surfaces.cli import starting
 
     request = {

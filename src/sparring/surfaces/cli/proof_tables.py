@@ -69,7 +69,7 @@ def show_audit(summary: dict[str, Any], console: Console) -> None:
 
 
 def show_proof(summary: dict[str, Any], console: Console) -> None:
-    """Print the verdict of a proof, the differences, and what still fails."""
+    """Print the verdict of a proof, the differences, and the remaining failures."""
     is_good = summary.get("is_good", True) or summary["verdict"] != "better"
     style = None if is_good else _DOUBTFUL
     _headline(summary["verdict"], summary["sentence"], console, style)

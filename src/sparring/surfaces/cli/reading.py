@@ -37,7 +37,7 @@ def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None
     first, last = (page.rollouts[0], page.rollouts[-1]) if page.rollouts else (None, None)
     range_text = f"{first.position + 1} to {last.position + 1}" if first and last else "none"
     if first and last and len(page.rollouts) <= last.position - first.position:
-        range_text = f"{len(page.rollouts)} rollouts between places {range_text}"
+        range_text = f"{len(page.rollouts)} rollouts from positions {range_text}"
     more = f"; more with --start {page.next}" if page.next is not None else ""
     console.print(Text(f"{range_text} of {page.total}{more}", style="dim"))
 
@@ -66,7 +66,7 @@ def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool)
 
 
 def show_raw(run: str, rollout: str, runs: str | None, *, as_json: bool) -> None:
-    """Print the text of a rollout's token rows: instructions, tools, template and all."""
+    """Print the text of a rollout's token rows, including instructions, tools and template."""
     shown = show_tokens(ShowRollout(run=run, rollout=rollout), owner(runs))
     if as_json:
         print_json(shown)
@@ -90,7 +90,7 @@ def fetch(name: str, *, as_json: bool) -> None:
 
 
 def _show_line(line: RolloutLine, console: Console) -> None:
-    """Print the metrics on one line and the texts below, so that all fit any width."""
+    """Print the metrics on one line and the texts below it, so that they fit any width."""
     style = "green" if line.reward == 1.0 else "yellow" if line.reward is None else "red"
     figures = f"  {line.ending}, {line.tool_calls} calls, {line.sampled_tokens} tokens"
     head = Text.assemble((_reward(line.reward), style), "  ", (printable(line.id), "bold"), figures)
@@ -114,7 +114,7 @@ def _show_message(message: dict[str, Any], console: Console, *, full: bool) -> N
 
 
 def _show_text(text: str, style: str, console: Console, *, full: bool) -> None:
-    """Print indented text: a tool's result cannot imitate another turn."""
+    """Print a text indented, so that a tool's result cannot imitate another turn."""
     if not text:
         return
     if len(text) > _MAX_CHARACTERS and not full:

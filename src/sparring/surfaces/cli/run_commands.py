@@ -72,7 +72,7 @@ def results(
 
 @runs.command("watch")
 def watch(run: RunName, runs: RunsFolder = None, as_json: AsJson = False) -> None:
-    """Follow a run to its end, as the command that started it does."""
+    """Follow a run to its end, like the command that started it."""
     from sparring.surfaces.cli import runs as commands
 
     commands.watch(run, runs, as_json=as_json)
@@ -88,12 +88,12 @@ def wait(
         bool, typer.Option("--news", help="Return at the first news, not only at the end.")
     ] = False,
     cursor: Annotated[
-        int | None, typer.Option(help="Only news after this `cursor` of an earlier answer.")
+        int | None, typer.Option(help="Only news after the `cursor` of an earlier answer.")
     ] = None,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until a run ends, or has news. Exits with 101 if it has not ended."""
+    """Wait until a run ends, or with --news has news. Exits with 101 if it has not ended."""
     from sparring.surfaces.cli import runs as commands
 
     raise typer.Exit(
@@ -105,7 +105,7 @@ def wait(
 def logs(
     run: RunName,
     process: Annotated[
-        str, typer.Option(help="Name of the process, from `run show`; default: the first.")
+        str, typer.Option(help="Name of the process, from `run show`; default: the first rank.")
     ] = "",
     attempt: Annotated[
         int | None, typer.Option(help="Number of the attempt; default: the last.")
@@ -135,7 +135,7 @@ def stop(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Stop a run with a checkpoint; `run resume` resumes it."""
+    """Stop a run; a training run saves a checkpoint first. `run resume` resumes it."""
     from sparring.surfaces.cli import runs as commands
 
     commands.stop(run, runs, waits=wait, as_json=as_json)
@@ -154,7 +154,7 @@ def resume(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Resume a run that stopped or failed; follow one that runs; show one that is completed."""
+    """Resume a stopped or failed run. Follow an active run; show a completed one."""
     from sparring.surfaces.cli import runs as commands
 
     request = {"run": run, "accept_changes": accept_changes, "take_over": take_over}
@@ -169,7 +169,7 @@ def clone(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a new run with this one's settings, some of them changed."""
+    """Start a new run with the settings of another run, some of them changed."""
     from sparring.surfaces.cli import runs as commands
 
     commands.clone(run, set or [], runs, detach=detach, as_json=as_json)
@@ -178,7 +178,7 @@ def clone(
 @runs.command("report")
 def report(
     run: RunName,
-    open_it: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -200,7 +200,7 @@ def compare(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: settings, curves, and the difference case by case."""
+    """Compare runs: their settings, curves, and differences case by case."""
     from sparring.surfaces.cli import runs as commands
 
     commands.compare(names, runs, as_json=as_json)
@@ -223,7 +223,7 @@ def delete(
 def join(
     run: RunName,
     role: Annotated[
-        str, typer.Option("--as", help="host: train; player: play for these hosts; server: sample.")
+        str, typer.Option("--as", help="host: train; player: play for the hosts; server: sample.")
     ] = "host",
     wait: Annotated[bool, typer.Option("--wait", help="Return when the run has ended.")] = False,
     runs: RunsFolder = None,

@@ -243,7 +243,7 @@ def wait(
     cursor: int | None,
     as_json: bool,
 ) -> int:
-    """Wait for a run. Returns its exit code: 0, 100 or 103, or 101 if it has not ended."""
+    """Wait for a run, and return its exit code; 101 if it has not ended."""
     caller = owner(runs)
     until = None if seconds is None else time.monotonic() + seconds
     events: list[dict[str, Any]] = []
@@ -275,7 +275,7 @@ def _show_news(news: News) -> None:
 
 
 def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool) -> None:
-    """Print the end of a process's log, and with `follow` what is appended to it."""
+    """Print the end of a process's log; with `follow`, also print text appended later."""
     found = run_logs(LogQuery.model_validate(query), owner(runs))
     if as_json:
         print_json(found)
@@ -295,7 +295,7 @@ def _has_ended(run: str, caller: Caller) -> bool:
 
 
 def _follow_file(path: Path, is_over: Callable[[], bool]) -> None:
-    """Print what is appended to a file, until the run has ended and the file is read to its end."""
+    """Print text that is appended to a file, until the run has ended and all of it is printed."""
     with path.open("rb") as file:
         file.seek(0, 2)
         while True:
@@ -309,7 +309,7 @@ def _follow_file(path: Path, is_over: Callable[[], bool]) -> None:
 
 
 def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
-    """Stop a run, and with `waits` return only when it has stopped."""
+    """Stop a run; with `waits`, return only when it has stopped."""
     caller = owner(runs)
     shown = stop_run(RunQuery(run=run), caller)
     while waits and not shown.state.has_ended:
@@ -333,7 +333,7 @@ def resume(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: 
 def clone(
     run: str, assignments: list[str], runs: str | None, *, detach: bool, as_json: bool
 ) -> None:
-    """Start a run with another's settings, some of them changed."""
+    """Start a run with the settings of another run, some of them changed."""
     caller = owner(runs)
     started = clone_run(CloneRun(run=run, settings=assigned(assignments, {})), caller)
     begin(started, caller, detach=detach, as_json=as_json)
@@ -354,7 +354,7 @@ def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
 
 
 def join(run: str, role: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
-    """Join a training run as one of its hosts, players or servers; with `waits`, until its end."""
+    """Join a training run as a host, player or server; with `waits`, return when it has ended."""
     joined = join_run(JoinRun.model_validate({"run": run, "role": role}), owner(runs))
     message = (
         f"joined {joined.run} as {joined.role} {joined.number}; "
@@ -373,7 +373,7 @@ def reindex(runs: str | None, *, as_json: bool) -> None:
 
 
 def report(run: str, runs: str | None, *, open_it: bool, as_json: bool) -> None:
-    """Write a run's report, print its path, and open it if wanted."""
+    """Write a run's report and print its path; with `open_it`, open it in a browser."""
     written = report_run(RunQuery(run=run), owner(runs))
     print(written.model_dump_json() if as_json else written.html)
     if open_it and not webbrowser.open(Path(written.html).absolute().as_uri()):
@@ -381,7 +381,7 @@ def report(run: str, runs: str | None, *, open_it: bool, as_json: bool) -> None:
 
 
 def compare(names: list[str], runs: str | None, *, as_json: bool) -> None:
-    """Compare runs with the first of them."""
+    """Compare the first run with each of the others."""
     if len(names) < 2:
         raise InvalidInput(f"name at least two runs to compare; you named only {names[0]}")
     found = compare_runs(CompareRuns.model_validate({"runs": tuple(names)}), owner(runs))

@@ -26,7 +26,10 @@ Quantizations = Annotated[
     ),
 ]
 Compare = Annotated[
-    bool, typer.Option("--compare", help="Choose the smallest GGUF file that is still as good.")
+    bool,
+    typer.Option(
+        "--compare", help="Choose the smallest GGUF file that is equal to the checkpoint."
+    ),
 ]
 CheckpointName = Annotated[
     str, typer.Option(help="Checkpoint to ship, as in step-50; default: the proved one.")
@@ -36,14 +39,14 @@ HeldOutCases = Annotated[
 ]
 Rollouts = Annotated[int, typer.Option(help="Sampled rollouts per held-out case.")]
 ValidationCases = Annotated[
-    int, typer.Option(help="Validation cases that each file plays beside the checkpoint.")
+    int, typer.Option(help="Validation cases that the checkpoint and each file play.")
 ]
-Margin = Annotated[float, typer.Option(help="Loss of mean reward that still counts as equal.")]
+Margin = Annotated[float, typer.Option(help="Largest loss of mean reward that counts as equal.")]
 ModelName = Annotated[
     str, typer.Option(help="The model's name on servers; default: the folder's name.")
 ]
 Unproven = Annotated[
-    bool, typer.Option("--unproven", help="Ship a checkpoint that no proof calls better.")
+    bool, typer.Option("--unproven", help="Ship a checkpoint that is not proved better.")
 ]
 LlamaCpp = Annotated[
     str, typer.Option(help="Folder of llama.cpp; default: LLAMA_CPP_PATH, PATH, or a package.")
@@ -65,8 +68,8 @@ Try = Annotated[
     bool,
     typer.Option(
         "--try",
-        help="Only try it: a GGUF file plays ten validation cases on its server. It needs no proof "
-        "and leaves no folder.",
+        help="Only try the model: a GGUF file plays ten validation cases on its server. A trial "
+        "needs no proof and writes no folder.",
     ),
 ]
 AcceptChanges = Annotated[
@@ -101,7 +104,7 @@ def ship(
 ) -> None:
     """Write the trained model as adapter, merged weights and GGUF, each verified and played.
 
-    Exits with 110 if a file is faulty or plays worse, or is no longer proved better than the base.
+    Exits with 110 if a file is faulty, plays worse, or is not proved better than the base model.
     """
     from sparring.surfaces.cli import starting
 

@@ -1,4 +1,4 @@
-"""Implements the commands that start a run: options become a request, and the run is followed."""
+"""Implements the commands that start a run, and turns their options into requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def servers_from(
     key_variable: str,
     family: str | None,
 ) -> dict[str, Any] | None:
-    """Return the servers that play the model; None if the run's process loads the weights."""
+    """Return the servers of the model; None if the run's process loads the weights."""
     if vllm and endpoints:
         raise InvalidInput("--vllm and --endpoint exclude each other; pass one of them")
     urls = [vllm] if vllm else endpoints or []
@@ -63,8 +63,8 @@ def servers_from(
 
 
 def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, Any]] | None:
-    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. Without `names`,
-    return None: the default models play."""
+    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. None, for the
+    default models, without `names`."""
     if names is None:
         return None
     endpoints = []
@@ -101,7 +101,7 @@ def train(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a check. Returns the exit code: 110 unless the verdict is learnable."""
+    """Start a check, and return the exit code: 110 unless the verdict is learnable."""
     caller = owner(runs)
     started = start_check(StartCheck.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
@@ -109,7 +109,7 @@ def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start an audit of measures. Returns the exit code: 110 if a finding is grave."""
+    """Start an audit of measures, and return the exit code: 110 if a finding is serious."""
     caller = owner(runs)
     started = start_audit(StartAudit.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
@@ -121,7 +121,7 @@ def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a proof. Returns the exit code: 110 unless the verdict is better."""
+    """Start a proof, and return the exit code: 110 unless the verdict is better."""
     caller = owner(runs)
     started = start_proof(StartProof.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
@@ -129,7 +129,7 @@ def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def ship(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a shipment. Returns the exit code: 110 if it was refused, or is not as good."""
+    """Start a shipment, and return the exit code: 110 if it is refused or not equal."""
     caller = owner(runs)
     started = start_ship.ask(request, caller)
     begin(started, caller, detach=detach, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Prints the summaries of evaluations and trainings, and helpers for safe output."""
+"""Prints the summaries of evaluations and training runs; provides helpers for safe output."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _show_reasons(title: str, rows: list[dict[str, Any]], console: Console) -> N
 
 
 def print_json(answer: BaseModel | Mapping[str, Any]) -> None:
-    """Print one line of ASCII JSON, so that no text from models or data controls the terminal."""
+    """Print one line of ASCII JSON, so that text from models or data cannot control a terminal."""
     plain = json.loads(answer.model_dump_json()) if isinstance(answer, BaseModel) else answer
     print(json.dumps(plain, separators=(",", ":")))
 

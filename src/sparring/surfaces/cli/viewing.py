@@ -32,7 +32,7 @@ from sparring.surfaces.cli.tables import print_json, printable
 
 
 def view(runs: str | None, *, port: int, has_browser: bool) -> None:
-    """Serve the web view on this machine until it is interrupted."""
+    """Serve the web view on this machine until interrupted."""
     serving = _serving()
     caller = _onlooker(runs)
     if not caller.runs.is_dir():
@@ -73,7 +73,7 @@ def export(folder: str, names: list[str], runs: str | None, *, has_held_out: boo
 
 
 def serve(runs: str | None, options: dict[str, Any]) -> None:
-    """Serve a team until it is interrupted."""
+    """Serve the web view, the HTTP API and MCP until interrupted."""
     serving = _serving()
     if bool(options["certificate"]) is not bool(options["key"]):
         raise InvalidInput("--cert and --key belong together")
@@ -96,7 +96,7 @@ def create_token(name: str, role: str, days: float, runs: str | None, *, as_json
         print_json(made)
         return
     print(made.token)
-    print(f"for {name}, {role}; it is not shown again", file=sys.stderr)
+    print(f"token of {name} ({role}); it is not shown again", file=sys.stderr)
 
 
 def list_tokens(runs: str | None, *, as_json: bool) -> None:
@@ -121,8 +121,8 @@ def revoke_token(token: str, runs: str | None, *, as_json: bool) -> None:
 
 
 def _onlooker(runs: str | None) -> Caller:
-    """Return the owner. A folder that is named may come from elsewhere: looking at it must not run
-    what its specs name."""
+    """Return the owner, who starts no runs in a folder named with `--runs`: it may be a copy from
+    elsewhere, and viewing it must not execute the code that its specs name."""
     return replace(owner(runs), can_supervise=runs is None)
 
 

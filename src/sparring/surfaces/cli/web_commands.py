@@ -16,18 +16,18 @@ def view(
         list[str] | None, typer.Argument(help="Runs to export; default: the newest 20.")
     ] = None,
     runs: RunsFolder = None,
-    port: Annotated[int, typer.Option(help="Port on this machine; 0: any free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 picks a free one.")] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the browser.")
     ] = True,
     export: Annotated[
-        str, typer.Option(help="Write a folder that any browser shows, instead of serving.")
+        str, typer.Option(help="Write a folder that a browser shows without a server.")
     ] = "",
     held_out: Annotated[
-        bool, typer.Option("--held-out", help="Export the rollouts on held-out cases, too.")
+        bool, typer.Option("--held-out", help="Also export rollouts on held-out cases.")
     ] = False,
 ) -> None:
-    """Look at runs in the browser: live curves, rollouts, verdicts, proofs."""
+    """Show runs in the browser: live curves, rollouts, verdicts, proofs."""
     from sparring.surfaces.cli import viewing
 
     if export:
@@ -41,10 +41,10 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8700,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Host name under which browsers reach it; may be repeated."),
+        typer.Option(help="Host name that browsers use for the server; may be repeated."),
     ] = None,
     cert: Annotated[str, typer.Option(help="File with the TLS certificate.")] = "",
-    key: Annotated[str, typer.Option(help="File with the key of the certificate.")] = "",
+    key: Annotated[str, typer.Option(help="File with the private key of the certificate.")] = "",
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="A proxy on this machine adds TLS.")
     ] = False,
@@ -59,13 +59,13 @@ def serve(
 
 @tokens.command("create")
 def create_token(
-    name: Annotated[str, typer.Argument(help="Its holder, as the activity log shows it.")],
+    name: Annotated[str, typer.Argument(help="Name of the holder in the activity log.")],
     role: Annotated[str, typer.Option(help="viewer, operator or owner.")] = "viewer",
-    days: Annotated[float, typer.Option(help="Days until it expires; 0: never.")] = 90.0,
+    days: Annotated[float, typer.Option(help="Days until the token expires; 0: never.")] = 90.0,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a token. It is printed once; only its digest is stored."""
+    """Create a token and print it. Only its digest is stored."""
     from sparring.surfaces.cli import viewing
 
     viewing.create_token(name, role, days, runs, as_json=as_json)
@@ -81,11 +81,11 @@ def list_tokens(runs: RunsFolder = None, as_json: AsJson = False) -> None:
 
 @tokens.command("revoke")
 def revoke_token(
-    token: Annotated[str, typer.Argument(help="Its id, from `token list`.")],
+    token: Annotated[str, typer.Argument(help="The token's id, from `token list`.")],
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token: it and its sessions end at once."""
+    """Revoke a token and end its sessions at once."""
     from sparring.surfaces.cli import viewing
 
     viewing.revoke_token(token, runs, as_json=as_json)

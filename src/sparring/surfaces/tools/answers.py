@@ -1,7 +1,6 @@
 """Renders results for AI agents: foreign text is marked as data, and answers are short by default.
 
-A mark is a table with the single key `untrusted`. JSON escaping keeps its content inside, whatever
-the content is.
+A mark is a table with the single key `untrusted`. JSON escaping keeps any content inside the mark.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LARGEST_ROUNDED = 1e6
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """How many items of a list, and characters of a text, an answer shows."""
+    """The maximum number of items of a list, and of characters of a text, in an answer."""
 
     items: int
     characters: int
@@ -60,7 +59,7 @@ _PAGE_LINE = _Size(1_000, 300)
 def answer(result: BaseModel, detail: Detail) -> dict[str, Any]:
     """Return one result as a table that fits the limit of `detail`.
 
-    A page loses items from its end, never from its middle, and names where the next page starts.
+    A page that is too long loses items at its end, and its `next` moves accordingly.
     """
     limit = MOST[detail]
     if detail == "short" and (short := getattr(result, "short", None)) is not None:
@@ -105,7 +104,7 @@ def marked(value: Any, detail: Detail) -> Any:
 
 
 def fitted(table: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Return as much of a table as fits into `limit` characters, with a note of what is missing."""
+    """Return a table cut to `limit` characters. `shortened` and `left_out` report the cuts."""
     if _length(table) <= limit:
         return table
     hint = {"shortened": "request a part of it, or pass detail='full'"}
@@ -123,7 +122,7 @@ def fitted(table: dict[str, Any], limit: int) -> dict[str, Any]:
     return {**small, "left_out": left_out}
 
 
-# ---------------------------------------------------------------------- inside
+# ---------------------------------------------------------------------- helpers
 
 
 def plain(value: Any) -> Any:
@@ -176,7 +175,7 @@ def _mark_strings(value: Any, detail: Detail, trusted: frozenset[str], name: str
 
 
 def _rounded(value: Any, detail: Detail) -> Any:
-    """Round floats of short answers to four digits."""
+    """Round floats of short answers to four significant digits."""
     if detail == "full" or not isinstance(value, float):
         return value
     return float(f"{value:.4g}") if abs(value) < _LARGEST_ROUNDED else round(value)
@@ -207,7 +206,7 @@ def _cut_list(value: Sequence[Any], size: _Size) -> list[Any]:
 
 
 def _cut_text(value: str, limit: int) -> str:
-    """Keep the end of several lines, as in a log, and the beginning of a single one."""
+    """Keep the end of a text of several lines, such as a log, and the beginning of one line."""
     mark = f"… {len(value) - limit} more characters …"
     return f"{mark}\n{value[-limit:]}" if "\n" in value else f"{value[:limit]}{mark}"
 

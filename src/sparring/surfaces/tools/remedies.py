@@ -18,7 +18,7 @@ _REMEDIES = {
     "RunNotFound": "list_runs shows the existing runs.",
     "EnvironmentNotFound": "list_environments shows the existing environments.",
     "EnvironmentBroken": "The environment's own code fails; its owner has to fix it.",
-    "PlanRefused": "Make a new plan with plan_run, and start that one.",
+    "PlanRefused": "Make a new plan with plan_run, and start it.",
     "NotFinished": "Wait with wait_for_run, then call this tool again.",
     "IllegalMove": "show_run shows the run's state.",
     "RunChanged": "Plan a new run: the old one cannot resume with changed code.",
@@ -29,7 +29,7 @@ _COMMAND = re.compile(r"`?sparring ([a-z]+)( [a-z]+)?((?: -{0,2}[\w…<>.\-]+)*)
 
 
 def remedy_for(error: SparringError) -> str:
-    """Return the remedy of the error's nearest class that has one."""
+    """Return the remedy for the error's class, or for its nearest base class that has one."""
     for kind in type(error).__mro__:
         if remedy := _REMEDIES.get(kind.__name__):
             return remedy
@@ -37,7 +37,7 @@ def remedy_for(error: SparringError) -> str:
 
 
 def with_tool_names(message: str) -> str:
-    """Replace commands by tools, as in `sparring run wait ID` by `wait_for_run`."""
+    """Replace commands with tool names: `sparring run wait ID` becomes `wait_for_run`."""
     return _COMMAND.sub(_tool_for, message).replace(f"{COMMAND}: ", "")
 
 

@@ -41,8 +41,8 @@ _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The state of one server: sessions, live runs, rate limits and thread pools. `hosts` are the
-    values of the Host header that it accepts."""
+    """The state of one server: sessions, live runs, rate limits and thread pools. Requests whose
+    Host header is not in `hosts` are refused."""
 
     sessions: Sessions
     hosts: tuple[str, ...]
@@ -53,7 +53,7 @@ class Server:
     limits: dict[str, anyio.CapacityLimiter] = field(default_factory=dict)
 
     def caller_of(self, request: Request) -> Caller | None:
-        """Return who sent a request, by its bearer token or its cookie."""
+        """Return the caller that the bearer token or cookie of a request identifies, or None."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             address, failures = _address(request), self.sessions.failures
@@ -74,7 +74,7 @@ class Server:
 
 
 def build_app(server: Server, extra: Iterable[Route] = ()) -> Starlette:
-    """Return the application of a server."""
+    """Return the ASGI application of a server, with the `extra` routes."""
     routes = [
         Route("/enter", partial(_enter, server), methods=["GET", "POST"]),
         Route("/leave", partial(_leave, server), methods=["POST"]),
@@ -94,7 +94,7 @@ def build_app(server: Server, extra: Iterable[Route] = ()) -> Starlette:
 
 
 async def _enter(server: Server, request: Request) -> Response:
-    """Exchange a link or a token for a cookie."""
+    """Exchange the secret of a link or a token for a cookie."""
     address = _address(request)
     if server.sessions.failures.is_blocked(address):
         return pages.message("Too many wrong tokens. Try again in a minute.", status=429)
@@ -201,7 +201,7 @@ async def _live(server: Server, request: Request) -> Response:
 
 
 async def _report(server: Server, request: Request) -> Response:
-    """Respond with the report of a run, for a frame without scripts."""
+    """Respond with the report of a run, in a sandbox that runs no scripts."""
     caller = server.caller_of(request)
     if caller is None:
         return _unauthorized(request)

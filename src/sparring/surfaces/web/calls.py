@@ -16,7 +16,7 @@ from sparring.surfaces.tools.answers import plain
 from sparring.surfaces.tools.catalogue import limit_exceeded, refusal
 
 _LOG = logging.getLogger(__name__)
-# These act on the server's machine or manage its tokens, so only the command line offers them.
+# They act on the server's machine or manage its tokens, so only the command line offers them.
 _LOCAL_ONLY = frozenset(
     {
         *("chat.prepare", "doctor", "env.new", "env.test", "models.fetch"),
@@ -50,8 +50,8 @@ _SLOW |= dict.fromkeys(_ENVIRONMENT, "environment")
 
 
 def web_operations(role: Role = Role.OWNER) -> dict[str, Operation[Any, Any]]:
-    """Return the operations that have a route, by name. Callers other than the owner get only
-    those that are also tools or that change nothing."""
+    """Return the operations that have a route, by name. Roles below owner get only the operations
+    that are also tools or change nothing."""
     return {
         name: each
         for name, each in all_operations().items()
@@ -61,7 +61,7 @@ def web_operations(role: Role = Role.OWNER) -> dict[str, Operation[Any, Any]]:
 
 
 def pool_of(name: str) -> str:
-    """Return the thread pool that runs an operation: slow calls never block quick ones."""
+    """Return the name of an operation's thread pool, so that slow calls never block quick ones."""
     return _SLOW.get(name, "quick")
 
 
@@ -115,7 +115,7 @@ def error_json(error: SparringError) -> bytes:
 
 
 def refuse_unknown(name: str, caller: Caller) -> tuple[int, bytes]:
-    """Refuse a call of an operation that has no route, and log it like any refusal."""
+    """Refuse a call of an operation that has no route, and log the refusal."""
     message = f"there is no operation {name[:80]!r}; /api/openapi.json lists them"
     return 404, error_json(refusal(f"http {name[:80]}", caller, {}, message))
 

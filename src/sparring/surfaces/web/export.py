@@ -1,6 +1,6 @@
-"""Writes chosen runs as a folder of files that any web server, or a browser alone, can show.
+"""Writes chosen runs as a folder that any web server can host and a browser can open as a file.
 
-The folder holds the app, and the responses that a server would send to it. A page opened from
+The folder holds the app and the responses of a server to its requests. A page opened from
 file:// cannot load modules or fetch files, so each response is a script.
 """
 
@@ -29,8 +29,8 @@ Arguments = dict[str, Any]
 
 
 class Export:
-    """One export. With `has_held_out`, it includes rollouts on held-out cases; without, it shows
-    runs on held-out cases as a viewer sees them."""
+    """One export. Without `has_held_out`, it shows runs on held-out cases as a viewer sees them,
+    without their rollouts."""
 
     def __init__(self, folder: Path, caller: Caller, *, has_held_out: bool) -> None:
         self._folder = folder
@@ -88,7 +88,7 @@ class Export:
                     self._answer(name, one)
 
     def _write_pages(self, query: Arguments) -> Iterator[str]:
-        """Write the pages of a log, and yield the ids on them."""
+        """Write the pages of a rollout log, and yield the ids of the rollouts."""
         start: int | None = 0
         while start is not None and start < _MAX_ROLLOUTS:
             given = {**query, "count": _PAGE, **({"start": start} if start else {})}
@@ -129,10 +129,10 @@ class Export:
 
 
 def _canonical(given: Arguments) -> str:
-    """Return the arguments as the app writes them: sorted, without spaces."""
+    """Return the arguments in the app's form: JSON with sorted keys and no spaces."""
     return json.dumps(dict(sorted(given.items())), separators=(",", ":"), ensure_ascii=False)
 
 
 def _safe(text: str) -> str:
-    """Return JSON that can stand in a script: `<`, U+2028 and U+2029 are escaped."""
+    """Escape `<`, U+2028 and U+2029, so that the JSON is safe inside a script."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

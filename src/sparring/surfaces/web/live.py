@@ -1,7 +1,7 @@
 """Follows runs for many viewers, with one poll of a run's files for all of them.
 
 A watcher for each followed run compares sizes and times of its files ten times a second. Viewers
-read only what is new, from their own cursors; viewers with the same cursors share one answer.
+read only the changes after their cursors; viewers with the same role and cursors share one answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ReadChanges = Callable[[ChangesQuery], Awaitable[tuple[Changes, bytes]]]
 
 @dataclass(slots=True)
 class _Watched:
-    """One followed run: how often it has changed, and recent answers."""
+    """One followed run: the number of its changes, its viewers, and recent answers."""
 
     version: int = 0
     viewers: int = 0
@@ -37,7 +37,7 @@ class _Watched:
 
 
 class LiveRuns:
-    """The runs that somebody follows now."""
+    """The runs that viewers follow now."""
 
     def __init__(self) -> None:
         self._watched: dict[str, _Watched] = {}
@@ -45,8 +45,8 @@ class LiveRuns:
     async def follow(
         self, folder: RunFolder, role: Role, query: ChangesQuery, read: ReadChanges
     ) -> AsyncIterator[bytes]:
-        """Yield the JSON of each change. After 15 seconds without one, yield empty bytes to keep
-        the connection open. Stop when the run has ended and every change was sent."""
+        """Yield the changes as JSON. After 15 seconds without a change, yield empty bytes to keep
+        the connection open. Return once the run has ended and all changes are sent."""
         watched = self._join(folder)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP, at `/mcp`: the same tools as `sparring mcp`, for the token's holder."""
+"""MCP over streamable HTTP, at `/mcp`: the tools of `sparring mcp`, with the token's role."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MAX_CALLERS = 1_000
 
 
 class McpRoute:
-    """The route of MCP, with each caller's tools. It has no sessions: requests carry a token."""
+    """The MCP route. It keeps no sessions: every request carries a token."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._tools: dict[Caller, ToolServer[Any]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request of a client; only bearer tokens are accepted, never cookies."""
+        """Answer one request. It must carry a bearer token; cookies are not accepted."""
         request = Request(scope, receive)
         is_bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
         caller = self._server.caller_of(request) if is_bearer else None

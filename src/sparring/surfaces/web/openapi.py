@@ -1,6 +1,7 @@
 """`python -m sparring.surfaces.web.openapi`: prints the OpenAPI document of the HTTP API.
 
-The document is generated from the registry of operations. The app's types are made from it.
+The document is generated from the registry of operations. The types of the app
+are generated from it.
 """
 
 from __future__ import annotations

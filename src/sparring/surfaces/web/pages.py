@@ -42,18 +42,18 @@ _FORM = """\
 """
 _LINK = """\
 <p>Open the link that <code>sparring view</code> printed in the terminal. A link works once, in one
-browser; the terminal shows a new one when a used one is opened.</p>
+browser. Opening a used link prints a new link in the terminal.</p>
 """
 
 
 def sign_in(has_tokens: bool, *, status: int, is_wrong: bool = False) -> HTMLResponse:
-    """Return the sign-in page: a form for a token, or a hint where to find the link."""
+    """Return the sign-in page: a form for a token, or directions to the sign-in link."""
     wrong = "<p role=alert>This link was used already, or the token is not valid.</p>"
     return _page((wrong if is_wrong else "") + (_FORM if has_tokens else _LINK), status)
 
 
 def message(text: str, *, status: int) -> HTMLResponse:
-    """Return a page with one sentence."""
+    """Return a page with a short text."""
     return _page(f"<p>{escape(text)}</p>", status)
 
 

@@ -1,4 +1,4 @@
-"""Refuses requests from other sites and for other hosts, and sets the headers of every answer.
+"""Refuses requests from other sites and for other hosts, and adds headers to every response.
 
 The checks run before any route. A page of another site can make a browser send requests, with
 cookies; it cannot choose their Host, Origin and Sec-Fetch-Site headers.
@@ -19,7 +19,7 @@ _POLICY = (
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-# A report is one file with inline styles and pictures. It gets no scripts and no origin.
+# A report is one file with inline styles and pictures. It may run no scripts and has no origin.
 REPORT_POLICY = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
@@ -37,7 +37,7 @@ _HEADERS = {
 
 
 class SecurityMiddleware:
-    """Middleware that refuses requests for unknown hosts, and those that another site caused."""
+    """Middleware that refuses requests for unknown hosts and requests from other sites."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], *, is_https: bool = False) -> None:
         self._app = app
@@ -45,7 +45,7 @@ class SecurityMiddleware:
         self._is_https = is_https
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the request, pass it on, and add the headers to its answer."""
+        """Refuse the request or pass it on, and add the headers to the response."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -64,7 +64,7 @@ class SecurityMiddleware:
         await self._app(scope, receive, send_with_headers)
 
     def refusal_of(self, headers: Headers) -> str:
-        """Return why a request is refused; empty if it is admitted."""
+        """Return the reason to refuse a request; empty if it is allowed."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
             return "this server does not accept that Host header; see `sparring serve --name`"

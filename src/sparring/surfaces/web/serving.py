@@ -1,4 +1,4 @@
-"""Serves the app: on this machine for one person, or for a team."""
+"""Serves the app: to one person on this machine, or to a team."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True)
 class BoundSocket:
-    """A bound socket, and the addresses under which browsers reach it."""
+    """A bound socket with its port."""
 
     socket: socket.socket
     port: int
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The values of the Host header that reach a server on loopback."""
+        """The Host headers that browsers send to this port on loopback."""
         return tuple(f"{host}:{self.port}" for host in _LOOPBACK)
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a team's server listens. `names` are the host names under which browsers reach it."""
+    """The address of a team's server. `names` are the host names that browsers use for it."""
 
     address: str
     port: int
@@ -46,12 +46,12 @@ class Binding:
 
     @property
     def is_https(self) -> bool:
-        """Whether browsers reach it over TLS, its own or a proxy's."""
+        """Whether browsers connect over TLS, provided by the server or by a proxy."""
         return bool(self.certificate) or self.is_behind_proxy
 
 
 def bind(host: str, port: int) -> BoundSocket:
-    """Bind an address; port 0 means any free one. A taken port is refused."""
+    """Bind an address; port 0 picks a free port. Raises InvalidInput if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -74,7 +74,7 @@ class LinkSessions(Sessions):
         self._announce = announce
 
     def sign_in(self, secret: str) -> str:
-        """Exchange a link for a cookie; announce a new link if it is used or unknown."""
+        """Exchange a link for a cookie. Announce a new link if this one is used or unknown."""
         cookie = super().sign_in(secret)
         if not cookie and not self.failures.is_blocked(""):
             self.failures.note("")  # limits new links to 20 a minute
@@ -87,7 +87,7 @@ def view(
 ) -> None:
     """Serve the app to the owner on loopback until interrupted.
 
-    `announce` gets each sign-in link; `on_start` gets the first, once the server listens.
+    `announce` gets each sign-in link. `on_start` gets the first link once the server listens.
     """
     bound = bind("127.0.0.1", port)
     address = f"http://127.0.0.1:{bound.port}"
@@ -99,7 +99,7 @@ def view(
 
 
 def serve(caller: Caller, binding: Binding, announce: Callable[[str], None]) -> None:
-    """Serve a team until interrupted: everybody signs in with a token of this project."""
+    """Serve a team until interrupted. Users sign in with a token of this project."""
     from sparring.surfaces.web.mcp_route import McpRoute
 
     is_local = binding.address in ("127.0.0.1", "::1", "localhost")
@@ -157,6 +157,6 @@ class _ReadyServer(uvicorn.Server):
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Live streams are open until the end; uvicorn logs each of them as an error.
+        # uvicorn logs an error for each live stream that is still open.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets=sockets)

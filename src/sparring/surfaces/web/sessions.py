@@ -25,7 +25,7 @@ FindCaller = Callable[[str], Caller | None]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One signed-in browser. `token` is what it signed in with; empty for a one-time link."""
+    """One signed-in browser. `token` is the token it used; empty for a one-time link."""
 
     caller: Caller
     ends: float
@@ -34,7 +34,7 @@ class Session:
 
 @dataclass(slots=True)
 class Failures:
-    """Wrong tokens by address within the last minute, counted to slow down guessing."""
+    """Counts wrong tokens by address within the last minute, to slow down guessing."""
 
     clock: Callable[[], float] = time.monotonic
     _times: dict[str, list[float]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Failures:
 
 @dataclass(slots=True)
 class RateLimit:
-    """A limit per caller: `burst` requests at once, and `per_second` in the long run."""
+    """A token bucket per caller: `burst` requests at once, `per_second` on average."""
 
     per_second: float = 50.0
     burst: float = 400.0
@@ -64,7 +64,7 @@ class RateLimit:
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def allows(self, name: str) -> bool:
-        """Return whether a caller may send one more request now, and count it if so."""
+        """Return whether a caller may send a request now; an allowed request is counted."""
         now = self.clock()
         left, since = self._left.get(name, (self.burst, now))
         left = min(self.burst, left + (now - since) * self.per_second)
@@ -78,8 +78,8 @@ class RateLimit:
 
 
 class Sessions:
-    """The sessions of one server. `find_caller` looks a token up; without it, only one-time links
-    sign in."""
+    """The sessions of one server. `find_caller` returns the caller of a token; without it, browsers
+    can sign in with one-time links only."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Sessions:
         return secret
 
     def sign_in(self, secret: str) -> str:
-        """Return the cookie of a new session for a link or a token; empty if it is neither."""
+        """Return the cookie of a new session; empty if the secret is neither a link nor a token."""
         caller = self._links.pop(_digest(secret), None)
         token = ""
         if caller is None:
@@ -123,7 +123,7 @@ class Sessions:
         return self._find_caller(token) if self._find_caller is not None and token else None
 
     def caller_of_cookie(self, cookie: str) -> Caller | None:
-        """Return the caller of a session; None if there is no such session any more."""
+        """Return the caller of a session; None if the session does not exist or has ended."""
         key = _digest(cookie)
         session = self._sessions.get(key)
         if session is None:
