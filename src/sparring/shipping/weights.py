@@ -56,8 +56,8 @@ def check_adapter_names(folder: Path, module_names: set[str]) -> None:
     if strange:
         raise FaultyArtefact(
             f"{len(strange)} of {len(names)} tensors of the adapter name no module of the base, "
-            f"such as {strange[0]}; a program that ignores them serves the base model, or only part "
-            "of the training"
+            f"such as {strange[0]}; a program that ignores them serves the base model, or only "
+            "part of the training"
         )
     targets = read_json(folder / ADAPTER_CONFIG).get("target_modules") or []
     if isinstance(targets, str):  # a pattern
