@@ -43,7 +43,7 @@ class Reasons:
 
 @dataclass(slots=True)
 class _MeasureTally:
-    """The counts of one measure. `judged` and `correct` count rollouts by case; `scores` is a sum."""
+    """The counts of one measure; `judged` and `correct` count rollouts by case."""
 
     weight: float = 0.0
     judged: Counter[str] = field(default_factory=Counter)
