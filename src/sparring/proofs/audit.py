@@ -65,7 +65,7 @@ ADVICE: Mapping[Fault, str] = {
     Fault.ORDER_DEPENDENT: "judge each rollout on its own, without state shared between rollouts",
     Fault.BREAKS: "return failed or cannot_tell instead of raising",
     Fault.CANNOT_TELL: "return a verdict on more rollouts; training learns nothing from the others",
-    Fault.SATURATED: "give it weight 0: it is still shown, and its weight goes to the others",
+    Fault.SATURATED: "give it weight 0: it is still shown, and the others share its weight",
     Fault.DUPLICATE: "give one of them weight 0",
     Fault.SLOW: "rollouts wait for it; make it faster, or judge fewer of them",
     Fault.NEVER_PASSED: "check whether any answer can pass it",

@@ -33,7 +33,7 @@ _MIN_DIFFERING = 6  # five flips in one direction have probability 1/16 by luck
 
 
 class Standing(StrEnum):
-    """What an interval shows about a difference."""
+    """The verdict that an interval gives on a difference."""
 
     BETTER = "better"
     NOT_SHOWN = "not shown"

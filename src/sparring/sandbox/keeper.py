@@ -1,4 +1,4 @@
-"""`python -m sparring.sandbox.keeper`: holds a worker's workspaces and cleans up when it ends.
+"""`python -m sparring.sandbox.keeper`: holds the workspaces of a worker, and cleans up at its end.
 
 Each workspace is an in-memory file system of a fixed size in its own mount namespace. It exists as
 long as a process or a descriptor refers to it. For each workspace the keeper holds two

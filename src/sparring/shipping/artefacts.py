@@ -60,8 +60,8 @@ def chosen_forms(forms: Sequence[Form], source: Source) -> tuple[Form, ...]:
     implies GGUF.
 
     Raises InvalidInput if the adapter is requested but the checkpoint has none, or if it was
-    trained on a 4-bit base: on the unquantised base, its outputs differ. The default leaves such an
-    adapter out.
+    trained on a 4-bit base: on the unquantised base, its outputs differ. By default, an adapter of
+    a 4-bit base is left out.
     """
     if Form.ADAPTER in forms and not source.is_adapter:
         raise InvalidInput(

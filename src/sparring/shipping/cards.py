@@ -1,4 +1,4 @@
-"""The model card, the proof card, and `agent.json` of a shipment."""
+"""Writes the model card, the proof card, and `agent.json` of a shipment."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def model_card(facts: CardFacts, proof: Row | None, artefacts: Sequence[Row]) ->
         "Nothing is known about other tasks, other prompts, or safety. `proof_card.md` lists what "
         "was measured and what was not.",
         "## Provenance",
-        f"Licence of the base: {facts.licence or 'not stated where it was loaded from'}. "
+        f"Licence of the base: {facts.licence or 'unknown'}. "
         "`ship.json` has the SHA-256 of every other file, and the versions of the packages. To "
         "sign the folder, and to verify it elsewhere:",
         f"```bash\npip install model-signing pyOpenSSL\n{SIGN}\n{VERIFY}\n```",

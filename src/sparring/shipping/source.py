@@ -1,4 +1,4 @@
-"""The checkpoint that is shipped: its weights, base, tokenizer and training template."""
+"""Opens the checkpoint of a shipment: its weights, base, tokenizer and training template."""
 
 from __future__ import annotations
 
