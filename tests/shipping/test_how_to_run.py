@@ -49,7 +49,7 @@ def test_what_a_server_cannot_read_is_said() -> None:
     assert "no known parser for the thinking of forgetful" in text
     assert "no known parser" not in how_to_run(served(strange, has_tools=False))
     glm = how_to_run(served(family_named("glm-4-moe"), gguf="gguf/x.gguf"))
-    assert "did not read the tool calls of glm-4-moe" in glm
+    assert "did not parse the tool calls of glm-4-moe" in glm
 
 
 @pytest.mark.parametrize(("rank", "option"), [(16, ""), (24, "--max-lora-rank 32 ")])

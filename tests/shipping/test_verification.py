@@ -150,7 +150,7 @@ def test_a_template_with_one_other_character_is_refused_with_its_place(
     path = folder / "chat_template.jinja"
     path.write_text(path.read_text().replace("# Tools", "# tools"))
     with pytest.raises(
-        FaultyArtefact, match=r"renders another prompt: case case 0 differs at character 2\d"
+        FaultyArtefact, match=r"renders a different prompt: case case 0 differs at character 2\d"
     ):
         verify_folder(folder, reference, dtype="float32")
 

@@ -1,1 +1,1 @@
-"""Statistics and verdicts: what a set of rollouts shows, with intervals. Pure functions."""
+"""Computes statistics, intervals and verdicts from rollouts, with pure functions."""

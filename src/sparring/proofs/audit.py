@@ -1,6 +1,6 @@
-"""Audit of measures: finds faults in how measures judge rollouts, null players and repeats.
+"""Audits measures: finds faults in their judgements of rollouts, null players and repeats.
 
-The functions are pure. The caller runs the measures and passes in what they returned.
+The functions are pure. The caller runs the measures and passes in their judgements.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from statistics import median
 from sparring.contracts.verdicts import Judgement
 from sparring.proofs.null_players import PLAYERS, NullPlayer
 
-_LUCK_SHARE = 0.1  # of the cases: up to here a null player may pass by luck
+_LUCK_SHARE = 0.1  # up to this share of the cases, a null player may pass by luck
 _MIN_SCORED = 8
 _MIN_ROLLOUTS = 16
 _SATURATED = 0.98
 _SLOW_SECONDS = 1.0
 _CANNOT_TELL_SHARE = 0.2
-_GRAVE_SHARE = 0.05  # of the rollouts: below, a fault is an occasional failure and not grave
+_GRAVE_SHARE = 0.05  # below this share of the rollouts, a fault is not grave
 _SCORE_TOLERANCE = 0.02
 _GRAVE_REWARD = 0.5  # of the full reward
 _BY_NAME: Mapping[str, NullPlayer] = {each.name: each for each in PLAYERS}
 
 
 class Fault(StrEnum):
-    """What can be wrong with a measure."""
+    """A kind of fault of a measure."""
 
     PASSED_BY_NOTHING = "passed by a null player"
     CONSTANT = "constant"
@@ -42,8 +42,8 @@ class Fault(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
-# Faults that make a reward wrong or teach the wrong thing. The others only waste time or weight,
-# or show that there is nothing to learn.
+# Faults that make a reward wrong. The others only waste time or weight, or show that there is
+# nothing to learn.
 GRAVE = frozenset(
     {
         Fault.PASSED_BY_NOTHING,
@@ -64,8 +64,8 @@ ADVICE: Mapping[Fault, str] = {
     Fault.FLAKY: "make it return the same verdict for the same rollout; noise cannot be learned",
     Fault.ORDER_DEPENDENT: "judge each rollout on its own, without state shared between rollouts",
     Fault.BREAKS: "return failed or cannot_tell instead of raising",
-    Fault.CANNOT_TELL: "decide more of the rollouts; nothing is learned from one without a verdict",
-    Fault.SATURATED: "give it weight 0: it is still shown, and its weight goes to the others",
+    Fault.CANNOT_TELL: "return a verdict on more rollouts; training learns nothing from the others",
+    Fault.SATURATED: "give it weight 0: it is still shown, and the others share its weight",
     Fault.DUPLICATE: "give one of them weight 0",
     Fault.SLOW: "rollouts wait for it; make it faster, or judge fewer of them",
     Fault.NEVER_PASSED: "check whether any answer can pass it",
@@ -189,7 +189,7 @@ def _constant(name: str, observations: Sequence[Observation]) -> Iterator[Findin
 def _null_passes(
     name: str, observations: Sequence[Observation], rewards: Mapping[str, float]
 ) -> Iterator[Finding]:
-    """Report the null player that passes most often; grave if it earns much of the reward."""
+    """Report the null player that passes most often; grave if it earns half or more."""
     if any(each.is_side_condition for each in observations):
         return
     worst: tuple[float, list[Observation], int] = (0.0, [], 0)
@@ -215,7 +215,7 @@ def _null_passes(
 def _full_reward_passes(
     observations: Sequence[Observation], reported: set[str]
 ) -> Iterator[Finding]:
-    """Find a null player that passes all rewarded measures, as when all are side conditions."""
+    """Find a null player that passes all rewarded measures; side conditions alone allow it."""
     by_rollout: dict[str, list[Observation]] = defaultdict(list)
     for sight in observations:
         is_null = sight.player and not _BY_NAME[sight.player].knows
@@ -291,7 +291,7 @@ def _rewards(observations: Sequence[Observation]) -> dict[str, float]:
 
 
 def _differ(one: float | None, other: float | None) -> bool:
-    """Whether two scores differ by more than a judge that returns fractions may vary."""
+    """Whether two scores differ by more than the tolerance for fractional scores."""
     if one is None or other is None:
         return one is not other
     return abs(one - other) > _SCORE_TOLERANCE

@@ -1,7 +1,7 @@
 """The verdict of a check: whether the task can be learned, why, and what to do next.
 
-It combines the problems of the rollouts, the findings of the audit, the verdicts of the rewarded
-measures (proofs/measure_verdicts.py) and the share of live groups.
+The verdict combines problems in the rollouts, the findings of the audit, the verdicts on the
+rewarded measures (proofs/measure_verdicts.py) and the share of live groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OFTEN = 0.2  # a problem is reported if it occurs in a larger share of the roll
 _ENOUGH_LIVE = 0.2  # the share of live groups from which training can learn
 _RARELY_CALLED = 0.05  # below this share of rollouts with a tool call, calls are too rare to learn
 _UNPARSABLE = (Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL)
-# Faults of the model, not of a measure. The verdict of each measure already reports them.
+# Faults of the model, not of a measure. The verdicts on the measures already report them.
 OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)
 _REASON_LENGTH = 120
 
@@ -39,7 +39,7 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An observation, with advice and an example rollout. A grave one prevents learning."""
+    """An observation, with advice and an example rollout. A grave note prevents learning."""
 
     what: str
     message: str
@@ -50,7 +50,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class PlayedModel:
-    """Results of one model: the one to be trained, or one behind an endpoint."""
+    """The results of one model: the learner, or another model behind an endpoint."""
 
     name: str
     log: str
@@ -73,7 +73,7 @@ class PlayedModel:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a check measured.
+    """The measurements of a check.
 
     `live` starts with the planned group size, `measures` with the weakest measure. `planned` is
     the number of rollouts that were planned for the model to be trained. `demonstrations` names
@@ -111,7 +111,7 @@ class Checked:
 
 
 def judge(facts: Facts) -> Checked:
-    """Return the verdict. A grave note decides it; without one, the rewards do."""
+    """Return the verdict: broken or constant if there is a grave note, else that on rewards."""
     notes = [*_obstacles(facts), *_audit_notes(facts), *_cut_short(facts)]
     extra = [*_tool_notes(facts), *_other_model_notes(facts)]
     grave = [note for note in notes if note.is_grave]
@@ -174,7 +174,7 @@ def _truncated(facts: Facts) -> Iterator[Note]:
 
 
 def _cause_of_cuts(facts: Facts) -> str:
-    """Return the cause that comes before a cut: a model that calls no tool writes on and on."""
+    """Return a clause that names a likely cause of truncation: hardly any tool calls."""
     if not facts.has_tools or _call_rate(facts) >= _RARELY_CALLED:
         return ""
     called = sum(bool(each.tool_calls) for each in facts.rollouts)
@@ -197,8 +197,8 @@ def _failing_tools(facts: Facts) -> Iterator[Note]:
 
 
 def _truncation_advice(facts: Facts) -> str:
-    """Advise a larger budget, but worked calls first if the model hardly ever calls a tool: more
-    tokens alone would not help it."""
+    """Advise a larger budget; if the model hardly ever calls a tool, advise worked calls first,
+    because more tokens alone would not help."""
     if facts.shown:
         return "nothing to do: the demonstrations of the warm start fit into the budget"
     more = f"raise max_completion_length to {4 * facts.completion_length}"
@@ -231,8 +231,9 @@ def _why_unscored(rollout: Rollout) -> str:
 
 
 def _audit_notes(facts: Facts) -> Iterator[Note]:
-    """A grave finding counts as grave only if its measure is rewarded. A constant measure is grave
-    only if all rewarded measures are constant: otherwise the reward still varies."""
+    """Yield a note for each finding. It is grave only if the finding is grave and its measure is
+    rewarded; for a constant measure, only if all rewarded measures are constant, because
+    otherwise the reward still varies."""
     constant = {each.measure for each in facts.findings if each.fault is Fault.CONSTANT}
     for each in facts.findings:
         is_grave = each.measure in facts.rewarded and each.is_grave
@@ -291,13 +292,13 @@ def _judge_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
 
 
 def _list_unlearnable(measures: Sequence[MeasureVerdict]) -> str:
-    """Name the measures that training cannot improve."""
+    """Return text that names the measures that training cannot improve."""
     fixed = [str(each) for each in measures if each.movement is not Movement.CAN_BE_LEARNED]
     return f"; but {', and '.join(fixed)}" if fixed else ""
 
 
 def _never_passes(facts: Facts, never_passing: Sequence[MeasureVerdict]) -> str:
-    """State which measures never pass, the cause, and the advice."""
+    """Return text that states which measures never pass, the cause, and the advice."""
     names = ", and ".join(map(str, never_passing))
     if _call_rate(facts) < _RARELY_CALLED and facts.has_tools:
         because = ", because tools are hardly ever called"
@@ -308,7 +309,7 @@ def _never_passes(facts: Facts, never_passing: Sequence[MeasureVerdict]) -> str:
 
 
 def _larger_groups(facts: Facts) -> Iterator[Note]:
-    """Suggests the smallest group size above the planned one that has enough live groups."""
+    """Suggest the smallest group size above the planned one that has enough live groups."""
     planned = facts.live[0]
     larger = [each for each in facts.live[1:] if each.group_size > planned.group_size]
     enough = [each for each in larger if each.value >= _ENOUGH_LIVE]
@@ -322,7 +323,7 @@ def _larger_groups(facts: Facts) -> Iterator[Note]:
 
 
 def _advice(facts: Facts) -> str:
-    """Return what to do if nothing passes, with a command."""
+    """Return advice, with a command, for a measure that never passes."""
     name = facts.environment
     if facts.shown:
         return (

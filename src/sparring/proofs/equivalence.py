@@ -1,7 +1,8 @@
-"""Whether an artefact plays as well as the checkpoint that it was made of.
+"""Tests whether an artefact plays as well as its checkpoint.
 
-A non-inferiority test: the artefact counts as equal if the whole interval of its paired difference
-lies above minus the margin. With few cases the interval is wide, and the verdict is `cannot tell`.
+A non-inferiority test: the artefact is equal if the interval of its paired difference excludes a
+loss of the margin, or if all its answers and calls are the checkpoint's. With few cases the
+interval is wide, and the verdict is usually `cannot tell`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PAIRS = 200
 
 
 class Likeness(StrEnum):
-    """What a paired comparison shows about an artefact."""
+    """The verdict of a comparison between an artefact and its checkpoint."""
 
     EQUAL = "equal"
     WORSE = "worse"
@@ -29,7 +30,7 @@ class Likeness(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Equivalence:
     """The verdict with its evidence. `same_answers` counts rollouts whose answer and tool calls
-    are those of the checkpoint; `parse_rate` is the share whose tool calls could be read."""
+    are those of the checkpoint; `parse_rate` is the share whose tool calls could be parsed."""
 
     likeness: Likeness
     sentence: str
@@ -59,7 +60,7 @@ def compare(
 
 
 def parse_rate(rollouts: Sequence[Rollout]) -> float:
-    """Return the share of rollouts whose tool calls could be read."""
+    """Return the share of rollouts whose tool calls could be parsed; 1 without rollouts."""
     unreadable = sum(each.ending is Ending.UNPARSABLE_CALL for each in rollouts)
     return 1 - unreadable / len(rollouts) if rollouts else 1.0
 
@@ -67,7 +68,7 @@ def parse_rate(rollouts: Sequence[Rollout]) -> float:
 def improvement(
     base: Sequence[Rollout], artefact: Sequence[Rollout], *, chances: int = 1
 ) -> Difference | None:
-    """Return the artefact's difference to the base model; None if no case was scored on both
+    """Return the difference between base model and artefact; None if no case was scored on both
     sides."""
     return paired_difference(rewards(base), rewards(artefact), chances=chances)
 

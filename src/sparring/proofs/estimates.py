@@ -1,8 +1,8 @@
-"""Estimates time, tokens and cost of a planned training from measured batches, with intervals.
+"""Estimates time, tokens and cost of a planned training, with intervals, from measured batches.
 
-A step plays a batch and updates on it. Dead groups are replaced in smaller batches, which cost
-more per group: the cost of a batch is assumed to grow linearly from one group to a full step, and
-both ends are timed.
+A step plays a batch and updates the weights. Dead groups are replaced in smaller batches, which
+cost more per group. The estimate assumes that the cost of a batch grows linearly from one group to
+a full step; both ends are measured.
 
 Wall time depends on the load of the machine. The estimate therefore counts CPU seconds and
 converts them to wall time by the share of the cores that the measured process got.
@@ -33,13 +33,13 @@ class Amount:
     high: float
 
     def times(self, factor: float) -> Amount:
-        """Scales the value and both ends of the interval."""
+        """Return the amount with its value and both ends of its interval scaled."""
         return Amount(self.value * factor, self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Wall or CPU seconds: each full batch of a step, one group alone, and one update."""
+    """Wall or CPU seconds of each full batch of a step, of one group alone, and of one update."""
 
     batches: Sequence[float]
     group: float
@@ -65,10 +65,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the planned training takes.
+    """The estimated cost of the planned training.
 
-    `cores_had` is how many cores the measured process got; `hours_alone` is the wall time on an
-    idle machine.
+    `cores_had` is the number of cores that the measured process used on average; `hours_alone` is
+    the wall time in hours on an idle machine.
     """
 
     seconds_per_step: Amount
@@ -84,7 +84,7 @@ class Estimate:
 def estimate(
     clock: Measured, cpu: Measured, planned: Planned, *, price_per_hour: float | None = None
 ) -> Estimate:
-    """Estimates the planned training from wall (`clock`) and `cpu` measurements."""
+    """Estimate the planned training from measured wall (`clock`) and CPU (`cpu`) seconds."""
     extra = _replacements(planned)
     cpu_per_step = _step(cpu, planned, extra)
     cores = _cores_had(clock, cpu, planned.cores)
@@ -109,8 +109,8 @@ def estimate(
 
 
 def _cores_had(clock: Measured, cpu: Measured, cores: int) -> float:
-    """How many cores' worth of CPU time the process got: CPU seconds per wall second. On a GPU,
-    where the CPU mostly waits, it is far below one."""
+    """Return the number of cores that the process used on average: CPU seconds per wall second. On
+    a GPU, where the CPU mostly waits, the number is far below one."""
     wall_seconds = sum(clock.batches) + clock.group + clock.update
     cpu_seconds = sum(cpu.batches) + cpu.group + cpu.update
     return min(float(cores), max(_MIN_CORES, cpu_seconds / max(wall_seconds, 1e-9)))
@@ -121,8 +121,8 @@ def _parts(amount: Amount) -> tuple[float, float, float]:
 
 
 def _replacements(planned: Planned) -> Amount:
-    """Simulate the replacement groups of one step: dead groups are replaced round by round until
-    all groups are live or the replacements are used up."""
+    """Simulate the number of replacement groups in one step: dead groups are replaced in rounds
+    until all groups are live or the replacements are used up."""
     random = np.random.default_rng(0)
     live = planned.live
 

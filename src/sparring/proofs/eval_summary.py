@@ -1,4 +1,4 @@
-"""Summary of an evaluation, counted one rollout at a time."""
+"""Summarises an evaluation, one rollout at a time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ _VARIABLE = re.compile(r"\b[0-9a-f]{12,}(?:~\d+)?\b|(?<!\w)'[^']*'(?!\w)|\"[^\"]
 
 
 class Reasons:
-    """Counts reasons by shape, with one example of each: numbers, long ids and quoted text may
-    differ.
-
-    "expected 12, got 13" and "expected 7, got 9" count as the same reason.
-    """
+    """Counts reasons by shape, and keeps one example of each. Numbers, long ids and quoted text are
+    not part of the shape: "expected 12, got 13" and "expected 7, got 9" are the same reason."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -32,7 +29,7 @@ class Reasons:
         shape = _VARIABLE.sub("…", reason[:300])
         self._counts[shape] += 1
         self._examples.setdefault(shape, reason[:300])
-        if len(self._counts) > _REASONS_TRACKED:  # no common shapes: bound memory
+        if len(self._counts) > _REASONS_TRACKED:  # bounds memory if few shapes repeat
             for rare, _ in self._counts.most_common()[_REASONS_TRACKED // 2 :]:
                 del self._counts[rare], self._examples[rare]
 
@@ -46,7 +43,7 @@ class Reasons:
 
 @dataclass(slots=True)
 class _MeasureTally:
-    """One measure's counts; `judged` and `correct` count rollouts by case."""
+    """The counts of one measure; `judged` and `correct` count rollouts by case."""
 
     weight: float = 0.0
     judged: Counter[str] = field(default_factory=Counter)
@@ -93,7 +90,7 @@ class EvalTally:
         self._add_judgements(rollout)
 
     def summary(self, **about: Any) -> dict[str, Any]:
-        """All figures as plain JSON; `about` adds keys in front of them."""
+        """Return all figures as plain JSON, after the keys in `about`."""
         rollouts = self._totals["rollouts"]
         scored = rollouts - self._totals["unscored"]
         return {

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 _Z95 = 1.959963984540054
-_MAX_EFFECTIVE = 1e12  # keeps the effective count finite where shares hardly differ
+_MAX_EFFECTIVE = 1e12  # keeps the effective count finite if shares hardly differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,16 @@ def share_of_cases(shares: list[float]) -> Share | None:
     """Return the mean of per-case shares, with an interval that treats the case as the unit.
 
     Rollouts of one case are correlated, so counting each as independent evidence would make the
-    interval too narrow. With one rollout per case this is Wilson's interval. None without cases.
+    interval too narrow. With one rollout per case this is Wilson's interval.
+    Returns None without cases.
     """
     count = len(shares)
     if count == 0:
         return None
     mean = sum(shares) / count
-    # Shares vary between cases at most as a Bernoulli variable does, and less with several
-    # rollouts per case. The effective count gives a Bernoulli mean the observed variance.
+    # The variance of shares is at most a Bernoulli variable's, and smaller with several rollouts
+    # per case. The effective count is the sample size at which a Bernoulli mean has the observed
+    # variance.
     variance = sum((share - mean) ** 2 for share in shares) / max(count - 1, 1)
     bernoulli = mean * (1 - mean) * count / max(count - 1, 1)
     effective = count * bernoulli / variance if variance > 0 and bernoulli > 0 else float(count)

@@ -1,8 +1,8 @@
-"""Estimates from a few rollouts how much an environment offers to learn from.
+"""Estimates from a few rollouts the share of live groups that an environment gives.
 
-GRPO compares the rollouts of one case with each other, so what counts is how often their rewards
-differ: the share of live groups. Each case's rewards follow a distribution with a Dirichlet
-posterior (Beta for pass/fail), and the played cases are a sample of all cases.
+GRPO compares the rollouts of one case with each other, so it learns only from groups whose rewards
+differ. Each case's rewards follow a distribution with a Dirichlet posterior (Beta for pass/fail),
+and the played cases are a sample of all cases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparring.proofs.null_players import question_of
 
 _DRAWS = 4000
 _PRIOR = 0.5  # prior rollouts per case, distributed like the rewards of all cases
-_UNSEEN = 0.5  # prior weight of a case unlike those that were played
+_UNSEEN = 0.5  # prior weight of a case unlike the played ones
 _STEPS_AHEAD = 5
 _QUESTION_LENGTH = 80
 _MAX_REWARDS = 24  # distinct rewards that are modelled; rarer ones count as unique
@@ -31,7 +31,8 @@ Outcomes = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class CaseBand:
-    """A case's passed and scored rollouts, with the 95 % interval of its pass rate (Beta)."""
+    """A case's scored (`rollouts`) and passed rollouts, the 95 % interval of its pass rate (Beta),
+    and its mean reward."""
 
     case: str
     question: str
@@ -55,7 +56,7 @@ class LiveShare:
 def outcomes_of(
     rollouts: Sequence[Rollout], *, masks_truncated: bool
 ) -> dict[str, list[float | None]]:
-    """Rewards by case as training sees them; None for a rollout that is masked or unscored."""
+    """Return rewards by case; None for a rollout that training masks or that is unscored."""
     rewards: dict[str, list[float | None]] = {}
     for rollout in rollouts:
         is_masked = rollout.is_truncated and masks_truncated
@@ -82,7 +83,7 @@ def bands(rollouts: Sequence[Rollout]) -> list[CaseBand]:
 
 
 def is_passed(rollout: Rollout) -> bool:
-    """Whether every rewarded measure passes; without one, whether the reward is full."""
+    """Whether every rewarded measure passes; without rewarded measures, whether the reward is 1."""
     rewarded = [each for each in rollout.judgements if each.weight > 0]
     if not rewarded:
         return rollout.reward is not None and rollout.reward >= 1
@@ -110,7 +111,7 @@ def live_shares(
 def _posterior(
     outcomes: Outcomes, sizes: Sequence[int], random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Chances of a live group as [size, draw, case]; the last case stands for unseen ones."""
+    """Return chances of a live group by [size, draw, case]; the last case is an unseen one."""
     pooled = Counter(reward for rewards in outcomes.values() for reward in rewards)
     frequent = [value for value, count in pooled.most_common(_MAX_REWARDS) if count > 1]
     values = sorted({0.0, 1.0} | {value for value in frequent if value is not None})
@@ -137,9 +138,9 @@ def _posterior(
 def live_chance(shares: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """Return the chance that the scored rollouts of a group do not all agree.
 
-    The last column of `shares` is the share of rollouts without a reward, the one before it the
-    share of rewards that are all different. A group is dead if all its scored rollouts have the
-    same reward, or only one or none is scored.
+    The last column of `shares` is the share of rollouts without a reward, the second to last the
+    share of rollouts whose rewards are unique. A group is dead if all its scored rollouts have the
+    same reward, or if fewer than two are scored.
     """
     none, unique = shares[..., -1], shares[..., -2]
     agreeing = ((shares[..., :-2] + none[..., None]) ** size - none[..., None] ** size).sum(axis=-1)

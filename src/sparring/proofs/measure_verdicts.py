@@ -1,7 +1,7 @@
 """Judges, for each measure with a weight above 0, whether training can improve it.
 
 A reward that differs between rollouts is not enough: if one measure never passes and another
-passes by luck, training learns the second one only.
+passes by luck, training improves only the second.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sparring.proofs.eval_summary import Reasons
 from sparring.proofs.learnability import live_shares
 
 _MIN_SCORED = 8
-_ENOUGH_LIVE = 0.1  # below this share of groups, hardly any step has a gradient from a measure
+_ENOUGH_LIVE = 0.1  # below this share of live groups, a measure gives hardly any gradient
 _RARELY = 0.1  # below this share of rollouts, a measure hardly ever passes
 _NEARLY_ALL = 0.95
 _HALF = 0.5
 
 
 class Movement(StrEnum):
-    """Whether training can improve a measure. Ordered from worst to best; a check names the worst
-    first."""
+    """Whether training can improve a measure. The members are ordered from worst to best; a check
+    names the worst first."""
 
     NEVER_PASSES = "never passes"
     CANNOT_TELL = "cannot tell"

@@ -1,6 +1,6 @@
-"""Null players: fixed answers to a case that a sound measure must not pass.
+"""Null players: players without a model, which give a fixed answer to a case.
 
-Two of them give the expected answer; a sound measure passes those.
+Two of them give the expected answer, which a sound measure passes. It fails the others.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _answer_to_another(case: Case, all_cases: Sequence[Case]) -> str | None:
 def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
     """Return the expected value inside a longer word, where it means something else."""
     text = _as_text(case.expected)
-    if not text or not _ONE_WORD.fullmatch(text):  # other text has no word border to remove
+    if not text or not _ONE_WORD.fullmatch(text):  # other text is not one word
         return None
     fill = "9" if text[-1].isdigit() else "qx"
     return f"{fill}{text}{fill}"
@@ -114,7 +114,7 @@ PLAYERS: tuple[NullPlayer, ...] = (
 
 
 def answer_of(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str | None:
-    """Return a player's answer to a case; None if it has none, or if it is correct by chance."""
+    """Return a player's answer to a case; None if there is none, or if it is right by chance."""
     answer = player.answer(case, all_cases)
     if answer is None or player.knows:
         return answer
@@ -123,8 +123,8 @@ def answer_of(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str 
 
 
 def null_rollout(number: int, case: Case, answer: str, world: Any = None) -> Rollout:
-    """Return a rollout of the player at index `number` of `PLAYERS`; its key has the index as
-    step."""
+    """Return a rollout of the player at index `number` of `PLAYERS`; the index is the step of its
+    key."""
     messages = (
         Message("user", question_of(case)),
         Message("assistant", answer, agent=PLAYERS[number].name),

@@ -2,13 +2,13 @@
 
 The case is the unit: rollouts of one case are correlated, so a case counts once, as the
 difference of its two mean rewards, and the bootstrap draws cases. Each drawn mean is divided by
-its own standard error (a bootstrap-t), which keeps the coverage right for skewed differences, as
-they occur when almost every case passes.
+its own standard error (a bootstrap-t), which keeps the coverage correct for skewed differences,
+which occur when almost every case passes.
 
-Half a pseudo-case is added on either side, of the size of the larger differences, as Agresti and
-Min add half a pair to the cells of a 2×2 table (2005, doi:10.1002/sim.1781): a sample in which few
-cases differ carries little information about the other cases. The fewer differ, the more is added.
-benchmarks/proof_calibration.py simulates the coverage.
+Half a pseudo-case of each sign is added, of the size of the larger differences, as Agresti and Min
+add half a pair to the cells of a 2×2 table (2005, doi:10.1002/sim.1781). A sample in which few
+cases differ carries little information about the other cases, so if fewer than eight differ, up to
+one pseudo-case of each sign is added. benchmarks/proof_calibration.py simulates the coverage.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _TAIL = 0.025
 _DRAWS = 4_000
 _CHUNK = 4_000_000
 _POWER = 0.8
-_ADDED = 0.5  # pseudo-cases on either side; up to twice as many if few cases differ
+_ADDED = 0.5  # pseudo-cases of each sign; up to twice as many if few cases differ
 _FEW = 8
-_MIN_DIFFERING = 6  # five flips to one side are luck once in sixteen times
+_MIN_DIFFERING = 6  # five flips in one direction have probability 1/16 by luck
 
 
 class Standing(StrEnum):
-    """What an interval shows about a difference."""
+    """The verdict that an interval gives on a difference."""
 
     BETTER = "better"
     NOT_SHOWN = "not shown"
@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def standing(self) -> Standing:
-        """Better or worse if the interval excludes zero and enough cases differ."""
+        """Better or worse if the interval excludes zero and at least six cases differ."""
         if self.differing < _MIN_DIFFERING:
             return Standing.NOT_SHOWN
         if self.low > 0:
@@ -82,7 +82,7 @@ def paired_difference(
 
     `chances` is the number of candidates that `after` was picked from on the same cases: the best
     of ten looks good by luck alone, so each gets a tenth of the error rate (Bonferroni). With
-    `is_single`, each case was played once, and the exact test is added for pass/fail rewards.
+    `is_single`, each case was played once, and McNemar's exact test is added for pass/fail rewards.
     """
     shared = [case for case in before if case in after]
     if not shared:
@@ -112,8 +112,9 @@ def paired_difference(
 def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
     """Return the smallest effect that these cases detect with 80 % power.
 
-    A larger effect makes more cases differ, so the variance grows with it: the result is the root
-    of effect² = z²(variance + size·effect − effect²) / cases.
+    A larger effect makes more cases differ, so the variance grows with the effect. The result is
+    the root of effect² = z²(variance + size·effect − effect²) / total, in which the total includes
+    pseudo-cases.
     """
     sample = _Augmented.of(differences)
     mean = sample.weights @ sample.values / sample.total
@@ -130,8 +131,8 @@ def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Augmented:
-    """Distinct differences with their counts, including `added` pseudo-cases of `size` on either
-    side."""
+    """Distinct differences with their counts, including `added` pseudo-cases of `size` and as many
+    of `-size`."""
 
     values: NDArray[Any]
     weights: NDArray[Any]
@@ -145,7 +146,7 @@ class _Augmented:
 
     @property
     def floor(self) -> float:
-        """The least variance of a draw: one without any difference is still uncertain."""
+        """The variance added to each draw: a draw without differences is still uncertain."""
         return 2 * self.added * self.size**2 / self.total
 
     @classmethod
@@ -164,8 +165,8 @@ class _Augmented:
 
 
 def _typical_size(differences: NDArray[Any]) -> float:
-    """Return the size of the larger differences, which dominate the interval; weighted by the
-    square."""
+    """Return the root mean square of the differences, weighted by their squares, because larger
+    differences dominate the interval; 1 without differences."""
     if not len(differences):
         return 1.0
     squares = differences**2
@@ -191,7 +192,7 @@ def _interval(
 def _draw(
     sample: _Augmented, size: int, draws: int, random: np.random.Generator
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Means and mean squares of bootstrap samples, drawn in chunks to bound memory."""
+    """Return means and mean squares of bootstrap samples, drawn in chunks to bound memory."""
     means, squares = [], []
     chunk = max(1, _CHUNK // len(sample.values))
     for start in range(0, draws, chunk):

@@ -40,7 +40,7 @@ class MeasureChange:
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A case whose mean reward changed, with a rollout of each side that shows it."""
+    """A case whose mean reward changed, with the id of one example rollout of each model."""
 
     case: str
     before: float
@@ -63,8 +63,9 @@ class Proof:
     """The verdict with its evidence.
 
     `also` is the difference on the second suite. `regressed` names the guards that got worse, and
-    the second suite if it did: the verdict is then worse, whatever the reward. `unmoved` names
-    rewarded measures that are below the level good and show no change.
+    the second suite if its reward did; if there are any, the verdict is worse. `unmoved` names
+    rewarded measures that are below the level good and show no change. `unscored` counts rollouts
+    without a reward, of `base` and `trained`.
     """
 
     standing: Standing
@@ -81,7 +82,7 @@ class Proof:
 
     @property
     def is_good(self) -> bool:
-        """Better, at a good level, with no rewarded measure left unmoved."""
+        """Whether the verdict is better, the level good or saturated, and no measure unmoved."""
         is_high = self.level in (Level.GOOD, Level.SATURATED)
         return self.standing is Standing.BETTER and is_high and not self.unmoved
 
@@ -91,16 +92,16 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The rollouts of both models, in the order of playing."""
+    """The rollouts of both models on the same cases."""
 
     base: Sequence[Rollout]
     trained: Sequence[Rollout]
 
 
 def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Proof:
-    """Compare base and trained; the interval of the reward decides.
+    """Compare base and trained model. The interval of the difference in reward gives the verdict.
 
-    Guards and a second suite (`also`) can only turn the verdict to worse or not shown. They share
+    Guards and a second suite (`also`) can only change the verdict to worse or not shown. They share
     one error rate, so that many guards do not cause many false alarms. `chances` is the number of
     comparisons that share the error rate of the reward.
     """
@@ -184,7 +185,7 @@ def _standing(
 
 
 def _missing_cases(played: Played, reward: Difference | None) -> Iterator[str]:
-    """Report if too many cases lack a score on either side: they may be the ones that fail."""
+    """Yield a doubt if more than a tenth of the cases lack a score on either side."""
     cases = {each.case.id for each in (*played.base, *played.trained)}
     missing = len(cases) - (reward.cases if reward else 0)
     if cases and missing / len(cases) > _MAX_MISSING:
@@ -223,7 +224,7 @@ def _sentence(
 
 
 def _by_measure(changes: Sequence[MeasureChange]) -> str:
-    """Return each rewarded measure before and after, and whether its change is shown."""
+    """Return text with each rewarded measure before and after, and whether a change is shown."""
     parts = [_change(each) for each in changes if not each.is_guard]
     return f"; {', '.join(parts)}" if parts else ""
 
@@ -265,7 +266,7 @@ def rewards(rollouts: Iterable[Rollout]) -> dict[str, float]:
 
 
 def correct(rollouts: Iterable[Rollout], measure: str) -> dict[str, float]:
-    """Return the share of each case's judged rollouts that a measure calls correct."""
+    """Return the share of each case's judged rollouts that pass a measure."""
     return _means(
         (rollout.case.id, None if each.is_correct is None else float(each.is_correct))
         for rollout in rollouts
@@ -275,7 +276,7 @@ def correct(rollouts: Iterable[Rollout], measure: str) -> dict[str, float]:
 
 
 def flips(played: Played) -> list[Flip]:
-    """Cases whose mean reward changed, largest changes first."""
+    """Return the cases whose mean reward changed, largest changes first."""
     before, after = rewards(played.base), rewards(played.trained)
     changed = [case for case in before if case in after and before[case] != after[case]]
     changed.sort(key=lambda case: -abs(after[case] - before[case]))
@@ -292,7 +293,7 @@ def flips(played: Played) -> list[Flip]:
 
 
 def _example(rollouts: Sequence[Rollout], case: str, *, is_best: bool) -> str:
-    """Return the id of the best or worst rollout of a case, which shows the change most clearly."""
+    """Return the id of the rollout with the highest or lowest reward of a case."""
     scored = [each for each in rollouts if each.case.id == case and each.reward is not None]
     chosen = (max if is_best else min)(scored, key=lambda each: each.reward or 0.0)
     return chosen.id

@@ -1,1 +1,1 @@
-"""Turns results into reports: HTML, Markdown and pictures."""
+"""Renders results as reports in HTML and Markdown, with pictures."""

@@ -1,6 +1,6 @@
 """A report as a list of blocks, rendered to one self-contained HTML file and to Markdown.
 
-Report text is untrusted, because models, tools and data wrote much of it: every text is escaped,
+Report text is untrusted, because much of it comes from models, tools and data. All text is escaped,
 and a content security policy forbids scripts and external resources.
 """
 
@@ -117,7 +117,7 @@ class Document:
 
 
 def _visible(text: str) -> str:
-    """Escapes control characters that a terminal or browser would interpret."""
+    """Escape control characters that a terminal or browser would interpret."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 

@@ -1,4 +1,4 @@
-"""Pictures for reports: curves over steps, pass bands of cases, intervals of differences.
+"""Draws pictures for reports: curves, pass rates of cases, differences, sizes of artefacts.
 
 Each picture is drawn twice, for light and dark screens. The Okabe-Ito palette is distinguishable
 with any colour vision.
@@ -17,7 +17,7 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _LIGHT = {"ink": "#1b1f24", "line": "#d9dee4"}
 _DARK = {"ink": "#e6e9ed", "line": "#343b44"}
 _WIDTH = 5.6
-# The hash salt makes SVG files reproducible; user text must not be parsed as math.
+# The hash salt makes SVG files reproducible. Math is off, because labels may contain user text.
 _RC_PARAMS: dict[str, Any] = {"svg.hashsalt": "sparring", "text.parse_math": False}
 _FEW_POINTS = 25
 _SHARES = ("reward", "pass rate", "live groups")
@@ -33,7 +33,7 @@ class Curve:
 
 
 def curves(panels: Mapping[str, Sequence[Curve]]) -> Gallery | None:
-    """One picture per panel; None if no curve has values."""
+    """Return one picture per panel; None if no curve has values."""
     pictures = []
     for title, lines in panels.items():
         if drawn := [each for each in lines if each.values]:
@@ -70,7 +70,7 @@ def _panel(title: str, lines: Sequence[Curve]) -> Picture:
 
 
 def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | None:
-    """Return the pass rate and interval of each scored case; None if no case was scored."""
+    """Draw the pass rate and interval of each scored case; return None if no case was scored."""
     cases = [case for case in cases if case["rollouts"]]
     if not cases:
         return None
@@ -97,7 +97,7 @@ def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | No
 
 
 def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | None:
-    """Differences with their intervals and a line at zero; None without rows."""
+    """Draw differences with their intervals and a line at zero; return None without rows."""
     if not rows:
         return None
 
@@ -121,7 +121,8 @@ def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | 
 def artefacts_picture(
     points: Sequence[tuple[str, float, float, float]], caption: str
 ) -> Picture | None:
-    """Artefacts by size and mean reward, labelled with name and seconds of play; None without."""
+    """Draw artefacts by size in MB and mean reward, labelled with name and seconds of play; return
+    None without points."""
     if not points:
         return None
 
@@ -148,7 +149,7 @@ def artefacts_picture(
 
 
 def _label(text: str, max_length: int = 28) -> str:
-    """Shortens a label, and strips leading underscores, which matplotlib hides from legends."""
+    """Shorten a label, and strip leading underscores: matplotlib omits such labels from legends."""
     text = " ".join(text.split()).lstrip("_") or "–"
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""Builds the report of each kind of run from its folder. Nothing is played or judged here."""
+"""Builds the report of each kind of run from its summary, without playing or judging."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def proof_report(
 
 
 def _tone_of_proof(summary: Row) -> str:
-    """Good only if the trained model is both better and at a good level."""
+    """Return the tone of a proof's verdict; `better` without `is_good` is doubtful."""
     if summary["verdict"] == "better" and not summary.get("is_good", True):
         return "doubtful"
     return _TONES.get(summary["verdict"], "doubtful")
@@ -62,7 +62,7 @@ def _still_fails(summary: Row) -> list[Block]:
         (each["measure"], str(each["count"]), each["reason"])
         for each in summary.get("still_fails") or ()
     ]
-    head = ("measure", "rollouts", "reason, as in")
+    head = ("measure", "rollouts", "reason (an example)")
     return [Heading("What still fails, and why"), Grid(head, rows)] if rows else []
 
 
@@ -117,7 +117,7 @@ def eval_report(summary: Row) -> Document:
 def comparison_report(
     compared: Row, panels: Mapping[str, Sequence[Curve]], pairs: Mapping[str, Sequence[Any]]
 ) -> Document:
-    """Return the report that compares several runs with the first of them."""
+    """Return the report that compares runs with the first of them."""
     names = list(compared["runs"])
     document = Document(f"{len(names)} runs compared")
     document.add(Heading("Settings that differ"))
@@ -281,7 +281,7 @@ def _models(models: Sequence[Row]) -> list[Block]:
         )
         for each in models
     ]
-    head = ("model", "cases", "rollouts", "correct", "accuracy", "cases with a correct one", "")
+    head = ("model", "cases", "rollouts", "correct", "accuracy", "cases with a correct rollout", "")
     return [Heading("Models"), Grid(head, rows)] if rows else []
 
 

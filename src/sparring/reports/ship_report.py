@@ -1,4 +1,4 @@
-"""Builds the report of a shipment: its verdict, its files beside the checkpoint, and commands."""
+"""Builds the report of a shipment: verdict, files compared with the checkpoint, and commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TONES = {"equal": "good", "checked": "good", "worse": "bad", "refused": "bad"}
 
 
 def ship_report(summary: Row) -> Document:
-    """Return the report of a shipment."""
+    """Return the report of the shipment whose summary is given."""
     document = Document(f"{summary['name']}: {summary['verdict']}")
     tone = _TONES.get(summary["verdict"], "doubtful")
     document.add(Verdict(summary["verdict"], summary["sentence"], tone))
@@ -21,13 +21,13 @@ def ship_report(summary: Row) -> Document:
         document.add(Paragraph(summary["problem"]))
     document.add(
         Paragraph(
-            f"{summary['training']}, {summary['checkpoint']}, of {summary['model']}; its proof "
-            f"says {summary['proof_verdict']}."
+            f"{summary['training']}, {summary['checkpoint']}, of {summary['model']}; verdict of "
+            f"its proof: {summary['proof_verdict']}."
         )
     )
     document.add(*(Paragraph(warning) for warning in summary.get("warnings", ())))
     if rows := summary["artefacts"]:
-        document.add(Heading("Files beside the checkpoint"), _files(rows), _picture(rows))
+        document.add(Heading("Files compared with the checkpoint"), _files(rows), _picture(rows))
         document.add(*(Paragraph(row["warning"]) for row in rows if row.get("warning")))
     if held_out := summary["held_out"]:
         document.add(

@@ -1,4 +1,4 @@
-"""The training section of a report: summary, curves, settings, versions and digests."""
+"""Builds the training section of a report: summary, curves, settings, versions and digests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TrainingFacts:
-    """What a training run's run folder contains."""
+    """The files of a training run's folder that its report uses."""
 
     run: str
     spec: Row
@@ -47,7 +47,7 @@ def training_blocks(facts: TrainingFacts) -> list[Block | None]:
 
 
 def panels_of(history: Sequence[Row]) -> dict[str, list[Curve]]:
-    """Curves by panel title: reward, pass rates, live groups, length, entropy, ECHO loss."""
+    """Return curves by panel title: reward, pass rate, live groups, tokens, entropy, ECHO loss."""
 
     def curve(key: str, name: str) -> Curve:
         rows = [row for row in history if row.get(key) is not None]
@@ -90,7 +90,7 @@ def _versions(facts: TrainingFacts) -> Grid:
 
 
 def flat(table: Row, prefix: str = "") -> dict[str, Any]:
-    """Flattens nested settings into a dictionary with dotted names."""
+    """Flatten nested settings into a dictionary with dotted names."""
     values: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, Mapping) and value:

@@ -1,8 +1,7 @@
-"""Runs commands written by a hostile model, contained, over a private workspace.
+"""Runs commands that a hostile model wrote in a sandbox with a private workspace.
 
-A leaf: it imports only the standard library and the error tree, so both planes can use it to
-find out what this machine supports. It owns everything that a sandbox leaves on the machine,
-and removes it.
+A leaf: it imports only the standard library and the error tree, so both planes can use it. It
+ends all processes, and removes all files and control groups, that its sandboxes create.
 """
 
 from sparring.sandbox.limits import SandboxLimits

@@ -1,4 +1,4 @@
-"""One call in a sandbox: starts it under its limits, watches it and kills it."""
+"""Starts one call in a sandbox under its limits, monitors it and kills it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,12 @@ class Call:
     def watch(
         self, limits: SandboxLimits, is_full: IsFull, *, counts_memory: bool
     ) -> tuple[bytes, str]:
-        """Return the output and the name of the exceeded limit; the name is empty if the program
-        ended by itself. `is_full` tells whether the workspace has no room for that many more
-        bytes; None where its file system enforces the size."""
+        """Wait until the program ends or exceeds a limit. Return its output and the name of the
+        exceeded limit, or an empty name.
+
+        `is_full(n)` returns whether n more bytes do not fit into the workspace; None if the
+        workspace's file system enforces its size.
+        """
         poller = select.poll()
         poller.register(self.output, select.POLLIN | select.POLLHUP)
         started = time.monotonic()
@@ -67,13 +70,13 @@ class Call:
                     return bytes(output), cause
                 elapsed = time.monotonic() - now
                 check_at = now + max(_CHECK_SECONDS, _CHECK_COST_FACTOR * elapsed)
-            if not is_open:  # it closed its output and still runs
+            if not is_open:  # the program closed its output, but may still run
                 if self._has_ended(min(check_at, deadline)):
                     return bytes(output), ""
                 continue
             if not poller.poll(1000 * max(0.0, min(check_at, deadline) - now)):
                 continue
-            with contextlib.suppress(BlockingIOError):  # the program can read its own pipe empty
+            with contextlib.suppress(BlockingIOError):  # the program can empty its own pipe
                 chunk = os.read(self.output, 65536)
                 is_open = bool(chunk)
                 output += chunk
@@ -115,8 +118,8 @@ def start_confined(
 ) -> Iterator[Call]:
     """Start a contained program. On exit from the context, all its processes are gone.
 
-    bubblewrap reports the pid of the first process inside and blocks. That process gets its
-    limits before it is released.
+    bubblewrap reports the pid of the first process in the sandbox, which then waits. The process
+    is released after its limits are set.
     """
     with ExitStack() as stack:
         info_read, info_write = _pipe(stack)
@@ -144,7 +147,7 @@ def start_confined(
         set_limits(pid, limits, has_group=group is not None)
         if group is not None:
             group.take(pid)
-        with contextlib.suppress(BrokenPipeError):  # it died, and its output has the reason
+        with contextlib.suppress(BrokenPipeError):  # it has died; its output states the reason
             os.write(block_write.number, b"x")
         yield call
 
@@ -153,7 +156,7 @@ def start_confined(
 def start_unconfined(
     command: Sequence[str], limits: SandboxLimits, folder: str, stdin: bytes
 ) -> Iterator[Call]:
-    """Start a program under its limits, but without containment."""
+    """Start a program under its limits, without containment."""
     with ExitStack() as stack:
         call = _spawn(stack, list(command), stdin, None, cwd=folder)
         stack.callback(_kill_and_wait, call.process)
@@ -162,8 +165,8 @@ def start_unconfined(
 
 
 def set_limits(pid: int, limits: SandboxLimits, *, has_group: bool = True) -> None:
-    """Set hard limits that the process and its descendants cannot raise. Without a control group,
-    only the number of open files bounds the memory of socket buffers."""
+    """Set hard limits, which an unprivileged process and its descendants cannot raise. Without a
+    control group, at most 64 files may be open, which bounds the memory of socket buffers."""
     open_files = limits.open_files
     if not has_group:
         open_files = min(open_files, _OPEN_FILES_WITHOUT_GROUP)
@@ -219,7 +222,7 @@ def _spawn(
 
 
 class _Descriptor:
-    """A file descriptor that is closed only once: its number may be reused after that."""
+    """A file descriptor that is closed only once, because its number may be reused afterwards."""
 
     def __init__(self, number: int, stack: ExitStack) -> None:
         self.number = number
@@ -239,8 +242,8 @@ def _pipe(stack: ExitStack) -> tuple[_Descriptor, _Descriptor]:
 
 
 def _in_memory(stack: ExitStack, content: bytes) -> _Descriptor:
-    """Return an unnamed file with this content, positioned at its start. A pipe could be too
-    small: writing to it would block until the program, not yet started, reads it."""
+    """Return an anonymous file with this content, positioned at its start. A write to a pipe could
+    block, because the program that reads it has not started yet."""
     descriptor = _Descriptor(os.memfd_create("given"), stack)
     os.write(descriptor.number, content)
     os.lseek(descriptor.number, 0, os.SEEK_SET)
@@ -248,7 +251,7 @@ def _in_memory(stack: ExitStack, content: bytes) -> _Descriptor:
 
 
 def _first_pid(info_read: int) -> int | None:
-    """Return the pid of the sandbox's first process; when it dies, all the others die."""
+    """Return the pid of the sandbox's first process; None if bubblewrap reported none."""
     text = b""
     while b"}" not in text and (chunk := os.read(info_read, 4096)):
         text += chunk
@@ -270,7 +273,7 @@ def _kill_and_wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill_sandbox(child: int) -> None:
-    """Kill a sandbox's first process and wait until the last one is gone."""
+    """Kill a sandbox's first process, and with it all others; wait until it is gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         signal.pidfd_send_signal(child, signal.SIGKILL)
     poller = select.poll()
@@ -279,6 +282,6 @@ def _kill_sandbox(child: int) -> None:
         raise InfrastructureError(
             "a process of a sandbox cannot be killed; find it with `ps -eo pid,stat,args`"
         )
-    # It is our child to reap only where this process is its init.
+    # The orphan is a child of this process only if this process adopts orphans, as init does.
     with contextlib.suppress(ChildProcessError, OSError):
         os.waitid(os.P_PIDFD, child, os.WEXITED | os.WNOHANG)

@@ -1,8 +1,8 @@
-"""Control groups: a hard limit on the memory of a whole sandbox, where they can be created.
+"""Limits the memory of a whole sandbox with a control group, where one can be created.
 
-Supports version 2, as root or in a delegated subtree, and version 1 of older systems. The
-number of processes is limited elsewhere: the kernel counts them per user, and each sandbox has
-its own user or user namespace.
+Supports version 2, as root or in a delegated subtree, and version 1 on older systems. An rlimit
+bounds the number of processes: the kernel counts them per user, and each sandbox has its own user
+or user namespace.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Group:
 
     @contextmanager
     def spawning(self) -> Iterator[None]:
-        """Start the processes of this thread, inside the context, in the group (version 1).
+        """Start processes of the current thread in the group, inside the context (version 1).
 
         In version 1 a thread can enter and leave the group almost for free. Moving another
-        process synchronises all processors, which takes 5 ms or more. Version 2 offers only
-        that; see `take`.
+        process synchronises all processors, which takes 5 ms or more. Version 2 only supports
+        moving processes; see `take`.
         """
         if self.version == 2:
             yield
@@ -85,13 +85,13 @@ class _Place:
 
 
 def describe_limits() -> str:
-    """Describe what limits a sandbox as a whole; empty where nothing can."""
+    """Return the version of control groups as text; empty if no group can be created."""
     place = _place()
     return f"cgroups version {place.version}" if place else ""
 
 
 def make(limits: SandboxLimits) -> Group | None:
-    """Create a group with these limits; None where this machine does not allow it."""
+    """Create a group with the memory limit; return None if this machine does not allow it."""
     place = _place()
     if place is None:
         return None
@@ -129,7 +129,7 @@ def sweep() -> None:
 
 @functools.cache
 def _home() -> Path:
-    """Return the group of this process in version 1."""
+    """Return the folder of this process's memory group (version 1)."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
@@ -148,7 +148,7 @@ def _counts_swap() -> bool:
 
 
 def _write_if_supported(file: Path, value: str) -> None:
-    """Not every kernel has this file."""
+    """Write to a control file that not every kernel has."""
     with contextlib.suppress(OSError):
         file.write_text(value)
 
@@ -158,15 +158,15 @@ def _place() -> _Place | None:
     if (_MOUNT / "cgroup.controllers").exists():
         own = _delegated_folder()
         return _Place(own, 2) if own is not None else None
-    home = _home()  # below our own, so that our limits apply to our sandboxes too
+    home = _home()  # the limits of this group also apply to its children
     return _Place(home, 1) if os.access(home / "tasks", os.W_OK) else None
 
 
 def _delegated_folder() -> Path | None:
     """Return the nearest writable ancestor group that delegates the memory controller.
 
-    A group with processes cannot delegate a controller to its children, so our own group
-    usually does not qualify.
+    A group with processes cannot delegate a controller to its children, so the group of this
+    process usually does not qualify.
     """
     try:
         line = next(

@@ -1,8 +1,8 @@
 """Builds the bubblewrap command line that contains a program.
 
-Started by root, the program runs without capabilities as a user that exists nowhere else.
-Started by an ordinary user, it runs in a user namespace that cannot create further ones. Either
-way it has no network, no environment, and no host files except a read-only runtime.
+Started by root, the program runs without capabilities, as a user without an account. Started by an
+ordinary user, it runs in a user namespace and cannot create further ones. In both cases it has no
+network, no variables of the host's environment, and no host files except a read-only runtime.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ INSIDE = "/workspace"
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _INSIDE_USER = 1000
 _FIRST_SPARE_USER, _FIRST_RESERVED_USER = 20_000, 60_000
-# Switches the user, which drops every capability; the root folder stays. `setpriv` is clearer, but
-# adds half a millisecond to every call.
+# Switches the user, which drops every capability, and keeps the root folder. `setpriv` would be
+# clearer, but adds half a millisecond to every call.
 _SWITCH_USER = ("/usr/sbin/chroot", "--skip-chdir", "--groups=")
 
 
@@ -51,8 +51,8 @@ def confined(
 
     `enter` is a command prefix that enters the namespace of the workspace. bubblewrap writes the
     pid of its first process to `info_fd`; that process waits until `block_fd` is readable.
-    `empty` is an empty folder that is mounted over the packages of our interpreter. The
-    program sees the `visible` files besides what every program sees.
+    `empty` is an empty folder that is mounted over the packages of Sparring's interpreter.
+    `visible` lists further files of the host that the program may read.
     """
     bounds = limits or SandboxLimits()
     arguments = [*enter, "bwrap", "--die-with-parent", "--new-session", "--clearenv"]
@@ -90,7 +90,7 @@ def confined(
 
 
 def _shown(visible: Sequence[Visible]) -> list[str]:
-    """Read-only binds; their parent folders are created readable for everyone."""
+    """Return read-only binds, and the options that create their parents with mode 0755."""
     arguments: list[str] = []
     made: set[Path] = set()
     for each in visible:
@@ -103,7 +103,7 @@ def _shown(visible: Sequence[Visible]) -> list[str]:
 
 
 def spare_user_id(number: int) -> int:
-    """Return a user id that no account has, for the sandbox of that number in this process."""
+    """Return a user id without an account for sandbox `number` of this process."""
     limit = _user_id_limit()
     if limit >= 2_000_000_000:
         return 1_500_000_000 + (os.getpid() % 65536) * 4096 + number % 4096
@@ -113,7 +113,7 @@ def spare_user_id(number: int) -> int:
 
 @functools.cache
 def _spare_user_ids(limit: int) -> list[int]:
-    """Return the ids without an account, below those that distributions reserve for services."""
+    """Return the ids without an account below the range that distributions reserve."""
     accounts = {account.pw_uid for account in pwd.getpwall()}
     last = min(limit, _FIRST_RESERVED_USER)
     return [number for number in range(_FIRST_SPARE_USER, last) if number not in accounts]
@@ -126,7 +126,7 @@ def can_switch_user() -> bool:
 
 @functools.cache
 def _user_id_limit() -> int:
-    """Return the number of user ids in this user namespace; a container may have few."""
+    """Return the upper bound of user ids in this user namespace; containers may have few ids."""
     try:
         lines = Path("/proc/self/uid_map").read_text().splitlines()
         return max(int(line.split()[0]) + int(line.split()[2]) for line in lines)
@@ -135,16 +135,16 @@ def _user_id_limit() -> int:
 
 
 def python() -> str:
-    """Return the interpreter for code in the sandbox: our own, without our packages."""
+    """Return the interpreter for code in the sandbox: Sparring's own, else `python3`."""
     own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     return str(own) if own.exists() else "python3"
 
 
 @functools.cache
 def _runtime() -> tuple[str, ...]:
-    """Read-only binds of what programs need to run; as few as possible, because each costs time on
-    every call. Parent folders of the interpreter are created readable for everyone, because
-    bubblewrap would create them for its own user only."""
+    """Return the read-only binds that programs need to run; few, because each adds time to every
+    call. The interpreter's parent folders get mode 0755, because bubblewrap's default mode would
+    exclude other users."""
     arguments = ["--ro-bind", "/usr", "/usr"]
     for name in _LINKS:
         path = Path("/", name)
@@ -164,8 +164,8 @@ def _runtime() -> tuple[str, ...]:
 
 @functools.cache
 def _package_folders() -> tuple[str, ...]:
-    """Package folders of our interpreter; they may hold Sparring and a user's measures. Each costs
-    a bind on every call, so packages of other interpreters stay visible."""
+    """Return the package folders of Sparring's interpreter, which may contain a user's measures.
+    Packages of other interpreters stay visible, because each folder adds a bind to every call."""
     prefix = Path(sys.base_prefix)
     roots = {prefix / "lib", *([Path("/usr/local/lib")] if prefix == Path("/usr") else [])}
     own = f"python3.{sys.version_info.minor}"

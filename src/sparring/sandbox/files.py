@@ -1,7 +1,7 @@
-"""Reads and writes a workspace from outside; its content is untrusted.
+"""Reads and writes a workspace from outside the sandbox.
 
-No path component that is a link is followed, only regular files are opened, and every read has
-a limit, because the programs in the sandbox control the whole workspace.
+Programs in the sandbox control the whole workspace, so its content is untrusted: symbolic links
+are never followed, only regular files are opened, and every read has a limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_DEPTH = 32
 
 
 class OutsideWorkspace(InvalidInput):
-    """A path that is outside the workspace, goes through a link, or is not a regular file."""
+    """A path that leaves the workspace, contains a link, or is not a regular file."""
 
 
 def read_bytes(root: Path, name: str, most: int) -> bytes:
@@ -32,7 +32,7 @@ def read_bytes(root: Path, name: str, most: int) -> bytes:
 
 
 def write_bytes(root: Path, name: str, content: bytes, owner: int | None = None) -> None:
-    """Create or replace a regular file; creates missing parent folders."""
+    """Create or replace a regular file, and its missing parent folders."""
     *folders, last = parts_of(name)
     with _open_folder(root, folders, owner=owner, make=True) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -60,7 +60,7 @@ def list_files(root: Path, most: int) -> list[str]:
 
 
 def parts_of(name: str) -> list[str]:
-    """Split a name inside the workspace into its parts; `/workspace/x` means `x`."""
+    """Split a path in the workspace into its parts; `/workspace/x` means `x`."""
     try:
         encoded = os.fsencode(name)
     except UnicodeEncodeError:
@@ -83,7 +83,7 @@ def _entries(root: Path, prefix: str) -> list[tuple[str, bool]]:
         parts = parts_of(prefix) if prefix else []
         with _open_folder(root, parts) as folder, os.scandir(folder) as entries:
             return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
-    except (OSError, InvalidInput):  # it has disappeared, or cannot be read
+    except (OSError, InvalidInput):  # the folder has disappeared or cannot be read
         return []
 
 
@@ -91,7 +91,8 @@ def _entries(root: Path, prefix: str) -> list[tuple[str, bool]]:
 def _open_folder(
     root: Path, parts: list[str], *, owner: int | None = None, make: bool = False
 ) -> Iterator[int]:
-    """Open a folder of the workspace without following links."""
+    """Open a folder of the workspace without following links. With `make`, missing folders are
+    created and given to `owner`."""
     try:
         current = os.open(root, _DIRECTORY)
     except PermissionError:  # a program removed the permissions
@@ -119,7 +120,7 @@ def _open_folder(
 
 
 def _open_file(name: str, flags: int, folder: int, path: str) -> int:
-    """Open a regular file; never blocks, not even on a pipe in its place."""
+    """Open a regular file. Never blocks, even if the name is a pipe's."""
     try:
         descriptor = os.open(
             name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder

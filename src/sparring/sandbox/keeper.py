@@ -1,13 +1,13 @@
-"""`python -m sparring.sandbox.keeper`: holds a worker's workspaces and cleans up after it.
+"""`python -m sparring.sandbox.keeper`: holds the workspaces of a worker, and cleans up at its end.
 
-Each workspace is an in-memory file system of a fixed size in its own mount namespace, and
-disappears with the last process that can see it. For each workspace the keeper holds two
+Each workspace is an in-memory file system of a fixed size in its own mount namespace. It exists as
+long as a process or a descriptor refers to it. For each workspace the keeper holds two
 descriptors: commands enter the namespace through one, the worker reads and writes files through
 the other.
 
 The keeper reads the worker's folder from standard input, then one JSON request per line, and
 writes one JSON reply per line. When standard input ends, the worker has ended or crashed: the
-keeper kills every process of its sandboxes and removes every workspace.
+keeper kills every process of the worker's sandboxes and removes every workspace.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Serve one worker until its end of standard input, then clean up."""
+    """Serve one worker until standard input ends, then clean up."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # signals for the worker must not kill its keeper
+        signal.signal(number, signal.SIG_IGN)  # signals for the worker must not end the keeper
     folder = Path(sys.stdin.readline().rstrip("\n"))
     if not folder.is_absolute():
         return  # the worker ended before it sent its folder
@@ -75,16 +75,16 @@ def _handle(
 
 
 def _mount(folder: Path, size: int, files: int, owner: int | None) -> None:
-    """Mount a file system whose source is named after its folder: processes are found by it."""
+    """Mount a file system whose source is its own path, by which `kill_all_in` finds processes."""
     ownership = "" if owner is None else f",uid={owner},gid={owner}"
-    # One inode is the root's own.
+    # The root folder needs an inode too.
     options = f"size={size},nr_inodes={files + 1},mode=700{ownership}"
     target = os.fsencode(folder)
     raise_on_failure(_libc.mount(target, target, b"tmpfs", _NOSUID | _NODEV, options.encode()))
 
 
 def _send(reply: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # the worker may be gone
+    with contextlib.suppress(OSError):  # the worker may have ended
         print(json.dumps(reply), flush=True)
 
 

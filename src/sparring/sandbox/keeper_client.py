@@ -22,19 +22,19 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class HeldWorkspace:
-    """A workspace that the keeper holds: the path of its mount namespace, and the path at which
-    this process finds the folder that contains the workspace."""
+    """A workspace that the keeper holds: the path of its mount namespace, and the path by which
+    this process accesses the folder that contains the workspace."""
 
     namespace: Path
     folder: Path
 
 
 class Keeper:
-    """A process that ends the sandboxes of this process and removes their files when this process
-    ends, even if it is killed.
+    """A client of the keeper, a process that ends the sandboxes of this process and removes their
+    files when this process ends or is killed.
 
-    Where mount namespaces are available, it gives each workspace its own file system;
-    `has_bounded_workspaces` is then true.
+    Where mount namespaces are available, `has_bounded_workspaces` is true, and the keeper gives
+    each workspace its own file system.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,8 +74,8 @@ class Keeper:
         )
 
     def release(self, number: int) -> None:
-        """Release a workspace. Does nothing if the keeper has ended."""
-        with contextlib.suppress(InfrastructureError):  # its workspaces are gone with it
+        """Have the keeper close its descriptors of a workspace; ignores a keeper that has ended."""
+        with contextlib.suppress(InfrastructureError):  # it closed them when it ended
             self._request({"do": "release", "workspace": number})
 
     def enter_command(self, namespace: Path) -> list[str]:
@@ -84,7 +84,7 @@ class Keeper:
         return ["nsenter", f"--mount={namespace}", own, "--preserve-credentials", "--"]
 
     def leave(self) -> None:
-        """Close the pipes in a forked child, so that the keeper does not wait for the child too."""
+        """Close the pipes in a forked child, so that the keeper waits only for the parent."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -124,8 +124,8 @@ class Keeper:
                 if reply.pop("number", None) != self._request_number:
                     raise ValueError("the reply belongs to another request")
             except (OSError, ValueError) as error:
-                self._has_failed = True  # a killed process still counts as running for a moment
-                self._process.kill()  # its later replies would belong to other requests
+                self._has_failed = True  # `poll` may not report the killed process at once
+                self._process.kill()  # a late reply would be read as the next one
                 raise InfrastructureError(
                     f"the keeper process of the sandboxes does not answer: {error}"
                 ) from error

@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
     """Limits of one call; `disk_bytes` and `files` apply to the whole workspace. `loopback` allows
-    network sockets on a private interface; their buffers are not counted as memory."""
+    IP sockets on a private interface; no limit covers their buffers."""
 
     wall_seconds: float = 10.0
     cpu_seconds: int = 10

@@ -18,7 +18,8 @@ _KILL_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process and its descendants use at this moment, in bytes and seconds."""
+    """The resource use of a process and its descendants. `memory` and `unlinked`, the size of open
+    files without a name, are in bytes."""
 
     memory: int = 0
     unlinked: int = 0
@@ -27,7 +28,8 @@ class Usage:
 
 
 def usage_of_tree(pid: int, scratch_bytes: int, *, with_memory: bool) -> Usage:
-    """Return what a process and its descendants use, including open files without a name."""
+    """Return the resource use of a process and its descendants. `scratch_bytes` is the size of a
+    scratch folder."""
     memory = unlinked = ticks = 0
     has_too_many = False
     for member in _process_tree(pid):
@@ -42,7 +44,8 @@ def kill_all_in(folder: Path) -> None:
     """Kill every process of the sandboxes whose workspaces are in this folder.
 
     A sandbox's processes have the folder in their mounts, and bubblewrap has it in its command
-    line. When the first process of a sandbox dies, all the others die.
+    line. When the first process of a sandbox dies, the kernel kills the others. Gives up after
+    10 seconds.
     """
     if not folder.is_absolute():  # a partial path matches unrelated command lines
         raise ValueError(f"{folder} must be an absolute path")
@@ -57,7 +60,8 @@ def kill_all_in(folder: Path) -> None:
 
 
 def start_of(pid: int) -> str:
-    """Return a process's start time, which distinguishes it from a later one with the same pid."""
+    """Return a process's start time in clock ticks since boot, or `gone` if the process has ended.
+    The start time distinguishes processes with the same pid."""
     try:
         return _stat(pid)[19]
     except (OSError, IndexError):
@@ -93,7 +97,7 @@ def _process_tree(pid: int) -> Iterator[int]:
 
 
 def _memory(pid: int) -> int:
-    """Its proportional share of all mapped memory, including shared memory."""
+    """Return the proportional set size (PSS) in bytes, which includes shared memory."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -113,15 +117,16 @@ def _unlinked(pid: int) -> int:
 
 
 def _ticks(pid: int) -> int:
-    """CPU ticks of the process and of its children that have ended."""
+    """Return the CPU ticks of the process and of its children that have ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return sum(map(int, _stat(pid)[11:15]))
     return 0
 
 
 def _has_crowded_scratch(pid: int, size: int) -> bool:
-    """Whether a scratch folder has too many files: empty ones cost memory too, and only bytes are
-    limited. Until a process is inside the sandbox it sees the host's folders, of another size."""
+    """Whether a scratch folder has too many files. Empty files use memory too, and the file system
+    limits only bytes. A process that is not yet in the sandbox sees the host's folders, which are
+    recognised by a size other than `size`."""
     for folder in ("tmp", "dev/shm"):
         with contextlib.suppress(OSError):
             usage = os.statvfs(f"/proc/{pid}/root/{folder}")
@@ -132,5 +137,5 @@ def _has_crowded_scratch(pid: int, size: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields after the process name, which may contain any character."""
+    """Return the fields of `stat` after the process name, which may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

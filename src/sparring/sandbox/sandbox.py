@@ -1,7 +1,7 @@
 """One sandbox: a private workspace, and confined commands that run in it.
 
-Every call has its own processes, which are gone when it returns. Only the workspace persists
-from one call to the next.
+The processes of a call are gone when it returns. Only the workspace persists from one call to the
+next.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _MAX_ARGUMENT_BYTES = 127 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a call ended. `stopped_by` names the limit that ended it, if one did."""
+    """The result of a call. `stopped_by` names the limit that it exceeded; empty if it exceeded
+    none. `seconds` is wall time."""
 
     output: bytes
     exit_code: int
@@ -46,7 +47,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """One call: the program and what it is given."""
+    """The arguments of one call."""
 
     command: Sequence[str]
     stdin: bytes
@@ -55,10 +56,10 @@ class _Given:
 
 
 class Sandbox:
-    """A set of files, and programs that can reach nothing else.
+    """A private workspace, and confined programs that run in it.
 
-    `is_unsandboxed` runs programs in the workspace without containment: an owner's explicit
-    choice, for a disposable machine.
+    `is_unsandboxed` runs programs in the workspace without containment; an owner may choose it for
+    a disposable machine.
     """
 
     def __init__(
@@ -82,11 +83,11 @@ class Sandbox:
     # ------------------------------------------------------------------ files
 
     def read(self, name: str, most: int | None = None) -> bytes:
-        """Return up to `most` bytes of a regular file of the workspace."""
+        """Return up to `most` bytes of a regular file; `limits.file_bytes` by default."""
         return files.read_bytes(self.root, name, most or self.limits.file_bytes)
 
     def write(self, name: str, content: bytes) -> None:
-        """Create or replace a file; raises OSError (ENOSPC) where there is no room for it."""
+        """Create or replace a file. Raises OSError (ENOSPC) if the content does not fit."""
         if len(content) > self.limits.file_bytes or self._is_full(len(content)):
             raise OSError(errno.ENOSPC, f"no room for {name}: workspace full or file too large")
         files.write_bytes(self.root, name, content, self._user)
@@ -107,8 +108,8 @@ class Sandbox:
     ) -> Finished:
         """Run a program until it ends or exceeds a limit; all its processes are gone afterwards.
 
-        It gets the sandbox's `limits` unless the call has its own, and sees the `visible` files of
-        the host besides the workspace.
+        `limits` replaces the sandbox's limits for this call. `visible` lists files of the host
+        that the program may read.
         """
         _validate_command(command)
         bounds = limits or self.limits
@@ -136,7 +137,7 @@ class Sandbox:
         return Finished(output, call.process.returncode, stopped_by, time.monotonic() - started_at)
 
     def kill_running(self) -> None:
-        """Kill the programs that run now; the workspace stays."""
+        """Kill the running programs; keep the workspace."""
         with self._condition:
             for process in self._running:
                 kill(process)
@@ -195,7 +196,7 @@ class Sandbox:
                 self._condition.notify_all()
 
     def _ended_full(self) -> bool:
-        """Whether the workspace is full after a program; False if `close` has removed it."""
+        """Whether the workspace is full after a call; False if `close` has removed it."""
         try:
             return self._is_full(_PAGE_BYTES)
         except InfrastructureError:
@@ -208,7 +209,7 @@ class Sandbox:
 
 
 def _validate_command(command: Sequence[str]) -> None:
-    """Refuse a command line that the system cannot start."""
+    """Raise InvalidInput for a command line that the system cannot start."""
     try:
         arguments = [os.fsencode(argument) for argument in command]
     except (UnicodeEncodeError, TypeError) as error:

@@ -1,8 +1,8 @@
 """Starts programs in another mount namespace, as root.
 
-One thread enters the namespace, starts the program and returns; the other threads stay where
-they are. That thread lives as long as the process, because `--die-with-parent` kills a program
-when the thread that started it ends.
+A dedicated thread enters the namespace, starts the program and returns to its own namespace; other
+threads are not affected. The thread lives as long as the process, because `--die-with-parent`
+kills a program when the thread that started it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _spawners: dict[int, _Spawner] = {}
 
 
 def spawn_in(namespace: int, work: Callable[[], Result]) -> Result:
-    """Run `work` on a thread inside the mount namespace of this descriptor; return its result."""
+    """Run `work` on a thread in the mount namespace of a descriptor; return its result."""
     with _lock:
         pid = os.getpid()  # a forked child does not inherit threads
         if pid not in _spawners:
@@ -49,7 +49,7 @@ class _Spawner:
 
 
 def _unshare_working_folder() -> int:
-    """A thread can change its mount namespace only with its own working folder."""
+    """Give the thread its own working folder, as `setns` requires; return its mount namespace."""
     raise_on_failure(_libc.unshare(_NEW_WORKING_FOLDER))
     return os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
 

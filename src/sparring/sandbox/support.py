@@ -1,4 +1,4 @@
-"""Runs a trial program to find out how this machine can sandbox programs."""
+"""Runs a trial program to find out whether this machine can sandbox programs, and how."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How this machine sandboxes programs: `user` names what separates users, `memory` what limits
-    memory. If the sandbox does not work, `why_not` gives the reason and `fix` the remedy."""
+    """How this machine sandboxes programs: `user` describes how users are separated, `memory` how
+    memory is limited. If the sandbox does not work, `why_not` is the reason and `fix` the remedy;
+    otherwise both are empty."""
 
     bwrap: str
     why_not: str
@@ -33,7 +34,7 @@ class Support:
         return not self.why_not
 
     def require(self) -> None:
-        """Raise SandboxUnavailable, with the fix, where the sandbox does not work."""
+        """Raise SandboxUnavailable, with the fix, if the sandbox does not work."""
         if not self.works:
             raise SandboxUnavailable(
                 f"model-written code cannot be sandboxed on this machine: {self.why_not}. "
@@ -44,7 +45,7 @@ class Support:
 
 @functools.cache
 def probe() -> Support:
-    """Run a program in a sandbox once and report whether it worked."""
+    """Run a program in a sandbox and return whether it worked; runs once per process."""
     user = "a separate user id for each sandbox" if can_switch_user() else "a user namespace"
     by_checks = "rlimits and periodic checks, between which a program can exceed the limit"
     memory = cgroups.describe_limits() or by_checks

@@ -24,7 +24,7 @@ _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG: would let a program cancel --die-with
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _UNIX, _IPV4, _IPV6 = 1, 2, 10
 
-# Denied with any arguments. Numbers on x86-64 and 64-bit ARM; None where the call is missing.
+# Denied with any arguments. Numbers on x86-64 and 64-bit ARM; None if there is no such call.
 _DENIED: dict[str, tuple[int, int | None]] = {
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -91,7 +91,7 @@ _DENIED: dict[str, tuple[int, int | None]] = {
 }
 
 
-# Calls that allocate memory which only a control group counts.
+# Calls that allocate memory that only a control group counts.
 _UNCOUNTED = {
     "memfd_create": (319, 279),
     "shmget": (29, 194),
@@ -123,9 +123,9 @@ def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> byt
     """Return the filter for this machine in bubblewrap's format; None if its architecture is
     neither x86-64 nor 64-bit ARM.
 
-    Without a control group, the filter also refuses calls that allocate memory which only a
-    control group counts. It allows Unix sockets and, with `has_loopback`, IP sockets, whose
-    buffers no limit counts. Calls newer than `_NEWEST_CALL` fail with ENOSYS.
+    Without a control group, the filter also denies calls that allocate memory that only a control
+    group counts. It allows Unix sockets and, with `has_loopback`, IP sockets; no limit covers the
+    buffers of IP sockets. Calls newer than `_NEWEST_CALL` fail with ENOSYS.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
@@ -140,7 +140,7 @@ def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> byt
         _statement(_RETURN, _ERRNO | _ENOSYS),
         _jump(
             _EQUALS, machine.clone3, skip_if_not=1
-        ),  # its flags are in memory; libc falls back to clone
+        ),  # a filter cannot read its flags; libc falls back to clone
         _statement(_RETURN, _ERRNO | _ENOSYS),
     ]
     families = (_UNIX, _IPV4, _IPV6) if has_loopback else (_UNIX,)

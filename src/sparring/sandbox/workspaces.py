@@ -27,7 +27,7 @@ _process_folders: dict[int, _ProcessFolder] = {}
 
 @dataclass(frozen=True, slots=True)
 class _ProcessFolder:
-    """The folder of one process, and the keeper that removes it if the process is killed."""
+    """The folder of one process, and the keeper that removes it when the process ends."""
 
     folder: Path
     keeper: Keeper
@@ -37,9 +37,9 @@ class _ProcessFolder:
 class Workspace:
     """The files of one sandbox.
 
-    Programs in the sandbox see the files at `folder`, after they enter the mount namespace through
-    the descriptor `namespace` or the command prefix `enter`. This process reads and writes them at
-    `root`.
+    bubblewrap finds the files at `folder`, after it enters the mount namespace through the
+    descriptor `namespace` or the command prefix `enter`. This process reads and writes them at
+    `root`. `is_bounded` means that the kernel enforces the size.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Workspace:
 
     def is_full(self, limits: SandboxLimits, more: int = 0) -> bool:
         """Whether `more` further bytes do not fit. A bounded workspace is measured by its file
-        system, any other by a walk over its files. One that cannot be read counts as full."""
+        system, others by a walk over their files. An unreadable workspace counts as full."""
         if not self.is_bounded:
             use = disk_use(self.root, limits.files)
             is_over = use.files > limits.files or use.size + more > limits.disk_bytes
@@ -79,7 +79,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """The disk use of a workspace; `is_opaque` if parts of it could not be read."""
+    """The disk use of a workspace in bytes; `is_opaque` if a part could not be read."""
 
     size: int = 0
     files: int = 0
@@ -90,8 +90,8 @@ def new_workspace(
     number: int, owner: int | None, limits: SandboxLimits, *, is_bounded: bool = True
 ) -> Workspace:
     """Create an empty workspace, owned by the user id `owner`, that no other user can reach. With
-    `is_bounded`, and if the keeper supports it, the workspace is a file system of its own, so that
-    the kernel enforces its size."""
+    `is_bounded`, and if the keeper supports it, the workspace has its own file system, so that the
+    kernel enforces its size."""
     process_folder = _own_folder()
     folder, keeper = process_folder.folder / str(number), process_folder.keeper
     folder.mkdir(mode=0o700)
@@ -123,7 +123,7 @@ def workspaces_are_bounded() -> bool:
 
 
 def empty_folder() -> Path:
-    """Return an empty folder to mount over what a sandbox must not see."""
+    """Return an empty folder to mount over folders that a sandbox must not see."""
     folder = _own_folder().folder / "empty"
     folder.mkdir(mode=0o555, exist_ok=True)
     return folder
@@ -176,7 +176,7 @@ def _disk_use_below(descriptor: int, max_files: int, depth: int) -> DiskUse:
 def remove(root: Path) -> None:
     """Delete a folder, even if subfolders are unreadable or nested too deeply for a path.
 
-    No process may still be using it.
+    The caller ensures that no process uses the folder.
     """
     if not disk_use(root, 1 << 20).is_opaque:
         with contextlib.suppress(OSError, RecursionError):
@@ -213,7 +213,7 @@ def _own_folder() -> _ProcessFolder:
 
 
 def _after_fork() -> None:
-    """Drop the parent's keeper in a forked child."""
+    """Close the pipes to the parent's keeper in a forked child."""
     for process_folder in _process_folders.values():
         process_folder.keeper.leave()
     _process_folders.clear()
@@ -223,8 +223,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _base_folder() -> Path:
-    """Return the folder for the workspaces of all processes of this user. It is in the temporary
-    folder, where another user may have created it; such a folder is refused."""
+    """Return the folder for the workspaces of all processes of this user. Raises SparringError if
+    another user has created it: the temporary folder is shared."""
     base = Path(tempfile.gettempdir()) / f"sparring-sandboxes-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         base.mkdir(mode=0o700)

@@ -1,1 +1,1 @@
-"""Artefacts of a trained model: conversion, cards, and the verification of what was converted."""
+"""Writes the artefacts and cards of a trained model, and verifies them against the checkpoint."""

@@ -24,7 +24,7 @@ from sparring.shipping.weights import write_adapter, write_merged
 
 ADAPTER, MERGED, GGUF = "adapter", "merged", "gguf"
 _BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 1.1, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-_SMALLER = 0.9  # bytes per weight of any other quantisation
+_SMALLER = 0.9  # upper bound of the bytes per weight of other quantisations
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Artefact:
     form: Form
     place: Path
     precision: str
-    seconds: float = 0.0  # that writing took; 0 if an earlier attempt wrote it
+    seconds: float = 0.0  # to write it; about 0 if an earlier attempt did
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The size of its files in bytes."""
         if self.place.is_file():
             return self.place.stat().st_size
         return sum(each.stat().st_size for each in self.place.rglob("*") if each.is_file())
@@ -47,8 +47,8 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How artefacts are written: the name of the model, the sampling of the proof, and the parts of
-    llama.cpp that were found."""
+    """Options of writing: the model's name, the sampling temperature of the proof, and the parts of
+    llama.cpp on this machine."""
 
     name: str
     temperature: float
@@ -57,8 +57,12 @@ class Writing:
 
 def chosen_forms(forms: Sequence[Form], source: Source) -> tuple[Form, ...]:
     """Return the forms to write: by default merged, GGUF, and the adapter if there is one. Ollama
-    includes GGUF. Raises InvalidInput for an adapter that the checkpoint does not have, and for one
-    of a 4-bit base: on the base that others load, it is another model."""
+    implies GGUF.
+
+    Raises InvalidInput if the adapter is requested but the checkpoint has none, or if it was
+    trained on a 4-bit base: on the unquantised base, its outputs differ. By default, an adapter of
+    a 4-bit base is left out.
+    """
     if Form.ADAPTER in forms and not source.is_adapter:
         raise InvalidInput(
             "the checkpoint has no adapter: it was trained without LoRA; use --form merged,gguf"
@@ -66,8 +70,8 @@ def chosen_forms(forms: Sequence[Form], source: Source) -> tuple[Form, ...]:
     is_rounded = quantization_of(source.checkpoint) is not None
     if Form.ADAPTER in forms and is_rounded:
         raise InvalidInput(
-            "the adapter was trained on a 4-bit base, and on the base itself it is another model; "
-            "use --form merged,gguf"
+            "the adapter was trained on a 4-bit base, and its outputs differ on the unquantised "
+            "base; use --form merged,gguf"
         )
     has_adapter = source.is_adapter and not is_rounded
     wanted = set(forms) or {Form.MERGED, Form.GGUF, *([Form.ADAPTER] if has_adapter else [])}
@@ -162,7 +166,7 @@ def _companions(source: Source, folder: Path, writing: Writing) -> None:
 
 
 def _stops(codec: Any) -> list[int]:
-    """Return the tokens that end a turn, the family's own first."""
+    """Return the ids of the tokens that end a turn, the family's `end_of_turn` first."""
     return [codec.end_of_turn, *sorted(codec.stop_ids - {codec.end_of_turn})]
 
 
@@ -174,7 +178,7 @@ def _gguf(
     writing: Writing,
     folder: ShipFolder,
 ) -> None:
-    """Direct formats are written by Sparring; others are quantised from F16 by llama.cpp."""
+    """Write a GGUF file: directly if the format is in `DIRECT`, else by quantising F16."""
     if quantization not in DIRECT:
         whole = folder.write_file(
             f"{WORK}-f16/whole.gguf", lambda at: _direct(merged, at, "f16", source, writing)

@@ -1,4 +1,4 @@
-"""The model card, the proof card, and `agent.json` of a shipment."""
+"""Writes the model card, the proof card, and `agent.json` of a shipment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERIFY = "model_signing verify key . --public_key ../KEY.pub.pem --signature mod
 
 @dataclass(frozen=True, slots=True)
 class CardFacts:
-    """What the cards say, besides the proof and the artefacts."""
+    """The facts that the cards state, besides the proof and the artefacts."""
 
     name: str
     environment: str
@@ -44,7 +44,7 @@ def agent_json(conversations: Sequence[Conversation], environment: str) -> dict[
 
 
 def model_card(facts: CardFacts, proof: Row | None, artefacts: Sequence[Row]) -> str:
-    """Return README.md: metadata that hubs read, what the model does, and its limits."""
+    """Return the text of README.md: metadata for hubs, the proof, the files and the limits."""
     metadata: dict[str, Any] = {"license": facts.licence or "other"}
     if facts.is_base_public:
         metadata["base_model"] = facts.base
@@ -65,15 +65,15 @@ def model_card(facts: CardFacts, proof: Row | None, artefacts: Sequence[Row]) ->
         "## Files",
         _artefact_table(artefacts),
         "## How to run it",
-        "`how_to_run.md` has the exact commands and the lines that point an agent at it.",
+        "`how_to_run.md` has the exact commands, and the lines that point an agent at the model.",
         "## Limits",
-        "It was trained and measured on one task, with these instructions and tools. Nothing is "
-        "known about other tasks, other prompts, or safety. `proof_card.md` says what was measured "
-        "and what was not.",
+        "The model was trained and measured on one task, with these instructions and tools. "
+        "Nothing is known about other tasks, other prompts, or safety. `proof_card.md` lists what "
+        "was measured and what was not.",
         "## Provenance",
-        f"Licence of the base: {facts.licence or 'not stated where it was loaded from'}. "
-        "`ship.json` has the SHA-256 of every file and all versions. To sign the folder, and to "
-        "verify it elsewhere:",
+        f"Licence of the base: {facts.licence or 'unknown'}. "
+        "`ship.json` has the SHA-256 of every other file, and the versions of the packages. To "
+        "sign the folder, and to verify it elsewhere:",
         f"```bash\npip install model-signing pyOpenSSL\n{SIGN}\n{VERIFY}\n```",
     ]
     return with_front_matter(metadata, "\n\n".join(parts) + "\n")
@@ -82,12 +82,12 @@ def model_card(facts: CardFacts, proof: Row | None, artefacts: Sequence[Row]) ->
 def proof_card(
     facts: CardFacts, proof: Row | None, artefacts: Sequence[Row], held_out: Row | None
 ) -> str:
-    """Return proof_card.md: what was measured on which cases, and what was not."""
+    """Return the text of proof_card.md: the measurements, and what was not measured."""
     parts = [f"# What is proved about {facts.name}"]
     if proof is None:
         parts.append(
             "**Unproven.** No proof compares this checkpoint with the base model on held-out "
-            "cases, so an improvement is not known."
+            "cases, so it is not known whether the model improved."
         )
     else:
         parts += ["## The training", f"**{proof['verdict']}**: {proof['sentence']}"]
@@ -144,7 +144,7 @@ def _model_index(facts: CardFacts, proof: Row) -> dict[str, Any]:
 
 def _proof_paragraph(proof: Row | None) -> str:
     if proof is None:
-        return "**Unproven**: it was not compared with its base on held-out cases."
+        return "**Unproven**: the model was not compared with its base on held-out cases."
     return (
         f"On held-out cases, compared with its base: **{proof['verdict']}** ({proof['sentence']})."
     )

@@ -1,7 +1,7 @@
 """The prompts that an agent was trained with: messages, tools and token ids, one per case.
 
-They are recorded while the player runs the agent with a scripted model, so that instructions, tool
-schemas and worked examples are the ones that were trained.
+They are recorded while the player runs the agent with a scripted model, so that they contain the
+same instructions, tool schemas and worked examples as in training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparring.policies.scripted_policy import ScriptedPolicy
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A chat up to where the model answers, with the ids that the training codec gives it."""
+    """A chat up to the model's next reply, and its ids as the training codec encodes them."""
 
     case: str
     messages: tuple[Message, ...]
@@ -50,7 +50,7 @@ class _RecordingCodec:
     def encode_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     ) -> Encoded:
-        """Encode a conversation, and remember it."""
+        """Encode a conversation and record it."""
         encoded = self._codec.encode_prompt(messages, tools)
         self.recorded.append((tuple(messages), json.dumps(list(tools)), encoded.ids))
         return encoded
@@ -66,7 +66,7 @@ class _RecordingCodec:
 async def first_prompts(
     agent: Any, codec: ChatCodec, plays: Iterable[Play], context: ContextFactory | None
 ) -> list[Conversation]:
-    """Play each case with a model whose replies are empty, and return each first prompt."""
+    """Play each case with a model whose replies are empty; return the first prompt of each."""
     conversations = []
     for play in plays:
         recording = _RecordingCodec(codec)
@@ -83,8 +83,9 @@ async def first_prompts(
 
 
 def continued(first: Conversation, rollout: Rollout, codec: ChatCodec) -> Conversation | None:
-    """Return the conversation up to a rollout's last reply. Return None if the rollout has one turn
-    only, has several token rows, or does not begin with the messages of `first`."""
+    """Return the conversation up to a rollout's last reply. Return None if the rollout has only
+    one turn or several token rows, does not begin with the messages of `first`, or does not end
+    with a reply."""
     given = [message for message in first.messages if message.role != "system"]
     played = list(rollout.messages)
     if len(rollout.rows) != 1 or len(played) < len(given) + 3 or played[-1].role != "assistant":
@@ -99,7 +100,7 @@ def continued(first: Conversation, rollout: Rollout, codec: ChatCodec) -> Conver
 
 
 def trained_ids(rollout: Rollout) -> array[int]:
-    """Return the ids of a rollout's first prompt, as the model saw them."""
+    """Return the ids of a rollout's first prompt; empty if the rollout has no token rows."""
     if not rollout.rows:
         return array("i")
     first = rollout.rows[0]

@@ -1,13 +1,13 @@
-"""`python -m sparring.shipping.cyllama_quantize IN OUT TYPE`: llama.cpp's quantiser as a package.
+"""`python -m sparring.shipping.cyllama_quantize IN OUT TYPE`: quantises a GGUF file with cyllama.
 
-It runs in a process of its own, because cyllama and xllamacpp bundle different builds of llama.cpp.
+It runs in a separate process, because cyllama and xllamacpp bundle different builds of llama.cpp.
 """
 
 from __future__ import annotations
 
 import sys
 
-# llama.cpp's numbers of its file types (`llama_ftype`).
+# llama.cpp's numbers for file types (`llama_ftype`).
 FILE_TYPES = {
     "Q4_0": 2, "Q5_0": 8, "Q2_K": 10, "Q3_K_M": 12, "Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_M": 17,
     "Q6_K": 18,
@@ -15,7 +15,7 @@ FILE_TYPES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Quantise one file."""
+    """Quantise one file and return the exit code; `arguments` are IN, OUT and TYPE."""
     source, target, name = arguments
     from cyllama.llama import llama_cpp
 

@@ -1,8 +1,8 @@
-"""Verification 2: the artefact gives the log-probabilities of the checkpoint.
+"""Verification 2: an artefact gives the log-probabilities of its checkpoint.
 
-Rollouts that the checkpoint sampled are replayed token by token. At each sampled token, the
-artefact's distribution is compared with the checkpoint's. A server returns only its most probable
-tokens. All others count as one token, so the divergence is a lower bound close to the true value.
+Recorded rollouts are replayed. At each sampled token, the artefact's distribution is compared with
+the checkpoint's. A server returns only its most probable tokens; the others are merged into one
+token, so the KL divergence is a lower bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a rollout: the ids before it, and the id that was sampled."""
+    """A position in a rollout: the ids before it, and the id that was sampled there."""
 
     before: list[int]
     sampled: int
@@ -31,8 +31,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The distance between two models over sampled tokens: the mean and largest difference of
-    log-probability, the mean KL divergence, and the number of positions with the same most
+    """The distance between two models at sampled tokens: the mean and largest absolute difference
+    in log-probability, the mean KL divergence, and the number of positions with the same most
     probable token. `unseen` counts sampled tokens for which a server returned no probability."""
 
     positions: int
@@ -45,7 +45,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The largest gap that a form may have. None: the gap is information, not a condition."""
+    """The largest accepted gap of a precision. None: the gap is only reported."""
 
     mean: float | None
     largest: float | None
@@ -63,7 +63,7 @@ INFORMATION = Bound(None, None)
 
 
 def positions_of(rollouts: Sequence[Rollout], limit: int = MAX_POSITIONS) -> list[Position]:
-    """Return sampled places, spread over the rollouts; at most `limit`."""
+    """Return at most `limit` positions: an equal share of first sampled tokens from each row."""
     rows = [row for rollout in rollouts for row in rollout.rows if row.sampled]
     if not rows:
         return []
@@ -77,7 +77,7 @@ def positions_of(rollouts: Sequence[Rollout], limit: int = MAX_POSITIONS) -> lis
 
 
 def log_probabilities(model: Any, positions: Sequence[Position]) -> Any:
-    """Return the distribution after each position, as one row of log-probabilities each."""
+    """Return the log-probabilities of all tokens at each position, one row per position."""
     import torch
 
     rows = []
@@ -90,7 +90,8 @@ def log_probabilities(model: Any, positions: Sequence[Position]) -> Any:
 
 
 def _by_row(positions: Sequence[Position]) -> Iterator[tuple[Position, list[Position]]]:
-    """Positions of one row with the longest of them: one forward pass serves all."""
+    """Yield the positions of each row, after the longest of them: one forward pass over the longest
+    covers all."""
     group: list[Position] = []
     for position in positions:
         previous = group[-1] if group else None
@@ -103,7 +104,7 @@ def _by_row(positions: Sequence[Position]) -> Iterator[tuple[Position, list[Posi
 
 
 def gap_between(ours: Any, theirs: Any, positions: Sequence[Position]) -> Gap:
-    """Compare two sets of full distributions."""
+    """Return the gap between full distributions at the same positions."""
     sampled = [position.sampled for position in positions]
     index = range(len(sampled))
     differences = (theirs[index, sampled] - ours[index, sampled]).abs()
@@ -119,7 +120,7 @@ def gap_between(ours: Any, theirs: Any, positions: Sequence[Position]) -> Gap:
 
 
 def gap_to_server(ours: Any, server: LlamaServer, positions: Sequence[Position]) -> Gap:
-    """Compare full distributions with the most probable tokens of a server."""
+    """Return the gap between full distributions and a server's most probable tokens."""
     differences, divergences, best, unseen = [], [], 0, 0
     for number, position in enumerate(positions):
         row, found = ours[number], server.next_logprobs(position.before, position.sampled, _TOP)
@@ -143,7 +144,7 @@ def gap_to_server(ours: Any, server: LlamaServer, positions: Sequence[Position])
 
 
 def _bucketed(row: Any, found: dict[int, float]) -> float:
-    """Return the divergence over the tokens that a server returned, and all others as one."""
+    """Return the KL divergence over a server's tokens, with all others merged into one."""
     total, ours_seen, theirs_seen = 0.0, 0.0, 0.0
     for token, theirs in found.items():
         ours = float(row[token])
@@ -151,14 +152,14 @@ def _bucketed(row: Any, found: dict[int, float]) -> float:
         ours_seen += math.exp(ours)
         theirs_seen += math.exp(theirs)
     ours_rest, theirs_rest = max(1 - ours_seen, _TINY), max(1 - theirs_seen, _TINY)
-    if ours_rest > 1e-6:  # below, rounding is larger than what is left
+    if ours_rest > 1e-6:  # rounding errors dominate a smaller rest
         total += ours_rest * math.log(ours_rest / theirs_rest)
     return max(total, 0.0)
 
 
 def check_gap(gap: Gap, bound: Bound, *, trained_from_base: float) -> str:
     """Raise FaultyArtefact if the gap exceeds its bound. Return a warning if the divergence exceeds
-    a third of that between checkpoint and base, and an empty string otherwise."""
+    a third of the divergence between checkpoint and base, else an empty string."""
     shown = f"mean {gap.mean:.2g}, largest {gap.largest:.2g}, KL {gap.kl:.2g}"
     learned = f"training moved the model by KL {trained_from_base:.2g}"
     if bound.mean is not None and gap.mean > bound.mean:

@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 
 
 class ShipFolder:
-    """A shipment's folder. `place` is the one that users see; it appears complete or not at all."""
+    """A shipment's folder. It appears at `place` complete or not at all."""
 
     def __init__(self, place: Path, run: str) -> None:
         self.place = place
@@ -31,19 +31,19 @@ class ShipFolder:
 
     @property
     def is_delivered(self) -> bool:
-        """Whether this run has already put the complete folder in place."""
+        """Whether this run has renamed the complete folder to `place`."""
         return read_json_or_empty(self.place / MANIFEST).get("shipment") == self._run
 
     @property
     def root(self) -> Path:
-        """The folder that holds the files now: `staging`, or `place` once it is delivered."""
+        """The folder that contains the files: `staging`, or `place` after delivery."""
         return self.place if self.is_delivered else self.staging
 
     def open(self, needed: int) -> None:
-        """Create the staging folder, or keep the one of an earlier attempt.
+        """Create the staging folder, or keep an earlier attempt's.
 
         Raises InvalidInput if `place` exists or cannot be written, and NotEnoughSpace if the disk
-        is too small.
+        has no room for `needed` bytes, less those already written.
         """
         refuse_unusable(self.place)
         with _explained(self.place):
@@ -61,8 +61,8 @@ class ShipFolder:
             )
 
     def write(self, name: str, writer: Callable[[Path], None]) -> Path:
-        """Create the folder `name` with `writer`, unless an earlier attempt completed it. A folder
-        has that name only when it is complete."""
+        """Create the folder `name` with `writer`, unless an earlier attempt completed it. The
+        folder gets its name only when it is complete."""
         folder = self.root / name
         if folder.is_dir():
             return folder
@@ -76,7 +76,7 @@ class ShipFolder:
         return folder
 
     def write_file(self, name: str, writer: Callable[[Path], None]) -> Path:
-        """Have `writer` write the file `name`, unless an earlier attempt completed it."""
+        """Create the file `name` with `writer`, unless an earlier attempt completed it."""
         file = self.root / name
         if file.is_file():
             return file
@@ -135,8 +135,8 @@ def digest_of_file(path: Path) -> dict[str, Any]:
 
 
 def verify_folder_digests(place: Path) -> list[str]:
-    """Return what is wrong with a shipped folder: missing, changed and added files. Ignores the
-    manifest and the signature, which is added later."""
+    """Return the problems of a shipped folder: missing, changed and unlisted files. Ignores the
+    manifest itself, and the signature, which is added later."""
     listed = read_json_or_empty(place / MANIFEST).get("files")
     if not isinstance(listed, dict):
         return [f"{MANIFEST} is missing or cannot be read"]
@@ -171,7 +171,7 @@ def _is_under(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def _explained(place: Path) -> Iterator[None]:
-    """Turn file system errors at `place` into errors that say what to do."""
+    """Convert file system errors below `place.parent` to errors that state a remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reads and writes the YAML block at the head of a model card, which hubs read."""
+"""Reads and writes the YAML metadata at the top of a model card."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_front_matter(text: str) -> dict[str, Any]:
-    """Return the metadata of a model card; empty if it has none or it cannot be read."""
+    """Return the metadata of a model card; empty if the YAML block is missing or invalid."""
     import yaml
 
     if not text.startswith("---"):
@@ -23,7 +23,7 @@ def read_front_matter(text: str) -> dict[str, Any]:
 
 
 def with_front_matter(metadata: Mapping[str, Any], text: str) -> str:
-    """Return a model card with its metadata."""
+    """Return `text` with `metadata` as a YAML block at its top."""
     import yaml
 
     block = yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True)

@@ -1,8 +1,8 @@
 """Writes GGUF files of merged models: F32, F16 and Q8_0, for llama, qwen2 and qwen3.
 
-The tensors are byte for byte those of llama.cpp's own converter (`tests/shipping/test_gguf_file.py`
-compares them where llama.cpp is at hand). They are read, converted and written one at a time, so
-that memory does not grow with the model.
+The tensors are byte-identical to those that llama.cpp's converter writes
+(`tests/shipping/test_gguf_file.py` compares them if llama.cpp is available). They are read,
+converted and written one at a time, so that peak memory depends on the largest tensor only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROPE_TYPES = ("default", "llama3", "linear")
 
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
-    """What a GGUF file says about its model, besides tensors and tokenizer."""
+    """The metadata of a GGUF file that its merged model does not contain."""
 
     name: str
     base: str = ""
@@ -38,8 +38,8 @@ class GgufFacts:
 
 
 def write_gguf(folder: Path, path: Path, quantization: str, facts: GgufFacts) -> None:
-    """Write the merged model in `folder` as one GGUF file. Refuses an architecture, a tokenizer or
-    a rope scaling that it does not know, by name."""
+    """Write the merged model in `folder` as one GGUF file. Raises UnknownArchitecture for an
+    unsupported architecture, tokenizer or rope scaling."""
     try:
         import gguf
     except ModuleNotFoundError as error:
@@ -61,7 +61,8 @@ def write_gguf(folder: Path, path: Path, quantization: str, facts: GgufFacts) ->
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:
-    """Return the name of the architecture in the gguf package; refuses those it cannot write."""
+    """Return the gguf package's name of the architecture. Raises UnknownArchitecture for one that
+    Sparring cannot write."""
     found = (config.get("architectures") or ["none"])[0]
     if found not in ARCHITECTURES:
         raise UnknownArchitecture(
@@ -72,8 +73,8 @@ def architecture_of(config: Mapping[str, Any]) -> str:
 
 
 def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rope parameters of a config, as written by transformers 4 or 5; refuses kinds of
-    scaling that it cannot write."""
+    """Return the rope parameters of a config that transformers 4 or 5 wrote. Raises
+    UnknownArchitecture for a kind of scaling that Sparring cannot write."""
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     rope.setdefault("rope_type", rope.get("type") or "default")
     if config.get("rope_theta") is not None:
@@ -87,7 +88,7 @@ def rope_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rope_factors(rope: Mapping[str, Any], dimension: int) -> list[float]:
-    """Return Llama 3's factors, by which each frequency of the rotary embedding is divided."""
+    """Return Llama 3's divisors for the frequencies of the rotary embedding."""
     import torch
 
     factor = float(rope.get("factor", 8.0))
@@ -154,7 +155,7 @@ def _add_shape(writer: Any, config: Mapping[str, Any], rope: Mapping[str, Any], 
 
 
 def _add_llama_tokenizer_flags(writer: Any, folder: Path, vocabulary_size: int) -> None:
-    """Flag of the tokenizer that llama.cpp's converter sets for this architecture only."""
+    """Set the tokenizer flags that llama.cpp's converter sets only for this architecture."""
     tokenizer = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     if (adds_space := tokenizer.get("add_prefix_space")) is not None:
         writer.add_add_space_prefix(bool(adds_space))
@@ -213,7 +214,7 @@ def _write_tensors(
 
 
 def _tensor_type(name: str, shape: tuple[int, ...], quantization: str) -> Any:
-    """Norms and biases stay F32; rows that do not fill whole blocks of Q8_0 become F16."""
+    """Return F32 for norms and biases, and F16 for rows that do not fill whole Q8_0 blocks."""
     from gguf import GGMLQuantizationType as Type
 
     if len(shape) <= 1 or name.endswith("_norm.weight") or quantization == "f32":
@@ -224,7 +225,7 @@ def _tensor_type(name: str, shape: tuple[int, ...], quantization: str) -> Any:
 
 
 def _tensor_places(folder: Path) -> Iterator[tuple[str, Path, tuple[int, ...]]]:
-    """Each tensor with its file and shape; the weights may be sharded."""
+    """Yield the name, file and shape of each tensor; the weights may be sharded."""
     from safetensors import safe_open
 
     index = folder / "model.safetensors.index.json"
@@ -240,7 +241,7 @@ def _tensor_places(folder: Path) -> Iterator[tuple[str, Path, tuple[int, ...]]]:
 
 
 def _read(file: Path, name: str) -> Any:
-    """Return a tensor as float32, also from bfloat16, which numpy lacks."""
+    """Return a tensor as float32. torch reads it, because numpy has no bfloat16."""
     import torch
     from safetensors import safe_open
 
@@ -249,7 +250,8 @@ def _read(file: Path, name: str) -> Any:
 
 
 def _permuted(source: str, array: Any, config: Mapping[str, Any]) -> Any:
-    """llama.cpp rotates neighbouring dimensions in its llama architecture, transformers halves."""
+    """Reorder the query and key rows of a llama model: transformers rotates the two halves of each
+    head, llama.cpp rotates neighbouring dimensions."""
     if (config.get("architectures") or [""])[0] != "LlamaForCausalLM":
         return array
     heads = int(config["num_attention_heads"])

@@ -1,4 +1,4 @@
-"""Whether GGUF files of a model can be written and played on this machine, before it is begun."""
+"""Checks, before anything is written, whether this machine can write and play GGUF files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparring.shipping.source import Source
 
 @dataclass(frozen=True, slots=True)
 class PossibleForms:
-    """The forms that are written, and why others are left out; empty if none is."""
+    """The forms to write. `warning` states why a requested form is left out; empty if none is."""
 
     forms: tuple[Form, ...]
     warning: str = ""
@@ -27,8 +27,12 @@ class PossibleForms:
 def possible_forms(
     forms: Sequence[Form], source: Source, quantizations: Sequence[str], found: LlamaCpp
 ) -> PossibleForms:
-    """Return the forms that can be written. A model that has no GGUF form is shipped in its other
-    forms, with a warning; it is refused if there are none. Missing packages are refused."""
+    """Return the requested forms that can be written. If the model cannot be written as GGUF, GGUF
+    and Ollama are left out, with a warning.
+
+    Raises UnknownArchitecture if no form remains, and MissingPackage if GGUF is requested and a
+    package for it is missing.
+    """
     if Form.GGUF not in forms:
         return PossibleForms(tuple(forms))
     _require_packages(quantizations, found)
@@ -42,7 +46,7 @@ def possible_forms(
 
 
 def gguf_problem(source: Source) -> str:
-    """Return why Sparring cannot write this model as GGUF itself; empty if it can."""
+    """Return why Sparring's own converter cannot write this model as GGUF; empty if it can."""
     try:
         config = _config_of(source)
         architecture_of(config)

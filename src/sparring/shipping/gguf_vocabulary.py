@@ -1,7 +1,8 @@
 """Writes a fast tokenizer's vocabulary into a GGUF file, with the pre-tokenizer llama.cpp needs.
 
-llama.cpp implements pre-tokenizers by name. The name follows from the steps in `tokenizer.json`,
-not from a hash of a sample text, so a tokenizer that has lost a step gets the name of the others.
+llama.cpp implements pre-tokenizers by name. Sparring derives the name from the steps in
+`tokenizer.json`, so that tokenizers with the same steps get the same name. (llama.cpp's converter
+looks up a hash of the tokens of a sample text.)
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def add_vocabulary(writer: Any, folder: Path, vocabulary_size: int) -> None:
 
 
 def pre_tokenizer_of(content: Mapping[str, Any]) -> str:
-    """Return llama.cpp's name of the pre-tokenizer in a `tokenizer.json`; refuses unknown ones."""
+    """Return llama.cpp's name for the pre-tokenizer in a `tokenizer.json`. Raises UnknownTokenizer
+    if the name is not known."""
     model = content.get("model") or {}
     kind = model.get("type")
     shape = tuple(_signature(step) for step in _steps(content.get("pre_tokenizer")))
@@ -63,8 +65,8 @@ def pre_tokenizer_of(content: Mapping[str, Any]) -> str:
 
 
 def _tokens(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
-    """Return the text and type of each id. Ids that the tokenizer does not use get a
-    placeholder, because embeddings are often padded."""
+    """Return the text and type of each id below `size`. Ids without a token get a placeholder:
+    the embeddings of many models have more rows than the tokenizer has tokens."""
     import gguf
 
     by_id = {number: text for text, number in tokenizer.get_vocab().items()}
@@ -87,7 +89,7 @@ def _tokens(tokenizer: Any, size: int) -> tuple[list[str], list[int]]:
 
 
 def _looks_special(text: str) -> bool:
-    """Whether llama.cpp's converter takes an added token for a control token."""
+    """Whether llama.cpp's converter treats an added token with this text as a control token."""
     return text.startswith("<|") and text.endswith("|>")
 
 
@@ -100,7 +102,7 @@ def _steps(pre_tokenizer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def _signature(step: Mapping[str, Any]) -> str:
-    """Return what a step does, as text; settings that change nothing are left out."""
+    """Return a step as text, without settings that do not affect the tokens."""
     match step["type"]:
         case "ByteLevel" if not step.get("add_prefix_space"):
             return "bytes+regex" if step.get("use_regex", True) else "bytes"

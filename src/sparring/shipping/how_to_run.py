@@ -1,4 +1,4 @@
-"""The commands that run a shipped model, and the lines that point an agent at it."""
+"""Writes the commands that serve a shipped model, and the lines that point an agent at it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sparring.shipping.call_parsers import (
     vllm_reasoning_parser,
 )
 
-_VLLM_RANK = 16  # larger ranks need an option
+_VLLM_RANK = 16  # vLLM's default maximum; larger ranks need an option
 _PORT = {"vllm": 8000, "llama": 8080, "ollama": 11434}
 
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """The facts about a shipment that its commands depend on. `gguf` is empty if there is none."""
+    """The facts about a shipment that its commands depend on. `gguf` is the path of a GGUF file;
+    empty if there is none."""
 
     name: str
     family: Family
@@ -36,17 +37,17 @@ class Runnable:
 
     @property
     def base_argument(self) -> str:
-        """The base as an argument of a command."""
+        """The base as a command argument; a placeholder if the base is not public."""
         return self.base if self.is_base_public else "FOLDER_OF_THE_BASE"
 
     @property
     def port(self) -> int:
-        """The port of the server that the first command starts."""
+        """The port in the agent's lines: llama-server's if there is a GGUF file, else vLLM's."""
         return _PORT["llama"] if self.gguf else _PORT["vllm"]
 
 
 def commands(shipped: Runnable) -> dict[str, str]:
-    """Return the command that serves each shipped form, by the name of its program."""
+    """Return the commands that serve the shipped forms, by the name of the program."""
     found: dict[str, str] = {}
     if shipped.has_merged:
         arguments = vllm_arguments(shipped, Form.MERGED, folder="./merged")
@@ -113,8 +114,8 @@ def how_to_run(shipped: Runnable) -> str:
 def vllm_arguments(
     shipped: Runnable, form: Form, *, folder: str, base: str = "", template: str = ""
 ) -> list[str]:
-    """Return the arguments of `vllm` that serve the merged model or the adapter in `folder`. The
-    adapter needs its base, and the template, because it brings none along."""
+    """Return the arguments of `vllm` that serve the merged model or the adapter in `folder`. For an
+    adapter, pass its base and the template's path: vLLM would use the base's template."""
     if form is Form.ADAPTER:
         arguments = ["serve", base, "--enable-lora"]
         if shipped.adapter_rank > _VLLM_RANK:
@@ -131,7 +132,7 @@ def vllm_arguments(
 
 
 def _vllm_rank(rank: int) -> int:
-    """Return the smallest rank that vLLM accepts and that is large enough."""
+    """Return the smallest maximum rank that vLLM accepts and that is at least `rank`."""
     return next((each for each in (32, 64, 128, 256, 320) if each >= rank), 512)
 
 
@@ -144,9 +145,9 @@ def _notes(program: str, shipped: Runnable) -> list[str]:
         return ["Ollama 0.30 or newer, which uses the template in the GGUF file."]
     if program == "transformers" and shipped.has_tools:
         return [
-            "It samples with the folder's `generation_config.json`. Its model is `./merged`. For "
-            "some families it returns tool calls as text: for an agent with tools, use another "
-            "server."
+            "The server samples with the folder's `generation_config.json`; requests name the "
+            "model `./merged`. For some families it returns tool calls as text: for an agent with "
+            "tools, use another server."
         ]
     return []
 
@@ -160,7 +161,7 @@ def _vllm_notes(program: str, shipped: Runnable) -> list[str]:
     if shipped.has_tools and not vllm_call_parser(family):
         notes.append(
             f"vLLM has no known parser for the tool calls of {family.name}: they arrive as text. "
-            "Its `--tool-parser-plugin` takes one of your own."
+            "To add a parser, use its option `--tool-parser-plugin`."
         )
     if isinstance(family.tool_calls, HarmonyCalls):
         notes.append(
@@ -169,26 +170,29 @@ def _vllm_notes(program: str, shipped: Runnable) -> list[str]:
         )
     if shipped.thinks and not vllm_reasoning_parser(family):
         notes.append(
-            f"vLLM has no known parser for the thinking of {family.name}: it arrives as a part of "
-            "the answer."
+            f"vLLM has no known parser for the thinking of {family.name}: the thinking arrives as "
+            "part of the answer."
         )
     return notes
 
 
 def _llama_notes(shipped: Runnable) -> list[str]:
-    notes = ["`-c` is divided by `--parallel`. The file sets temperature, top_k, top_p and min_p."]
+    notes = [
+        "`-c` is the context of all `--parallel` requests together. The file sets temperature, "
+        "top_k, top_p and min_p."
+    ]
     if shipped.has_tools and not is_read_by_llama_cpp(shipped.family):
         notes.append(
-            f"llama.cpp's server did not read the tool calls of {shipped.family.name} when this "
-            "was tried: for an agent with tools, use vLLM."
+            f"In tests, llama.cpp's server did not parse the tool calls of {shipped.family.name}: "
+            "for an agent with tools, use vLLM."
         )
     return notes
 
 
 def _llama_adapter(shipped: Runnable) -> list[str]:
     return [
-        "llama.cpp loads adapters as GGUF. Its own scripts convert base and adapter; the template "
-        "must be named, because an adapter brings none along:",
+        "llama.cpp loads adapters as GGUF. Its own scripts convert base and adapter. Name the "
+        "template, because an adapter in GGUF contains none:",
         "```bash\n"
         f"python convert_lora_to_gguf.py ./adapter --base {shipped.base_argument} "
         f"--outfile adapter.gguf\n"

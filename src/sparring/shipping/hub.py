@@ -9,7 +9,7 @@ from sparring.shipping.folder import verify_folder_digests
 
 
 def would_upload(folder: Path, repository: str) -> list[str]:
-    """Return one line of text for each file that an upload would send, and a hint."""
+    """Return one line for each file that an upload would send, and a hint to add --upload."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = [
         f"would upload {path.relative_to(folder)} ({path.stat().st_size / 1e6:.1f} MB) to "
@@ -20,7 +20,8 @@ def would_upload(folder: Path, repository: str) -> list[str]:
 
 
 def upload(folder: Path, repository: str) -> str:
-    """Upload a folder whose files match its manifest; returns the address of the repository."""
+    """Upload a folder and return the URL of the repository, which is created as private if it is
+    missing. Raises InvalidInput if the files do not match the manifest."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -1,7 +1,7 @@
 """Finds llama.cpp and runs its server, converter and quantiser.
 
-llama.cpp is looked for in a folder that the user names, in `LLAMA_CPP_PATH`, on the PATH, and as
-a Python package: xllamacpp has the server, cyllama the quantiser.
+The search order is: a folder that the user names, `LLAMA_CPP_PATH`, the PATH, and Python packages,
+of which xllamacpp contains the server and cyllama the quantiser.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ VARIABLE = "LLAMA_CPP_PATH"
 _CONVERTER = "convert_hf_to_gguf.py"
 _START_SECONDS = 600.0
 _ALIAS = "shipped"
-_FORCE = 1000.0  # more than any two logits differ by
+_FORCE = 1000.0  # exceeds the difference of any two logits
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaCpp:
-    """The parts of llama.cpp on this machine, as commands; an empty one is absent."""
+    """The commands of llama.cpp's parts on this machine; empty for a part that is missing."""
 
     server: tuple[str, ...] = ()
     quantize: tuple[str, ...] = ()
@@ -47,20 +47,20 @@ class LlamaCpp:
 
     @property
     def about(self) -> str:
-        """Where the server comes from, for reports."""
+        """The origin of the server, for reports: `xllamacpp`, or the path of the program."""
         if not self.server:
             return "none"
         return "xllamacpp" if self.server[0] == sys.executable else self.server[0]
 
 
 def find_llama_cpp(folder: str = "") -> LlamaCpp:
-    """Find llama.cpp in a folder, in LLAMA_CPP_PATH, on the PATH, or as packages; its converter in
-    the two folders only. Raises InvalidInput if a named folder holds no part of it."""
+    """Find llama.cpp in `folder`, in LLAMA_CPP_PATH, on the PATH, or as packages; its converter
+    only in the two folders. Raises InvalidInput if `folder` contains no part of llama.cpp."""
     places = [Path(each) for each in (folder, os.environ.get(VARIABLE, "")) if each]
     if folder and not _holds_llama_cpp(Path(folder)):
         raise InvalidInput(
             f"--llama-cpp {folder}: there is no llama-server, llama-quantize or "
-            "convert_hf_to_gguf.py; name the folder that holds them"
+            "convert_hf_to_gguf.py; name the folder that contains them"
         )
     server = _program("llama-server", places)
     if not server and importlib.util.find_spec("xllamacpp") is not None:
@@ -94,7 +94,7 @@ def _program(name: str, places: list[Path]) -> tuple[str, ...]:
 
 
 def require_server(found: LlamaCpp) -> None:
-    """Refuse if there is no server, with the ways to get one."""
+    """Raise MissingPackage if there is no server; the message states how to get one."""
     if not found.server:
         raise MissingPackage(
             "no llama.cpp server was found: pip install 'sparring[ship]', or pass --llama-cpp "
@@ -103,7 +103,7 @@ def require_server(found: LlamaCpp) -> None:
 
 
 def require_quantizer(found: LlamaCpp, quantization: str) -> None:
-    """Refuse if there is no quantiser, with the ways to get one."""
+    """Raise MissingPackage if there is no quantiser; the message states how to get one."""
     if not found.quantize:
         raise MissingPackage(
             f"{quantization} needs llama.cpp's quantiser: pip install cyllama, or pass --llama-cpp "
@@ -120,20 +120,20 @@ class LlamaServer:
 
     @property
     def base_url(self) -> str:
-        """The address of the OpenAI-compatible API."""
+        """The URL of the OpenAI-compatible API."""
         return f"{self.address}/v1"
 
     @property
     def model(self) -> str:
-        """The name by which requests address the model."""
+        """The name of the model in requests."""
         return _ALIAS
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request and return the decoded answer."""
+        """Send a POST request with a JSON body and return the decoded response."""
         return self._ask(path, json.dumps(body).encode())
 
     def get(self, path: str) -> dict[str, Any]:
-        """Send a GET request and return the decoded answer."""
+        """Send a GET request and return the decoded response."""
         return self._ask(path, None)
 
     def _ask(self, path: str, body: bytes | None) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class LlamaServer:
         return str(self.post("/apply-template", body)["prompt"])
 
     def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:
-        """Return the ids of a text, with special tokens recognised."""
+        """Return the ids of a text; text that spells a special token becomes that token."""
         body = {"content": text, "add_special": add_special, "parse_special": True}
         return [int(each) for each in self.post("/tokenize", body)["tokens"]]
 
@@ -166,8 +166,8 @@ class LlamaServer:
         """Return the log-probabilities of the `count` most probable next tokens, and of `token`.
 
         A bias forces the server to sample `token`; the server reports its log-probability without
-        the bias. It reports nothing for a token that is a part of a character. In that case the
-        end of the turn is forced, and `token` is included only if it is among the most probable.
+        the bias. It reports nothing for a token that is only part of a character. In that case the
+        end-of-turn token is forced, and `token` is included only if it is among the most probable.
         """
         for forced in (token, None):
             body: dict[str, Any] = {
@@ -211,7 +211,7 @@ def served(
 
 
 def quantize(found: LlamaCpp, source: Path, target: Path, quantization: str) -> None:
-    """Quantise a GGUF file with llama.cpp, in a process of its own."""
+    """Quantise a GGUF file with llama.cpp, in a separate process."""
     require_quantizer(found, quantization)
     _run([*found.quantize, str(source), str(target), quantization.upper()], quantization)
 

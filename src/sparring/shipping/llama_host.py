@@ -1,7 +1,7 @@
 """`python -m sparring.shipping.llama_host --model FILE --port N`: serves a GGUF file.
 
-The package xllamacpp contains the server of the program `llama-server`. It runs in a process of its
-own, because a crash in native code would end the calling process.
+The package xllamacpp contains the server of the program `llama-server`. It runs in a separate
+process, because a crash in native code would end the calling process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Serve a GGUF file on loopback until the process is ended."""
+    """Serve a GGUF file on loopback until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="llama_host")
     parser.add_argument("--model", required=True)
     parser.add_argument("--port", type=int, required=True)

@@ -1,7 +1,7 @@
 """Ollama: the Modelfile of a shipped GGUF file, and its registration with a local Ollama.
 
 From version 0.30 on, Ollama renders chats with the Jinja template in the GGUF file if the
-Modelfile has no TEMPLATE. A Go template would print tools differently than training did.
+Modelfile has no TEMPLATE. A Go template would render tools differently from training.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def modelfile(
 
 
 def register(folder: Path, name: str, command: Sequence[str] = ("ollama",)) -> dict[str, Any]:
-    """Create the model in a local Ollama, and require that it can call tools."""
+    """Create the model in a local Ollama and return its capabilities. Raises FaultyArtefact if they
+    do not include tools."""
     try:
         done = subprocess.run(
             [*command, "create", name, "-f", "Modelfile"],
@@ -62,7 +63,8 @@ def register(folder: Path, name: str, command: Sequence[str] = ("ollama",)) -> d
 
 
 def check_registered(name: str) -> dict[str, Any]:
-    """Return what Ollama reports about the model. Raises FaultyArtefact if it lists no tools."""
+    """Return the capabilities that Ollama lists for the model. Raises FaultyArtefact if they do not
+    include tools."""
     shown = _post("/api/show", {"model": name})
     capabilities = list(shown.get("capabilities") or [])
     if "tools" not in capabilities:
@@ -75,7 +77,7 @@ def check_registered(name: str) -> dict[str, Any]:
 
 
 def host() -> str:
-    """Return the address of the local Ollama."""
+    """Return the URL of the local Ollama, from OLLAMA_HOST if it is set."""
     return f"http://{os.environ.get(_HOST_VARIABLE, _DEFAULT_HOST).removeprefix('http://')}"
 
 

@@ -1,4 +1,4 @@
-"""Verification 1: the target's own template and tokenizer give the ids that were trained on."""
+"""Verification 1: an artefact's template and tokenizer give the ids that were trained on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEFORE, _AFTER = 24, 60
 
 
 class Target(Protocol):
-    """What renders and tokenises chats for an artefact."""
+    """Renders and tokenises chats with the template and vocabulary of an artefact."""
 
     def render(self, conversation: Conversation) -> str:
         """Return the conversation's prompt as text."""
@@ -71,8 +71,9 @@ class ServerTarget:
 
 @dataclass(frozen=True, slots=True)
 class PromptCheck:
-    """What was compared. Conversations whose text spells a special token are skipped: training
-    encodes such text as plain text, and servers do not."""
+    """The number of compared conversations and tokens, and of skipped conversations. A conversation
+    whose text spells a special token is skipped: training encodes that text as plain text, and
+    servers encode it as the special token."""
 
     conversations: int
     tokens: int
@@ -82,7 +83,8 @@ class PromptCheck:
 def check_prompts(
     conversations: Sequence[Conversation], target: Target, codec: ChatCodec
 ) -> PromptCheck:
-    """Compare all conversations. Raises FaultyArtefact at the first difference, with its place."""
+    """Compare the prompts and ids of all conversations with the trained ones. Raises FaultyArtefact
+    at the first difference; the message states its position."""
     tokens = skipped = 0
     for conversation in conversations:
         trained = codec.decode(conversation.ids)
@@ -102,8 +104,8 @@ def check_prompts(
 
 
 def check_trained_ids(conversation: Conversation, trained: array[int], codec: ChatCodec) -> None:
-    """Refuse if the agent's prompt differs from the one in a logged rollout: its instructions,
-    tools or template have changed since."""
+    """Raise FaultyArtefact if the agent's prompt differs from the prompt of a logged rollout: the
+    agent's instructions, tools or template have changed since."""
     if trained and trained != conversation.ids:
         difference = _difference(codec.decode(trained), codec.decode(conversation.ids))
         raise FaultyArtefact(
@@ -118,7 +120,7 @@ def _other_text(conversation: Conversation, trained: str, text: str) -> str:
     if missing:
         cause = f"the template leaves out the tools ({', '.join(missing)} are missing)"
     else:
-        cause = "the template renders another prompt"
+        cause = "the template renders a different prompt"
     return f"{cause}: case {conversation.case} differs {_difference(trained, text)}"
 
 

@@ -13,10 +13,10 @@ _SERVER_ERROR = 500
 
 class ServedPolicy(EndpointPolicy):
     """Plays an artefact on its server. llama.cpp responds with status 500 if it cannot parse the
-    model's tool call. This policy returns such a reply as malformed, so that it is scored."""
+    model's tool call. This policy then returns a malformed reply, so that the rollout is scored."""
 
     async def reply(self, request: ChatRequest) -> ChatReply:
-        """Return the server's reply, or a malformed one where the server could not parse it."""
+        """Return the server's reply, or a malformed one if the server responds with status 500."""
         try:
             return await super().reply(request)
         except InfrastructureError as error:

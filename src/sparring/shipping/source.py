@@ -1,4 +1,4 @@
-"""The checkpoint that is shipped: its weights, base, tokenizer and training template."""
+"""Opens the checkpoint of a shipment: its weights, base, tokenizer and training template."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A checkpoint, and what is needed to write its artefacts. `base` is the name of the model that
-    training started from, `base_place` its folder on this machine or its name on the hub."""
+    """A checkpoint with its base, tokenizer and training template. `base` is the name of the model
+    that training started from; `base_place` is its local folder or its name on the hub."""
 
     checkpoint: Path
     base: str
@@ -37,17 +37,17 @@ class Source:
 
     @property
     def base_name(self) -> str:
-        """The base as others can find it: a repository of the hub, or the folder's name."""
+        """The base without local paths: its repository on the hub, or the name of its folder."""
         return self.base if is_public(self.base) else Path(self.base).name
 
     def codec(self) -> ChatCodec:
-        """Return the codec of the training."""
+        """Return a codec with the training template."""
         return ChatCodec(self.tokenizer, replace(self.family, template=self.template))
 
 
 def open_source(checkpoint: Path, base: str, family: Family | None) -> Source:
-    """Open a checkpoint. The template is the one that was saved with it: families may have changed
-    since it was trained."""
+    """Open a checkpoint. The template saved with it takes precedence over the family's, which may
+    have changed since training."""
     tokenizer = load_tokenizer(str(checkpoint))
     place = locate(base)
     chosen = family or _family_of(tokenizer, place)
@@ -57,8 +57,8 @@ def open_source(checkpoint: Path, base: str, family: Family | None) -> Source:
 
 
 def _family_of(tokenizer: Any, base: str) -> Family:
-    """Return the family of the checkpoint's template, or of its base if that template is an old
-    one."""
+    """Recognise the family by the checkpoint's template, or by the base's template if the former is
+    unknown."""
     from sparring.policies.recognition import recognise
 
     try:
@@ -73,8 +73,8 @@ def is_public(name: str) -> bool:
 
 
 def load_trained(source: Source) -> Any:
-    """Load the trained model as it was played: the adapter on its base, in float32. The base of a
-    4-bit training is rounded as it was there."""
+    """Load the trained model in float32: an adapter on its base, or the whole model. The base of a
+    4-bit training is quantised as in training, then dequantised."""
     import torch
 
     if not source.is_adapter:
@@ -101,7 +101,7 @@ def adapted(base: Any, folder: Path) -> Any:
 
 
 def shipped_dtype(source: Source) -> str:
-    """Return the dtype of merged weights: that of the base's files."""
+    """Return the dtype of merged weights, which is the dtype in the base's config."""
     place = Path(source.base_place) / "config.json"
     if place.is_file():
         config = json.loads(place.read_text(encoding="utf-8"))
@@ -113,8 +113,8 @@ def shipped_dtype(source: Source) -> str:
     name = name.removeprefix("torch.")
     if name not in _DTYPES:
         raise InvalidInput(
-            f"the base {source.base} is stored as {name}; merged weights are written as "
-            f"{', '.join(_DTYPES)}: ship the adapter alone with --form adapter"
+            f"the base {source.base} is stored as {name}; merged weights can only be written as "
+            f"{', '.join(_DTYPES)}. Ship the adapter alone with --form adapter"
         )
     return name
 
@@ -128,14 +128,14 @@ def adapter_rank(source: Source) -> int:
 
 
 def context_length(source: Source) -> int:
-    """Return how many tokens fit into one sequence of the base."""
+    """Return the base's maximum sequence length in tokens; 4096 if its config has none."""
     from transformers import AutoConfig
 
     return positions_of(AutoConfig.from_pretrained(source.base_place)) or 4096
 
 
 def base_licence(source: Source) -> str:
-    """Return the licence in the base's model card; empty if there is no card on this machine."""
+    """Return the licence of the base, from a model card on this machine; empty if unknown."""
     from sparring.shipping.front_matter import read_front_matter
 
     card = Path(source.base_place) / "README.md"
@@ -149,7 +149,7 @@ def base_licence(source: Source) -> str:
 
 
 def _hub_licence(name: str) -> str:
-    """Return the licence in the model card that a cache of the hub holds; nothing is downloaded."""
+    """Return the licence in the model card in the local hub cache; downloads nothing."""
     from huggingface_hub import try_to_load_from_cache
 
     from sparring.shipping.front_matter import read_front_matter

@@ -1,4 +1,4 @@
-"""The chat template of a shipped model: the training template, without what only training needs."""
+"""Makes the chat template of a shipped model from the training template, and prepares messages."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _PROBE = (
 
 
 def shipped_template(template: str) -> str:
-    """Return a training template that every Jinja renders as training did: without
-    `{% generation %}`, and with the variables fixed that only servers set."""
+    """Return a training template that every Jinja implementation renders as in training: without
+    `{% generation %}`, and with fixed values for the variables that only servers set."""
     template = _with_fixed_thinking(without_generation_tags(template))
     for name in _SERVER_VARIABLES:
         if name in template:
@@ -31,8 +31,8 @@ def shipped_template(template: str) -> str:
 
 
 def _with_fixed_thinking(template: str) -> str:
-    """llama.cpp switches thinking on where a request does not say. A template that does not think
-    unless it is told to then renders another prompt than in training: it is switched off."""
+    """Fix `enable_thinking` to false in a template whose default is not to think: llama.cpp enables
+    thinking unless a request disables it, and the prompt would differ from training."""
     if "enable_thinking" not in template:
         return template
     trained = _render(template)
@@ -43,7 +43,7 @@ def _with_fixed_thinking(template: str) -> str:
 
 
 def _render(template: str, **values: Any) -> str:
-    """Render a short chat as servers do, or return the error's text."""
+    """Return a short chat as servers render it, or the text of the error."""
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

@@ -1,4 +1,4 @@
-"""Writes tokenizer and generation config as other programs load them."""
+"""Writes tokenizer files and generation configs that other programs can load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_tokenizer(tokenizer: Any, folder: Path, template: str) -> None:
         "backend",
         "is_local",
         "local_files_only",
-    ):  # of this machine and version only
+    ):  # specific to this machine or version
         config.pop(name, None)
     shipped = shipped_template(template)
     config["chat_template"] = shipped  # for loaders that do not read chat_template.jinja
@@ -35,8 +35,8 @@ def write_tokenizer(tokenizer: Any, folder: Path, template: str) -> None:
 def generation_config(
     temperature: float, stop_ids: Sequence[int], tokenizer: Any
 ) -> dict[str, Any]:
-    """Return the generation config: the sampling of the proof, and every token that ends a turn.
-    Servers would otherwise apply cut-offs of their own."""
+    """Return the generation config: sampling as in the proof, and all tokens that end a turn. It
+    sets every sampling parameter, because servers have other defaults."""
     config: dict[str, Any] = {
         "do_sample": temperature > 0,
         "temperature": temperature if temperature > 0 else 1.0,

@@ -1,7 +1,7 @@
 """Verifies an artefact against its checkpoint: stop tokens, prompts, log-probabilities.
 
-A fault raises FaultyArtefact, whose message names the cause. The third verification, behaviour, is
-in `jobs/ship/behaviour.py`.
+A fault raises FaultyArtefact, whose message names the cause. `jobs/ship/behaviour.py` compares the
+rollouts of artefact and checkpoint.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from sparring.shipping.weights import check_adapter_names
 
 _CLOSE = 1e-3
 _UNMOVED = 1e-6
-_SUSPICIOUS = 0.1  # share of training's KL above which the artefact is also compared with the base
+_SUSPICIOUS = 0.1  # above this share of training's KL, an artefact is also compared with the base
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The checkpoint's own answers, with which artefacts are compared."""
+    """The checkpoint's prompts and log-probabilities, with which artefacts are compared. `learned`
+    is the mean KL divergence between checkpoint and base."""
 
     source: Source
     codec: ChatCodec
@@ -56,7 +57,7 @@ def make_reference(
     positions: Sequence[Position],
     temperature: float,
 ) -> Reference:
-    """Compute the log-probabilities of the checkpoint, and of its base, at all positions."""
+    """Compute the log-probabilities of the checkpoint and of its base at all positions."""
     trained, base = None, None
     learned = 0.0
     if positions:
@@ -69,7 +70,8 @@ def make_reference(
 
 
 def verify_folder(folder: Path, reference: Reference, *, dtype: str) -> dict[str, Any]:
-    """Verify an adapter or a merged model as transformers loads it; returns what was found."""
+    """Verify an adapter or a merged model, loaded with transformers. Returns the counts of compared
+    prompts and the gap to the checkpoint."""
     if (folder / "generation_config.json").is_file():
         _check_generation_config(folder, reference)
     prompts = check_prompts(reference.conversations, FolderTarget(folder), reference.codec)
@@ -86,7 +88,8 @@ def verify_folder(folder: Path, reference: Reference, *, dtype: str) -> dict[str
 def verify_server(
     server: LlamaServer, reference: Reference, *, quantization: str, about: str
 ) -> dict[str, Any]:
-    """Verify a GGUF file as llama.cpp serves it; returns what was found."""
+    """Verify a GGUF file, served by llama.cpp. Returns the counts of compared prompts and the gap
+    to the checkpoint."""
     _check_server_settings(server, reference)
     prompts = check_prompts(reference.conversations, ServerTarget(server), reference.codec)
     found: dict[str, Any] = {"prompts": asdict(prompts), "server": f"llama.cpp ({about})"}
@@ -112,8 +115,8 @@ def _load_folder(folder: Path, source: Source) -> Any:
 
 
 def _checked(gap: Gap, to_base: Gap | None, precision: str, reference: Reference) -> dict[str, Any]:
-    """Return the gap and its warning. An artefact that is closer to the base has lost the
-    training."""
+    """Return the gap and its warning. Raises FaultyArtefact if the artefact is closer to the base
+    than to the checkpoint, or if the gap exceeds the bound of its precision."""
     is_moved = reference.learned > _UNMOVED
     if to_base is not None and is_moved and to_base.kl < gap.kl:
         raise FaultyArtefact(
@@ -150,7 +153,7 @@ def _check_server_settings(server: LlamaServer, reference: Reference) -> None:
     properties = server.get("/props")
     if properties.get("eos_token") not in (end, *reference.codec.family.also_stops):
         raise FaultyArtefact(
-            f"the GGUF file ends a turn with {properties.get('eos_token')!r}, and the model was "
+            f"the GGUF file ends a turn with {properties.get('eos_token')!r}, but the model was "
             f"trained to end it with {end!r}: the stop token is missing"
         )
     defaults = properties["default_generation_settings"]["params"]
@@ -158,6 +161,6 @@ def _check_server_settings(server: LlamaServer, reference: Reference) -> None:
     for name, value in wanted.items():
         if abs(float(defaults[name]) - value) > _CLOSE:
             raise FaultyArtefact(
-                f"the GGUF file makes servers sample with {name}={defaults[name]:g}, and the model "
+                f"the GGUF file makes servers sample with {name}={defaults[name]:g}, but the model "
                 f"was proved with {value:g}"
             )

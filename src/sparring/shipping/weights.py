@@ -17,7 +17,7 @@ _PARTS = (".lora_A", ".lora_B", ".lora_embedding_A", ".lora_embedding_B", ".lora
 
 
 def write_adapter(source: Source, folder: Path) -> None:
-    """Write the adapter as PEFT and vLLM load it, without paths of this machine."""
+    """Write the adapter in the format of PEFT, which vLLM also loads, without local paths."""
     shutil.copyfile(source.checkpoint / _WEIGHTS, folder / _WEIGHTS)
     config = read_json(source.checkpoint / ADAPTER_CONFIG)
     config["base_model_name_or_path"] = source.base_name
@@ -39,7 +39,7 @@ def write_merged(source: Source, folder: Path) -> None:
     dtype = shipped_dtype(source)
     model = model.to(getattr(torch, dtype))
     model.config.dtype = dtype
-    model.generation_config = GenerationConfig()  # the caller writes that of the proof
+    model.generation_config = GenerationConfig()  # the caller writes the proof's
     model.save_pretrained(folder)
     config = read_json(folder / "config.json")
     config.pop("_name_or_path", None)
@@ -49,14 +49,15 @@ def write_merged(source: Source, folder: Path) -> None:
 
 
 def check_adapter_names(folder: Path, module_names: set[str]) -> None:
-    """Refuse an adapter whose tensors do not belong to modules of the base: programs that load it
-    would ignore them, and serve the base."""
+    """Raise FaultyArtefact if a tensor of the adapter belongs to no module of the base, or if a
+    target module has no tensors. Programs that load such an adapter may serve the base."""
     names = _tensor_names(folder / _WEIGHTS)
     strange = [name for name in names if _module_of(name) not in module_names]
     if strange:
         raise FaultyArtefact(
             f"{len(strange)} of {len(names)} tensors of the adapter name no module of the base, "
-            f"such as {strange[0]}; a program that loads it serves the base model"
+            f"such as {strange[0]}; a program that ignores them serves the base model, or only "
+            "part of the training"
         )
     targets = read_json(folder / ADAPTER_CONFIG).get("target_modules") or []
     if isinstance(targets, str):  # a pattern
@@ -66,7 +67,7 @@ def check_adapter_names(folder: Path, module_names: set[str]) -> None:
     if missing:
         raise FaultyArtefact(
             f"the adapter has no tensors for {', '.join(sorted(missing)[:4])}, which its config "
-            "names; a program that loads it fails or serves a part of the training"
+            "names; a program that loads it fails, or serves only part of the training"
         )
 
 
