@@ -44,7 +44,7 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
         raise NotPermitted("only the owner may choose servers or play held-out cases")
     command = dict(request.settings)
     if request.servers is not None and request.servers.model is not None:
-        command["model"] = request.servers.model  # so that a lock on the model also applies to servers
+        command["model"] = request.servers.model  # a lock on the model binds servers, too
     run_settings = resolve_run(request.environment, "eval", command, caller)
     spec = evaluation_of(run_settings, request.split, request.cases)
     if request.servers is not None:

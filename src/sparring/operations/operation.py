@@ -119,7 +119,7 @@ class Operation(Generic[Request, Result]):
         return self.about.partition("\n")[0]
 
     def __call__(self, request: Request, caller: Caller) -> Result:
-        """Run the operation. Log the call if it changes state, or if it is refused to an operator."""
+        """Run the operation. Calls that change state and operators' refused calls are logged."""
         arguments = request.model_dump(mode="json", exclude_defaults=True)
         if caller.outer_operation or not self._is_logged(caller):
             result = self._run_unlogged(request, caller, arguments)
@@ -164,7 +164,7 @@ class Operation(Generic[Request, Result]):
     def _run_unlogged(
         self, request: Request, caller: Caller, arguments: Mapping[str, Any]
     ) -> Result:
-        """Run the operation, and log nothing but a refusal to an operator or a viewer."""
+        """Run the operation, and log only an error of an operator's or viewer's call."""
         try:
             return self._run_permitted(request, caller)
         except SparringError as error:

@@ -40,7 +40,9 @@ class Limits(Frozen):
     role: str
     project: str
     budget: Budget
-    starts_today: int = Field(description="runs that operators started or resumed in the last 24 hours")
+    starts_today: int = Field(
+        description="runs that operators started or resumed in the last 24 hours"
+    )
     starts_left: int | None = Field(default=None, description="null: unlimited")
     runs_on: int = Field(description="active runs, without queued ones")
     locks: tuple[ShownLock, ...] = Field(default=(), description="locks of the project file")

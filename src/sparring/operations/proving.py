@@ -107,7 +107,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
 
 
 def start_proof_after(started: Started, spec: TrainSpec, caller: Caller, budget: Budget) -> str:
-    """Queue the proof of a training run, and return its id. It starts when the training completes."""
+    """Queue a training run's proof, which starts when the training completes; return its id."""
     proof = proof_of(started.run, spec).model_copy(update={"after": started.run})
     name, most = proof_name(started.run), budget.runs_at_once
     return start(within(budget, proof), caller, runs_at_once=most, name=name).run

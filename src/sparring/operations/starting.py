@@ -30,7 +30,7 @@ class Started(Frozen):
     run: str
     folder: str
     state: RunState = RunState.QUEUED
-    is_new: bool = Field(default=True, description="false if the run was already active or completed")
+    is_new: bool = Field(default=True, description="false if the run was active or completed")
     message: str = Field(default="", description="why a queued run waits")
     proof: str = Field(default="", description="id of the proof that follows the training")
 
