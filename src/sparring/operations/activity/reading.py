@@ -41,7 +41,7 @@ class VerifiedActivity(Frozen):
     file: str
     ok: bool
     entries: int
-    digest: str = Field(description="of the last entry; store it elsewhere to pass as `expect` later")
+    digest: str = Field(description="of the last entry; store it elsewhere, for a later `expect`")
     faults: tuple[str, ...] = ()
     unanswered: tuple[str, ...] = Field(
         default=(), description="calls without a logged outcome: running, or their process died"

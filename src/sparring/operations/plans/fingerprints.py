@@ -1,7 +1,7 @@
 """Fingerprints of the files that a plan depends on, to detect changes before it is started.
 
-Source files are hashed. Data beside the environment, files that its config names, and weights can be
-large: their fingerprints cover path, size, inode, modification time, and change time, which a
+Source files are hashed. Data beside the environment, files that its config names, and weights can
+be large: their fingerprints cover path, size, inode, modification time, and change time, which a
 program cannot set.
 """
 

@@ -42,7 +42,7 @@ _OWN_FIELDS = {"train": "prove", "eval": "cases"}  # fields of a plan that are n
 class PlanRun(Frozen):
     """The run to plan."""
 
-    environment: str = Field(default="", description="name of the environment; optional with `like`")
+    environment: str = Field(default="", description="the environment's name; optional with `like`")
     kind: Literal["train", "eval"] = Field(
         default="train",
         description="train: train the model; eval: play validation cases and judge them",
@@ -266,7 +266,7 @@ def _refuse_missing(prospect: _Prospect) -> None:
     missing = [each for each in missing_for(prospect.run_settings) if each.standing == "missing"]
     if missing:
         listed = "; ".join(f"{each.what}: {each.found} ({each.fix})" for each in missing)
-        raise PlanRefused(f"this machine does not meet the run's requirements; tell the owner: {listed}")
+        raise PlanRefused(f"this machine lacks requirements of the run; tell the owner: {listed}")
 
 
 def _prospect(request: PlanRun, caller: Caller) -> _Prospect:

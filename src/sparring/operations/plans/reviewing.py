@@ -26,7 +26,7 @@ class PlanLine(Frozen):
     created: float
     kind: str
     environment: str
-    settings: MixedTable = Field(default_factory=dict, description="settings that the author requested")
+    settings: MixedTable = Field(default_factory=dict, description="settings in the request")
     revises: str = ""
     run: str = Field(default="", description="id of the run that it started")
     refused: ForeignText = Field(default="", description="the owner's reason for refusing it")
