@@ -118,7 +118,7 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
         append_event(folder, "stop_requested", author=caller.name)
         note_change(folder)
         if not history.is_supervised:
-            write_json(folder.stop_request, {"format": 1})  # the worker has no supervisor, and reads this file
+            write_json(folder.stop_request, {"format": 1})  # read by the worker itself
         else:
             _withdraw(folder, history.state, caller)
     return show_run(RunQuery(run=folder.id), caller)
@@ -314,7 +314,7 @@ def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> 
     """Raise NotPermitted if the caller is an operator and another caller stopped the run."""
     stopped_by = history.stop_author
     if not caller.is_owner and stopped_by not in ("", caller.name):
-        raise NotPermitted(f"{stopped_by} stopped run {folder.id}; only an owner may resume it")
+        raise NotPermitted(f"run {folder.id} was stopped by {stopped_by}; ask the owner to resume it")
 
 
 def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:

@@ -115,11 +115,11 @@ class ShownRun(Frozen):
     progress: Annotated[dict[str, Any] | None, MIXED] = None
     next_check_seconds: float = 5.0
     is_repeated: bool = Field(
-        default=False, description="true if the last answer is repeated, because you polled too soon"
+        default=False, description="true if this repeats the last answer: you polled too soon"
     )
 
     def short(self) -> ShownRun:
-        """Return a copy without the folder, and with two fields of the progress."""
+        """Return a copy without the folder and most of the progress."""
         values = {name: (self.progress or {}).get(name) for name in ("doing", "seconds_left")}
         progress = {name: value for name, value in values.items() if value}
         return self.model_copy(update={"progress": progress, "folder": ""})
@@ -186,7 +186,7 @@ class WaitFor(RunQuery):
     )
     timeout: float = Field(default=45.0, ge=0, le=45, description="maximum number of seconds")
     until: Literal["news", "end"] = Field(
-        default="news", description="news: a new state, a warning or a checkpoint; end: the end only"
+        default="news", description="news: a new state, warning or checkpoint; end: the end only"
     )
 
 
