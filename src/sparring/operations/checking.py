@@ -37,7 +37,9 @@ class StartCheck(Frozen):
         default=3, ge=1, le=1000, description="cases that each further model plays"
     )
     minutes: float = Field(default=10.0, gt=0, le=1440, description="time limit for each model")
-    dry_steps: int = Field(default=2, ge=0, le=20, description="training steps to measure and discard")
+    dry_steps: int = Field(
+        default=2, ge=0, le=20, description="training steps that are measured and discarded"
+    )
     price_per_hour: float | None = Field(
         default=None, gt=0, description="price of the machine per hour"
     )

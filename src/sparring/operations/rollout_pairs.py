@@ -39,8 +39,8 @@ class Pair(Frozen):
     case: MixedText
     question: ForeignText = ""
     change: Change = Field(
-        description="fixed: the mean reward rose to 1; improved: it rose to less than 1; broken: it "
-        "fell from 1; worsened: it fell from less than 1; both right, both wrong: it is the same"
+        description="fixed: the mean reward rose to 1; improved: it rose to less; broken: it fell "
+        "from 1; worsened: it fell from less; both right: it stays 1; both wrong: it stays lower"
     )
     before: float = Field(description="mean reward")
     after: float

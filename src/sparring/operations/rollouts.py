@@ -66,8 +66,8 @@ class ListRollouts(RolloutsQuery):
     )
     verdict: Literal["", "passed", "failed", "unscored"] = Field(
         default="",
-        description="only rollouts with this verdict of `measure`; without `measure`: passed by all "
-        "measures, or failed or unscored by at least one",
+        description="only rollouts with this verdict of `measure`; without `measure`, passed means "
+        "by all measures, failed and unscored by at least one",
     )
     tool: str = Field(default="", max_length=500, description="only rollouts that call this tool")
     text: str = Field(
@@ -119,12 +119,15 @@ class RolloutLine(Frozen):
     sampled_tokens: int
     seconds: float
     answer: ForeignText
-    reason: ForeignText = Field(description="why the rollout did not pass, or the detail of its ending")
+    reason: ForeignText = Field(
+        description="why the rollout did not pass, or the detail of its ending"
+    )
     case: MixedText = ""
     question: ForeignText = Field(default="", description="the case's input, shortened")
     advantage: float | None = None
     passed: bool | None = Field(
-        default=None, description="whether all measures passed; null if one could not tell or none ran"
+        default=None,
+        description="whether all measures passed; null if one could not tell or none judged",
     )
 
 

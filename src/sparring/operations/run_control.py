@@ -213,9 +213,7 @@ def delete_run(request: RunQuery, caller: Caller) -> Deleted:
     """Delete a run that has ended, with its rollouts and weights."""
     folder = find_run(caller.runs, request.run)
     if folder.id != request.run:
-        raise InvalidInput(
-            f"to delete a run, give the whole id: {folder.id}"
-        )
+        raise InvalidInput(f"to delete a run, give the whole id: {folder.id}")
     state = supervised_status(folder).state
     if not state.has_ended:
         raise IllegalMove(
@@ -314,7 +312,9 @@ def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> 
     """Raise NotPermitted if the caller is an operator and another caller stopped the run."""
     stopped_by = history.stop_author
     if not caller.is_owner and stopped_by not in ("", caller.name):
-        raise NotPermitted(f"run {folder.id} was stopped by {stopped_by}; ask the owner to resume it")
+        raise NotPermitted(
+            f"run {folder.id} was stopped by {stopped_by}; only the owner may resume it"
+        )
 
 
 def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:

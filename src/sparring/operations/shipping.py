@@ -58,7 +58,7 @@ class StartShip(Frozen):
         default=24, ge=0, le=1000, description="validation cases that each file plays"
     )
     margin: float = Field(
-        default=0.05, gt=0, lt=1, description="loss of mean reward below which a file counts as equal"
+        default=0.05, gt=0, lt=1, description="a file is equal if its loss of reward is below this"
     )
     trial: bool = Field(
         default=False,
@@ -198,8 +198,8 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
     if found:
         raise NotProved(
             f"{what} is not proved: {found[0][0].id} says {found[0][1]['verdict']}. Train longer, "
-            f"prove more cases with `sparring prove {folder.id}`, or ship it with --unproven, which "
-            "the model cards state"
+            f"prove more cases with `sparring prove {folder.id}`, or ship it with --unproven, "
+            "which the model cards state"
         )
     raise NotProved(
         f"{what} has no proof; run `sparring prove {folder.id}` first, or ship it with --unproven, "

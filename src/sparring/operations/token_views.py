@@ -32,8 +32,8 @@ class TokenSpan(Frozen):
     logprobs: tuple[float, ...] = Field(default=(), description="one per sampled token")
     gaps: tuple[float, ...] = Field(
         default=(),
-        description="log-probability of the trainer minus that of the sampler, per sampled token, if "
-        "recorded",
+        description="one per sampled token: the trainer's log-probability minus the sampler's; "
+        "empty if not recorded",
     )
     versions: tuple[tuple[int, int], ...] = Field(
         default=(), description="(weight version, number of consecutive sampled tokens) pairs"

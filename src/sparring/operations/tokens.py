@@ -112,7 +112,7 @@ class Tokens:
         return self._known
 
     def _stored(self) -> list[StoredToken]:
-        """Return the tokens in the file. Raise InvalidInput if it is damaged or of a newer version."""
+        """Return the tokens in the file. Raise InvalidInput if the file is damaged or newer."""
         content = read_json_or_empty(self._path)
         try:
             if content.get("format") == _FORMAT:
