@@ -1,6 +1,6 @@
 """Checks a run's spec against the project's budget.
 
-The check reads the spec, not the settings behind it, so that it also applies to a resumed run.
+The check reads the spec, not the settings, so that it also applies to a run that is resumed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class StartCheck(Frozen):
     rollouts: int = Field(default=16, ge=2, le=256, description="rollouts of each case")
     others: tuple[EndpointSpec, ...] | None = Field(
         default=None,
-        description="further models that play; by default OpenRouter's, if its key is set",
+        description="further models to compare with; default: OpenRouter's, if its key is set",
         json_schema_extra=FOR_OWNERS,
     )
     other_cases: int = Field(

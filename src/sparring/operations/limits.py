@@ -9,6 +9,6 @@ from sparring.settings.project_file import Budget
 
 
 def budget_for(folder: Path, *, is_owner: bool) -> Budget:
-    """Return the budget of the project of `folder`, with the default limits unless `is_owner`."""
+    """Return the budget of the project of `folder`, with operators' defaults unless `is_owner`."""
     budget = find_project(folder).file.budget
     return budget if is_owner else budget.for_operators()

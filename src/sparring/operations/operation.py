@@ -52,7 +52,7 @@ class Caller:
     can_supervise: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a reserved name for an operator, and any name with other characters."""
+        """Raise InvalidInput if an operator's or viewer's name is reserved, or not a plain name."""
         is_name = is_plain_name(self.name) and self.name.isascii()
         is_name = is_name and self.name.lower() not in _RESERVED
         if self.role < Role.OWNER and not is_name:

@@ -68,7 +68,8 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     """Play the base and the trained model on the same held-out cases, and compare them.
 
     The proof is a run in the background. Its verdict is better, worse or not shown, with the
-    interval of the difference. After a training that was planned with `prove`, it starts by itself.
+    interval of the difference. After a training that was planned with `prove`, the proof starts
+    automatically.
     """
     folder = find_run(caller.runs, request.run, kind="train")
     spec = training_spec(folder)
@@ -152,8 +153,8 @@ def requeue_proof(folder: RunFolder, caller: Caller, budget: Budget) -> str:
 
 
 def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
-    """Return the spec of a training run's proof: the same settings of play, with the model that the
-    training started from as its base."""
+    """Return the spec of a training run's proof, with the run's settings for playing. Its base is
+    the model that the training started from."""
     own = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
     shared = {
         name: getattr(spec, name)

@@ -29,7 +29,8 @@ class PairRollouts(RunQuery):
     """The two sides to pair."""
 
     other: str = Field(
-        default="", description="the run of the side after; empty for a proof, which has both sides"
+        default="",
+        description="the run to compare with `run`; empty for a proof, which has both sides",
     )
 
 
@@ -50,7 +51,7 @@ class Pair(Frozen):
     after_example: MixedText
     reason: ForeignText = Field(
         default="",
-        description="why the example does not pass: before, if fixed or improved, otherwise after",
+        description="why the example before (if fixed or improved) or after fails",
     )
 
 

@@ -42,7 +42,7 @@ class RolloutsQuery(RunQuery):
 
 
 class ListRollouts(RolloutsQuery):
-    """Which rollouts to list."""
+    """Filters on the rollouts to list."""
 
     start: int = Field(
         default=0, ge=0, description="first position to show: `next` of the previous page"
@@ -228,7 +228,7 @@ def find_rollout(log: ShardedLog, folder: RunFolder, name: str) -> tuple[int, di
 
 
 def readable_run(run: str, caller: Caller) -> RunFolder:
-    """Find a run. Raise NotPermitted if it plays held-out cases and the caller is no owner."""
+    """Find a run. Raise NotPermitted if it plays held-out cases and the caller is not an owner."""
     folder = find_run(caller.runs, run)
     if not caller.is_owner and is_held_out(folder):
         raise NotPermitted(
@@ -292,7 +292,7 @@ def has_passed(record: dict[str, Any]) -> bool | None:
 
 
 def _first_reason(record: dict[str, Any], measure: str) -> str:
-    """Return a reason why the rollout did not pass, by `measure` if possible, or its detail."""
+    """Return the reason of a measure that did not pass, first of `measure`, or the detail."""
     for judgement in sorted(record["judgements"], key=lambda each: each["measure"] != measure):
         score = judgement["score"]
         if score is None or score < judgement["threshold"]:

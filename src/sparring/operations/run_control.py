@@ -109,7 +109,7 @@ class Joined(Frozen):
     forms=Forms(cli="run stop", tool="stop_run", known_as=("stop_training", "cancel")),
 )
 def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
-    """Stop a run: its processes end, after a training run has written a checkpoint."""
+    """Stop a run. A training run writes a checkpoint before its processes end."""
     folder = find_run(caller.runs, request.run)
     history = read_history(folder).history
     _refuse_others_run(folder, history, caller)
@@ -133,7 +133,7 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     forms=Forms(cli="run resume", tool="resume_run", known_as=("continue_training",)),
 )
 def resume_run(request: ResumeRun, caller: Caller) -> Started:
-    """Resume a stopped or failed run; an active or completed run is left unchanged."""
+    """Resume a stopped or failed run; a queued, running or completed run is left unchanged."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_to_operators(spec, request, caller)

@@ -166,7 +166,7 @@ def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> di
 
 
 def waiting_for(folder: RunFolder, history: History) -> str:
-    """Return the reason why a queued run waits, as a sentence."""
+    """Return the reason why a queued run waits, as text."""
     if name := str(folder.read_spec().get("after") or ""):
         predecessor = RunFolder(folder.path.parent / name)
         if not predecessor.spec.is_file():

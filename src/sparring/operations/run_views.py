@@ -17,11 +17,13 @@ from sparring.runs.lifecycle import RunState
 class RunQuery(Frozen):
     """One run."""
 
-    run: str = Field(description="a run's id, the beginning or end of its id, or its environment")
+    run: str = Field(
+        description="the run's id, the beginning or end of it, or an environment's name"
+    )
 
 
 class ListRuns(Frozen):
-    """Which runs to list."""
+    """Filters on the runs to list."""
 
     states: tuple[RunState, ...] = Field(default=(), description="only runs in these states")
     environment: str = Field(default="", description="only runs of this environment")
@@ -159,7 +161,7 @@ class Results(Frozen):
     last_checkpoint: str | None = None
 
     def short(self) -> Results:
-        """Return a copy with only key metrics, and the first and last of the validations."""
+        """Return a copy with key metrics only, and the first and last validation."""
         summary = {
             name: value
             for name, value in self.summary.items()
@@ -176,7 +178,7 @@ class Results(Frozen):
 
 
 class WaitFor(RunQuery):
-    """What to wait for, and how long."""
+    """The run to wait for, the kind of news, and the timeout."""
 
     since: int | None = Field(
         default=0,
@@ -218,7 +220,7 @@ class News(Frozen):
 
 
 class LogQuery(RunQuery):
-    """Which log to read."""
+    """The log to read, and the number of lines."""
 
     process: str = Field(default="", description="name of the process in show_run; default: rank 0")
     attempt: int | None = Field(default=None, ge=1, description="default: the last")

@@ -42,7 +42,7 @@ class StartShip(Frozen):
         description="folder to write, which must not exist; default: shipped/ENVIRONMENT-ID. "
         "Operators give a name, and the folder is shipped/NAME",
     )
-    checkpoint: str = Field(default="", description="for example step-50; default: the proved one")
+    checkpoint: str = Field(default="", description="for example step-50; default: the proved step")
     forms: tuple[Form, ...] = Field(default=(), description="default: adapter, merged and gguf")
     quantizations: tuple[str, ...] = Field(
         default=("q8_0",), description=f"quantizations of GGUF files: {', '.join(QUANTIZATIONS)}"
@@ -112,8 +112,8 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     """Write the trained model as adapter, merged weights and GGUF, each verified and played.
 
     The shipment is a run in the background. Each file must give the prompts and log-probabilities
-    of the checkpoint, and both play the same cases. If a file is faulty, the run fails with its
-    name and writes no folder. Only a proved checkpoint is shipped, unless `unproven` is set.
+    of the checkpoint, and both play the same cases. If a file is faulty, the run fails, names the
+    file, and writes no folder. Only a proved checkpoint is shipped, unless `unproven` is set.
     """
     if request.trial:
         request = request.model_copy(update=_TRIAL)
@@ -224,7 +224,7 @@ def _place(request: StartShip, folder: RunFolder, spec: TrainSpec, caller: Calle
 
 
 def _refuse_for_operators(request: StartShip, folder: RunFolder, caller: Caller) -> None:
-    """Raise NotPermitted unless an operator ships its own run to the folder shipped/."""
+    """Raise NotPermitted if an operator uploads, leaves shipped/, or ships another's run."""
     if caller.is_owner:
         return
     if (

@@ -30,7 +30,9 @@ class Started(Frozen):
     run: str
     folder: str
     state: RunState = RunState.QUEUED
-    is_new: bool = Field(default=True, description="false if the run was active or completed")
+    is_new: bool = Field(
+        default=True, description="false if the run was already active or completed"
+    )
     message: str = Field(default="", description="why a queued run waits")
     proof: str = Field(default="", description="id of the proof that follows the training")
 
@@ -38,7 +40,7 @@ class Started(Frozen):
 def start(
     spec: RunSpec, caller: Caller, *, runs_at_once: int | None, name: str | None = None
 ) -> Started:
-    """Create a run and start it; it stays queued behind `runs_at_once` or `spec.after`."""
+    """Create and start a run. It is queued if `runs_at_once` is reached or it follows a run."""
     launcher_named(spec.supervision.launcher)  # raises for an unknown name before the run exists
     folder = _create(caller, spec, runs_at_once, name)
     if spec.after:
@@ -48,7 +50,7 @@ def start(
         return begin(folder, is_limited=runs_at_once is not None)
     except LauncherFailed:
         raise
-    except SparringError as error:  # the run exists, so the call failed and was not refused
+    except SparringError as error:  # the run exists: a failure, not a refusal
         raise LauncherFailed(f"run {folder.id} was created but not started: {error}") from error
 
 

@@ -40,7 +40,7 @@ _LOGGED_RESULT_FIELDS = ("run", "plan", "proof", "state", "message")
 
 
 class Outcome(StrEnum):
-    """The stage that a line of the log records: the request, or how the call ended."""
+    """The stage of a call that a line of the log records: its request or its end."""
 
     REQUESTED = "requested"
     DONE = "done"
@@ -163,8 +163,8 @@ _REFUSALS = _Refusals()
 def starts_today(chain: HashChain, now: float | None = None) -> int:
     """Count the runs that operators started or resumed in the last 24 hours.
 
-    Refusals and calls that started nothing new do not count. A request without an outcome does:
-    it may have started a run.
+    Refusals and calls that started nothing new do not count. A request without an outcome counts,
+    because it may have started a run.
     """
     since = (time.time() if now is None else now) - DAY_SECONDS
     uncounted: set[str] = set()

@@ -13,7 +13,7 @@ from sparring.operations.operation import Caller, Forms, NoArguments, Role, oper
 
 
 class ShowActivity(Frozen):
-    """Which entries to show."""
+    """Filters on the entries to show."""
 
     count: int = Field(default=20, ge=1, le=100_000, description="maximum number of entries")
     who: str = Field(default="", description="only entries of this caller")

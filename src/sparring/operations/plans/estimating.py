@@ -34,7 +34,8 @@ class Cost(Frozen):
     """The size of a run, and its estimated hours."""
 
     steps: int | None = Field(
-        default=None, description="optimizer steps; null in a training: one pass over the cases"
+        default=None,
+        description="optimizer steps; null for an evaluation or one pass over the cases",
     )
     rollouts: int | None = Field(
         default=None, description="rollouts that a training learns from, or an evaluation plays"
@@ -71,7 +72,8 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
 
 
 def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
-    """Return the checks and trainings of this model among the environment's newest runs."""
+    """Return the checks and trainings of this model among the environment's 20 newest completed
+    runs, newest first."""
     if not caller.runs.is_dir():
         return []
     states = (RunState.COMPLETED,)

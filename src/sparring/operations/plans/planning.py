@@ -1,4 +1,4 @@
-"""Operations that plan a run, revise the plan, and start exactly what was planned.
+"""Operations that plan a run, revise the plan, and start the run exactly as planned.
 
 Planning resolves a request to a spec, as starting a run does. Starting a plan resolves the request
 again, and refuses the plan if settings, locks, budget, source or data have changed.
@@ -236,7 +236,7 @@ def _described(
 
 
 def _resolve_again(stored: StoredPlan, caller: Caller) -> _Prospect:
-    """Resolve a plan again, at most with its author's role. Raise PlanRefused if it has changed."""
+    """Resolve a plan again, with at most its author's role. Raise PlanRefused if it differs."""
     role = min(caller.role, Role[stored.role.upper()])
     planner = replace(caller, role=role, name=stored.author)
     prospect = _prospect(PlanRun.model_validate(stored.request), planner)

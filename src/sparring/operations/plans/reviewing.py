@@ -12,7 +12,7 @@ from sparring.operations.plans.store import Plans, StoredPlan
 
 
 class ListPlans(Frozen):
-    """Which plans to list."""
+    """The number of plans to list."""
 
     count: int = Field(default=50, ge=1, le=500, description="maximum number of plans")
 
