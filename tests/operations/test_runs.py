@@ -228,7 +228,7 @@ def test_a_run_from_python_is_gone_on_with_in_python(owner):
     ):
         with pytest.raises(InvalidInput, match=r"train\(…, run='mine'\)"):
             act()
-    with pytest.raises(InvalidInput, match="where it was started"):
+    with pytest.raises(InvalidInput, match="the process that started it"):
         run_logs(LogQuery(run="mine"), owner)
 
 

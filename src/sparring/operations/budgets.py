@@ -1,6 +1,6 @@
 """Checks a run's spec against the project's budget.
 
-The spec is checked, not the settings it came from, so that a resumed run is held to today's budget.
+The check reads the spec, not the settings, so that it also applies to a run that is resumed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from sparring.settings.project_file import Budget, ProjectFile
 
 
 def refuse_over_budget(spec: RunSpec, budget: Budget, file: ProjectFile) -> None:
-    """Refuses a spec that could exceed the budget's steps or rollouts.
+    """Raise OverBudget if a run of this spec could exceed the budget's steps or rollouts.
 
-    The other limits need no refusal: beyond `runs_at_once` a run waits, after `hours` it ends.
+    The other limits apply later: beyond `runs_at_once` a run waits, and after `hours` it is
+    stopped.
     """
     kind, steps = run_kind(spec.kind, "the run"), spec.optimizer_steps
     place = file.document.place_of("budget")

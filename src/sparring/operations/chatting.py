@@ -22,7 +22,7 @@ class ChatWith(Frozen):
     """The agent to chat with."""
 
     target: str = Field(
-        description="an environment for its base model, or a run for the trained one"
+        description="an environment, for its base model, or a run, for its trained model"
     )
     settings: dict[str, Any] = Field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class ChatSpec(Frozen):
     config: dict[str, Any]
     policy: PolicySpec
     play: PlaySettings
-    about: str = Field(default="", description="which model answers; shown first")
+    about: str = Field(default="", description="the model that answers; shown first")
 
 
 @operation(
@@ -44,9 +44,9 @@ class ChatSpec(Frozen):
     forms=Forms(cli="chat", python="sparring.TrainResult.generate"),
 )
 def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
-    """Prepare a chat with a run's best checkpoint, or with an environment's own model.
+    """Prepare a chat with a run's best checkpoint, or with an environment's base model.
 
-    Without validation, the last checkpoint answers.
+    In a run without validation, the last checkpoint answers.
     """
     try:
         folder = find_run(caller.runs, request.target, kind="train")
@@ -64,7 +64,7 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     if request.settings:
         raise InvalidInput(
             f"{', '.join(sorted(request.settings))}: run {folder.id} keeps the settings that it "
-            "was trained with; name its environment to chat with other ones"
+            "was trained with; name its environment to chat with other settings"
         )
     spec = TrainSpec.model_validate(folder.read_spec())
     if not spec.environment:
@@ -104,6 +104,6 @@ def _base(request: ChatWith, caller: Caller, trained: str = "") -> ChatSpec:
 
 
 def _is_environment(target: str, caller: Caller) -> bool:
-    """Return whether the target names an environment. `find_run` also finds runs by that name; here
-    it means the environment."""
+    """Return whether the target is the name of an environment. `find_run` takes such a name for the
+    newest run; a chat takes it for the environment."""
     return any(each.name == target for each in find_project(caller.folder).catalogue().environments)

@@ -23,31 +23,35 @@ from sparring.secrets import read_key
 
 
 class StartCheck(Frozen):
-    """What to check, and how much to play."""
+    """The environment to check, and how much to play."""
 
-    environment: str = Field(description="its name; for owners also FILE:NAME")
+    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
     cases: int = Field(default=12, ge=2, le=1000, description="cases that the model to train plays")
     rollouts: int = Field(default=16, ge=2, le=256, description="rollouts of each case")
     others: tuple[EndpointSpec, ...] | None = Field(
         default=None,
-        description="further models that play; by default OpenRouter's, if its key is set",
+        description="further models to compare with; default: OpenRouter's, if its key is set",
         json_schema_extra=FOR_OWNERS,
     )
     other_cases: int = Field(
         default=3, ge=1, le=1000, description="cases that each further model plays"
     )
     minutes: float = Field(default=10.0, gt=0, le=1440, description="time limit for each model")
-    dry_steps: int = Field(default=2, ge=0, le=20, description="training steps to try")
-    price_per_hour: float | None = Field(default=None, gt=0, description="price of the machine")
+    dry_steps: int = Field(
+        default=2, ge=0, le=20, description="training steps that are measured and discarded"
+    )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, description="price of the machine per hour"
+    )
     settings: dict[str, Any] = Field(
         default_factory=dict, description="settings of the planned training"
     )
 
 
 class StartAudit(Frozen):
-    """What to audit."""
+    """The environment to audit."""
 
-    environment: str = Field(description="its name; for owners also FILE:NAME")
+    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
     cases: int = Field(default=8, ge=2, le=1000, description="cases that null players answer")
     settings: dict[str, Any] = Field(default_factory=dict)
 
@@ -62,13 +66,13 @@ class StartAudit(Frozen):
     ),
 )
 def start_check(request: StartCheck, caller: Caller) -> Started:
-    """Find out whether an environment is learnable, and estimate what training it would take.
+    """Check whether an environment is learnable, and estimate the time and cost of training.
 
-    It is a run of some minutes in the background. Its results have a verdict (learnable, too easy,
-    too hard, broken, …), the reason, what to do about it, and an estimate of the training.
+    The check is a run in the background that takes some minutes. Its results are a verdict
+    (learnable, too easy, too hard, broken, …), the reason, the next step, and the estimate.
     """
     if not caller.is_owner and request.others is not None:
-        raise NotPermitted("only the owner may choose which servers are played; leave `others` out")
+        raise NotPermitted("only the owner may choose servers that play; leave `others` out")
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
     others = _default_models(caller) if request.others is None else request.others
     spec = CheckSpec(
@@ -96,7 +100,7 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
     forms=Forms(cli="audit", known_as=("lint_rewards",)),
 )
 def start_audit(request: StartAudit, caller: Caller) -> Started:
-    """Look for faults in an environment's measures, with null players that know nothing."""
+    """Audit an environment's measures with null players, which give fixed answers."""
     run_settings = resolve_run(request.environment, "eval", request.settings, caller)
     spec = AuditSpec(
         **run_settings.shared(),
@@ -107,7 +111,7 @@ def start_audit(request: StartAudit, caller: Caller) -> Started:
 
 
 def _default_models(caller: Caller) -> tuple[EndpointSpec, ...]:
-    """OpenRouter's models for the owner, none for operators, who must not spend its credit."""
+    """Return OpenRouter's models for an owner with a key; operators must not spend the credit."""
     if not caller.is_owner or read_key(OPENROUTER_KEY) is None:
         return ()
     return tuple(

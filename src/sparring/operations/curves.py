@@ -1,4 +1,4 @@
-"""Operations that read the curves of a run, and what has changed since the last look."""
+"""Operations that read the metrics of runs: curves, changes since the last call, trends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Curves(Frozen):
     run: str
     steps: tuple[int, ...]
     columns: Annotated[dict[str, tuple[float | None, ...]], MIXED] = Field(
-        description="one value a step; null where a step has none"
+        description="one value per step; null if the step has none"
     )
     attempt: int = Field(default=0, description="the last attempt with metrics")
     cursor: int = Field(description="pass as `metrics` to run.changes for later rows")
@@ -51,7 +51,7 @@ class ChangesQuery(RunQuery):
 
 
 class Changes(Frozen):
-    """What has changed in a run."""
+    """The state of a run, and its metrics and events since the cursors."""
 
     run: str
     state: RunState
@@ -63,9 +63,9 @@ class Changes(Frozen):
     seconds_left: float | None = None
     minutes: float = 0.0
     progress: Annotated[dict[str, Any] | None, MIXED] = None
-    rollouts: int = Field(default=0, description="rollouts played, where the run says so")
+    rollouts: int = Field(default=0, description="rollouts played, if the run reports them")
     rows: Annotated[tuple[dict[str, Any], ...], MIXED] = Field(
-        default=(), description="rows of metrics, one an (attempt, step)"
+        default=(), description="new rows of metrics, one per attempt and step"
     )
     new_events: Annotated[tuple[dict[str, Any], ...], MIXED] = ()
     metrics: int
@@ -79,7 +79,7 @@ class TrendsQuery(Frozen):
 
 
 class Trends(Frozen):
-    """The last rewards of some runs, for a small picture of each."""
+    """Recent rewards by run, at most 40 per run."""
 
     rewards: dict[str, tuple[float, ...]]
 
@@ -106,7 +106,7 @@ def run_curves(request: CurvesQuery, caller: Caller) -> Curves:
 
 @operation("run.changes", role=Role.VIEWER, changes_state=False)
 def run_changes(request: ChangesQuery, caller: Caller) -> Changes:
-    """Read a run's state, and only those metrics and events that are new."""
+    """Read a run's state, and its metrics and events since the given cursors."""
     folder = find_run(caller.runs, request.run)
     status = status_of(folder)
     metrics = read_from(folder.metrics, request.metrics)
@@ -135,7 +135,7 @@ def run_changes(request: ChangesQuery, caller: Caller) -> Changes:
 
 @operation("run.trends", role=Role.VIEWER, changes_state=False)
 def run_trends(request: TrendsQuery, caller: Caller) -> Trends:
-    """Read the last rewards of some runs."""
+    """Read the recent rewards of several runs."""
     found: dict[str, tuple[float, ...]] = {}
     for name in request.runs:
         folder = find_run(caller.runs, name)
@@ -163,7 +163,7 @@ def _is_hidden(folder: RunFolder, caller: Caller) -> bool:
 
 
 def _end_of(path: Path) -> int:
-    """Return the offset behind the last complete line."""
+    """Return the offset after the last complete line."""
     return read_from(path, 0).cursor if path.is_file() else 0
 
 

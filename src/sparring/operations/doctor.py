@@ -56,7 +56,7 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "dev
 
 
 class Finding(Frozen):
-    """One thing that was examined."""
+    """The result of examining one part of the installation or the machine."""
 
     what: str
     standing: Standing
@@ -65,7 +65,7 @@ class Finding(Frozen):
 
 
 class Examination(Frozen):
-    """All findings; `ok` if nothing is missing."""
+    """All findings; `ok` unless one has the standing `missing`."""
 
     ok: bool
     findings: tuple[Finding, ...]
@@ -107,7 +107,7 @@ def _python() -> Finding:
 
 
 def package_finding(name: str) -> Finding:
-    """Whether a package is installed, and in the tested version but for its last number."""
+    """Compare the installed version of a package with the tested one, up to the last number."""
     tested, extra = TESTED[name]
     source = f"sparring[{extra}]" if extra else "sparring"
     fix = f"pip install '{source}'"
@@ -152,12 +152,12 @@ def _torch() -> Finding:
     found = f"{', '.join(facts['devices'])} (torch {facts['version']}, CUDA {facts['cuda']})"
     if facts["bf16"]:
         return Finding(what="devices", standing="ok", found=found)
-    fix = "bfloat16 is not supported there: set dtype=float32"
+    fix = "the devices do not support bfloat16: set dtype=float32"
     return Finding(what="devices", standing="warning", found=found, fix=fix)
 
 
 def sandbox_findings() -> Iterator[Finding]:
-    """Whether the sandbox works, and how it limits memory and disk."""
+    """Yield whether the sandbox works, and how it limits memory and disk."""
     support = sandbox.probe()
     if not support.works:
         found = f"does not work: {support.why_not}"
@@ -193,7 +193,7 @@ def _sampling(caller: Caller) -> Iterator[Finding]:
     try:
         sampling = find_project(caller.folder).file.sampling
     except SparringError:
-        return  # reported with the project file
+        return  # `_project` reports the error
     if not sampling:
         return
     for place, version in server_versions(sampling).items():
@@ -223,7 +223,7 @@ def _disk(runs: Path) -> Finding:
 
 
 def key_finding(variable: str, purpose: str) -> Finding:
-    """Whether a key is set; its value is never shown."""
+    """Return whether a key is set, without its value."""
     try:
         is_set = read_key(variable) is not None
     except (OSError, ValueError) as error:

@@ -29,11 +29,11 @@ from sparring.settings.locks import Lock
 class EnvironmentQuery(Frozen):
     """One environment."""
 
-    environment: str = Field(description="its name")
+    environment: str = Field(description="the environment's name")
 
 
 class ConfigQuery(EnvironmentQuery):
-    """The run whose settings are shown."""
+    """The kind of run whose settings are shown, and changes to preview."""
 
     kind: Literal["train", "eval"] = Field(default="train", description="kind of run")
     settings: dict[str, Any] = Field(default_factory=dict, description="changes to preview")
@@ -44,7 +44,7 @@ class ShownSetting(Frozen):
 
     name: Annotated[str, MIXED]
     value: Annotated[Any, MIXED]
-    type: str = Field(default="", description="its type; empty for fields of the config")
+    type: str = Field(default="", description="type of the value; empty for config fields")
     source: str
     locked: bool = False
     locked_by: str = ""
@@ -74,7 +74,7 @@ class ShownConfig(Frozen):
     settings: tuple[ShownSetting, ...]
 
     def short(self) -> ConfigTable:
-        """Only the values, changeable and locked ones apart."""
+        """Return only the values, in a table of changeable and a table of locked settings."""
         values = {
             each.name: "unset" if each.value is None else each.value for each in self.settings
         }
@@ -95,7 +95,7 @@ class ConfigTable(Frozen):
 
 
 class TryEnvironment(EnvironmentQuery):
-    """The environment to test, and how."""
+    """The environment to test, the model that plays, and the number of cases."""
 
     model: str = "tiny"
     cases: int = Field(default=2, ge=1, le=100)
@@ -108,7 +108,7 @@ class Tried(Frozen):
     what: str
     ok: bool
     detail: str = ""
-    is_doubtful: bool = Field(default=False, description="possibly a fault")
+    is_doubtful: bool = Field(default=False, description="true if the result needs a closer look")
 
 
 class TriedEnvironment(Frozen):
@@ -150,7 +150,7 @@ def list_environments(_: NoArguments, caller: Caller) -> Catalogue:
     forms=Forms(cli="env show", tool="describe_environment", known_as=("select_environment",)),
 )
 def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironment:
-    """Describe an environment, and the fields of its config with values and locks."""
+    """Describe an environment and the fields of its config, with values and locks."""
     project = find_project(caller.folder)
     found = project.find(request.environment, by_name_only=not caller.is_owner)
     description = project.describe(found, is_owner=caller.is_owner)
@@ -173,8 +173,8 @@ def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironm
 def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
     """Show every setting of a run of this environment, with its source and its lock.
 
-    Short: only the values, those that you may change and those that are locked. Full: also each
-    setting's type, description, source and lock.
+    A short answer has only the values, in a table of settings that you may change and a table of
+    locked settings. A full answer adds each setting's type, description, source and lock.
     """
     run_settings = resolve_run(request.environment, request.kind, request.settings, caller)
     return ShownConfig(
@@ -187,7 +187,7 @@ def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
 
 @operation("env.test", role=Role.OWNER, changes_state=True, forms=Forms(cli="env test"))
 def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
-    """Test an environment: load it, play a few of its cases and judge them."""
+    """Test an environment: load it, play a few of its cases, and judge the rollouts."""
     training_only = TrainSettings.model_fields.keys() - PlaySettings.model_fields.keys()
     play = {name: value for name, value in request.settings.items() if name not in training_only}
     run_settings = resolve_run(request.environment, "eval", play, caller)
@@ -218,7 +218,7 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
 
 
 def _warm_start(request: TryEnvironment, caller: Caller) -> dict[str, Any]:
-    """Return the model to train, and its file of demonstrations, if it has one."""
+    """Return the model to train, and the warm start's file of demonstrations or ""."""
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
     settings = run_settings.train_settings
     source = settings.warm_start.source if settings.warm_start else ""

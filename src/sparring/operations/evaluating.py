@@ -1,7 +1,7 @@
 """Operation that starts an evaluation.
 
-Operators start environments of the project by name, on the project's model. Only the owner chooses
-which file is executed and which server receives a key.
+Operators choose an environment of the project by name, and use the project's model. Only the owner
+chooses which file is executed and which server receives a key.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sparring.operations.starting import Started, start
 
 
 class StartEval(Frozen):
-    """What to evaluate."""
+    """The evaluation to start."""
 
-    environment: str = Field(description="its name; for owners also FILE:NAME")
+    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
     split: Split = Split.VALIDATION
     cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
     settings: dict[str, Any] = Field(default_factory=dict)
     servers: PolicySpec | None = Field(
-        default=None, description="servers that play instead of weights"
+        default=None, description="servers that answer in place of in-process weights"
     )
 
 
@@ -39,12 +39,12 @@ class StartEval(Frozen):
     forms=Forms(cli="eval", python="sparring.evaluate", known_as=("evaluate", "test_inference")),
 )
 def start_eval(request: StartEval, caller: Caller) -> Started:
-    """Play an environment's cases and judge them, as a new run."""
+    """Start a run that plays an environment's cases and judges the rollouts."""
     if not caller.is_owner and (request.servers or request.split is Split.HELD_OUT):
         raise NotPermitted("only the owner may choose servers or play held-out cases")
     command = dict(request.settings)
     if request.servers is not None and request.servers.model is not None:
-        command["model"] = request.servers.model  # so that locks hold for servers, too
+        command["model"] = request.servers.model  # a lock on the model binds servers, too
     run_settings = resolve_run(request.environment, "eval", command, caller)
     spec = evaluation_of(run_settings, request.split, request.cases)
     if request.servers is not None:
@@ -53,7 +53,7 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
 
 
 def evaluation_of(run_settings: RunSettings, split: Split, cases: int | None) -> EvalSpec:
-    """Return the spec of an evaluation; refused if it exceeds the budget."""
+    """Return the spec of an evaluation. Raise OverBudget if it exceeds the budget."""
     spec = EvalSpec(
         **run_settings.shared(),
         split=split,

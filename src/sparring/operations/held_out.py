@@ -1,6 +1,7 @@
-"""What operators may see of runs on held-out cases: numbers, and text that never quotes a case.
+"""Filters what operators see of runs on held-out cases: numbers, and texts that quote no case.
 
-This is an allow list: a field added to a summary later stays hidden unless it is listed here.
+Texts have an allow list: a text field that is added to a summary stays hidden until it is listed
+here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HIDDEN = frozenset({"causes", "flips", "reasons_for_failing", "still_fails"})
 
 
 def is_held_out(folder: RunFolder) -> bool:
-    """Whether a run plays held-out cases; true unless its spec clearly says otherwise."""
+    """Return whether a run may play held-out cases; true if neither kind nor split rules it out."""
     spec = folder.read_spec()
     kind = KINDS.get(str(spec.get("kind")))
     if kind is not None and not kind.plays_held_out:
@@ -34,7 +35,7 @@ def is_held_out(folder: RunFolder) -> bool:
 
 
 def figures_of(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary without anything that could quote a case."""
+    """Return a summary without the values that could quote a case."""
     return {
         name: shown
         for name, value in summary.items()

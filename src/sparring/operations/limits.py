@@ -1,4 +1,4 @@
-"""The budget of a caller: the project's, with defaults for operators where it sets no limit."""
+"""Reads the budget that applies to a caller."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from sparring.settings.project_file import Budget
 
 
 def budget_for(folder: Path, *, is_owner: bool) -> Budget:
-    """Return the budget that binds this caller in the project of `folder`."""
+    """Return the budget of the project of `folder`, with operators' defaults unless `is_owner`."""
     budget = find_project(folder).file.budget
     return budget if is_owner else budget.for_operators()

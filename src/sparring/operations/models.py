@@ -1,4 +1,4 @@
-"""Operation that builds a development model into the cache."""
+"""Operation that builds a development model in the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FetchModel(Frozen):
 
 
 class FetchedModel(Frozen):
-    """Where the model is."""
+    """The model, and its folder in the cache."""
 
     name: str
     folder: str
@@ -25,7 +25,7 @@ class FetchedModel(Frozen):
 
 @operation("models.fetch", role=Role.OWNER, changes_state=True, forms=Forms(cli="models fetch"))
 def fetch_model(request: FetchModel, _: Caller) -> FetchedModel:
-    """Build a development model (tiny, smollm2) into the cache, unless it is there."""
+    """Build a development model (tiny or smollm2) in the cache, unless the cache has it."""
     process = subprocess.run(
         [sys.executable, "-m", "sparring.models", request.name],
         capture_output=True,

@@ -1,7 +1,7 @@
 """Declares operations: request, result, role, effects, and names on each surface.
 
-Every surface calls operations through this module, so none can bypass what it enforces: roles, the
-activity log, and the number of runs that operators may start per day.
+Every surface calls operations through `Operation`, which enforces roles, the activity log, and the
+limit on the runs that operators start per day.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from sparring.run_folder.ids import is_plain_name
 
 
 class Role(IntEnum):
-    """What a caller may do; each role includes the ones below it."""
+    """The role of a caller; each role has all permissions of the lower roles."""
 
     VIEWER = 0
     OPERATOR = 1
     OWNER = 2
 
 
-_RESERVED = ("owner", "sparring", "supervisor", "worker")  # authors of a run's history
+_RESERVED = ("owner", "sparring", "supervisor", "worker")  # authors in the events of a run
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and in which project; `outer_operation` is the one that a nested call comes from.
+    """The caller of an operation, and the project that it works in.
 
-    A caller that cannot supervise only looks: its reads start no queued run and replace no dead
-    supervisor. A folder of runs from elsewhere is looked at like this.
+    `outer_operation` is the name of the operation that makes a nested call. Without
+    `can_supervise`, reads start no queued run and replace no dead supervisor; `sparring view` uses
+    this for a folder of runs that may come from another machine.
     """
 
     role: Role
@@ -51,7 +52,7 @@ class Caller:
     can_supervise: bool = True
 
     def __post_init__(self) -> None:
-        """Refuses names under which an operator could pass for the owner in a log or history."""
+        """Raise InvalidInput if an operator's or viewer's name is reserved, or not a plain name."""
         is_name = is_plain_name(self.name) and self.name.isascii()
         is_name = is_name and self.name.lower() not in _RESERVED
         if self.role < Role.OWNER and not is_name:
@@ -62,11 +63,11 @@ class Caller:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the caller is the project's owner."""
+        """Whether the caller has the role of an owner."""
         return self.role >= Role.OWNER
 
 
-OWNER_ONLY = "owner_only"  # marks a field that others may not set, so that no tool offers it
+OWNER_ONLY = "owner_only"  # marks a field that only the owner may set; tools leave it out
 FOR_OWNERS: dict[str, Any] = {OWNER_ONLY: True}
 
 
@@ -76,7 +77,7 @@ class NoArguments(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The names of an operation on each surface; `known_as` lists names used elsewhere."""
+    """The names of an operation on each surface; `known_as` lists its names in other tools."""
 
     cli: str = ""
     tool: str = ""
@@ -90,7 +91,7 @@ Result = TypeVar("Result", bound=Frozen)
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[Request, Result]):
-    """One verb, as surfaces call it.
+    """One verb: its role, its request and result, and the function that runs it.
 
     `starts`: starts or resumes a run; `ends`: deletes or stops something; `is_idempotent`: a
     repeated call has no further effect.
@@ -109,7 +110,7 @@ class Operation(Generic[Request, Result]):
 
     @property
     def about(self) -> str:
-        """What the operation does, from its docstring."""
+        """The docstring of the operation's function."""
         return inspect.getdoc(self.run) or ""
 
     @property
@@ -118,7 +119,7 @@ class Operation(Generic[Request, Result]):
         return self.about.partition("\n")[0]
 
     def __call__(self, request: Request, caller: Caller) -> Result:
-        """Check the role, run the operation, and log the call if it must be logged."""
+        """Run the operation. Calls that change state and operators' refused calls are logged."""
         arguments = request.model_dump(mode="json", exclude_defaults=True)
         if caller.outer_operation or not self._is_logged(caller):
             result = self._run_unlogged(request, caller, arguments)
@@ -141,7 +142,7 @@ class Operation(Generic[Request, Result]):
             return result
 
     def ask(self, arguments: Mapping[str, Any], caller: Caller) -> Result:
-        """Call the operation with plain values; arguments that do not validate are refused."""
+        """Call the operation with plain values. Raise InvalidInput if they do not validate."""
         try:
             request = self.request.model_validate(dict(arguments))
         except ValidationError as error:
@@ -152,8 +153,9 @@ class Operation(Generic[Request, Result]):
         return self(request, caller)
 
     def _is_logged(self, caller: Caller) -> bool:
-        """Reads are not logged. Nor are an owner's calls before there are runs, so that a mistyped
-        command creates no folder."""
+        """Return whether the request is logged before it runs. Reads are never logged. An owner's
+        call is logged only if the folder of runs exists, so that a mistyped command creates none.
+        """
         return self.changes_state and (not caller.is_owner or caller.runs.is_dir())
 
     def _entry(self, caller: Caller, arguments: Mapping[str, Any]) -> Entry:
@@ -162,7 +164,7 @@ class Operation(Generic[Request, Result]):
     def _run_unlogged(
         self, request: Request, caller: Caller, arguments: Mapping[str, Any]
     ) -> Result:
-        """Log only refusals, and only those of operators and viewers."""
+        """Run the operation, and log only an error of an operator's or viewer's call."""
         try:
             return self._run_permitted(request, caller)
         except SparringError as error:

@@ -1,4 +1,4 @@
-"""Operation that shows what a caller may do: role, locks, budget and what is left of it."""
+"""Operation that shows the limits of a caller: role, locks, budget and remaining starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparring.settings.locks import default_locks
 from sparring.settings.project_file import Budget
 
 _NOTES = {
-    Role.VIEWER: "a viewer changes nothing",
+    Role.VIEWER: "a viewer may not change anything",
     Role.OPERATOR: "show_config lists, for each environment, what you may change",
     Role.OWNER: "the owner may change everything",
 }
@@ -26,7 +26,7 @@ class ShownLock(Frozen):
 
     field: str
     value: object = Field(
-        default=None, description="null: the value that project and environment set"
+        default=None, description="null: the value that the project file and the environment set"
     )
     environment: str = Field(default="", description="empty: all environments")
     author: str = ""
@@ -40,14 +40,16 @@ class Limits(Frozen):
     role: str
     project: str
     budget: Budget
-    starts_today: int = Field(description="runs that operators started or resumed within 24 hours")
+    starts_today: int = Field(
+        description="runs that operators started or resumed in the last 24 hours"
+    )
     starts_left: int | None = Field(default=None, description="null: unlimited")
-    runs_on: int = Field(description="runs that are running now")
+    runs_on: int = Field(description="active runs, without queued ones")
     locks: tuple[ShownLock, ...] = Field(default=(), description="locks of the project file")
     locked_for_operators: tuple[str, ...] = Field(
         default=(),
-        description="fields that operators cannot change; nor can they change a field of an "
-        "environment's config that the owner has not unlocked",
+        description="fields that operators may not change; fields of an environment's config are "
+        "also locked for operators, unless the owner has unlocked them",
     )
     freed_by_owner: tuple[str, ...] = Field(
         default=(), description="fields that the owner has unlocked for operators"
@@ -62,7 +64,7 @@ class Limits(Frozen):
     forms=Forms(cli="limits", tool="show_limits", known_as=("whoami", "budget", "permissions")),
 )
 def show_limits(_: NoArguments, caller: Caller) -> Limits:
-    """Show what you may do: your role, locks, the budget, and how much of it is left."""
+    """Show what you may do: your role, the locks, the budget, and how many starts are left."""
     project = find_project(caller.folder)
     budget = budget_for(caller.folder, is_owner=caller.is_owner)
     free = project.file.operators.may_set

@@ -1,4 +1,4 @@
-"""Operations for runs whose supervisor a scheduler starts: supervise a run, render a manifest."""
+"""Operations for supervisors that a scheduler starts: supervise a run, render a manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparring.runs.launcher import SupervisorPresence
 from sparring.runs.launchers import find_supervisor
 from sparring.runs.supervisor import HOST_NAME
 
-_MAX_NAME = 50  # Kubernetes allows 63, and appends the number of a pod
+_MAX_NAME = 50  # Kubernetes allows 63, including the pod's number
 _SCRIPT = """\
 if [ "$JOB_COMPLETION_INDEX" = 0 ]; then exec sparring run supervise {run} --runs {runs}; fi
 exec sparring run join {run} --wait --runs {runs}
@@ -31,7 +31,7 @@ exec sparring run join {run} --wait --runs {runs}
 
 
 class Supervised(Frozen):
-    """A run that is to be supervised in this process, unless it has ended."""
+    """A run, and the epoch at which this process supervises it, unless it has ended."""
 
     run: str
     folder: str
@@ -40,7 +40,7 @@ class Supervised(Frozen):
 
 
 class RenderManifest(RunQuery):
-    """What the pods of a run need."""
+    """The run, and the image, volume and GPUs of its pods."""
 
     image: str = Field(description="container image with Sparring and the project's packages")
     claim: str = Field(description="name of the persistent volume claim that all pods share")
@@ -60,7 +60,7 @@ class Manifest(Frozen):
 
 @operation("run.supervise", role=Role.OWNER, changes_state=True, forms=Forms(cli="run supervise"))
 def supervise_run(request: RunQuery, caller: Caller) -> Supervised:
-    """Prepare to supervise a run in this process, for a scheduler that started it."""
+    """Prepare to supervise a run in this process, which a scheduler has started."""
     folder = find_run(caller.runs, request.run)
     has_ended = read_history(folder).history.state.has_ended
     if not has_ended and find_supervisor(folder) is SupervisorPresence.YES:
@@ -93,7 +93,7 @@ def render_manifest(request: RenderManifest, caller: Caller) -> Manifest:
 
 
 def _service(name: str, namespace: str) -> dict[str, Any]:
-    """Return a service without an address of its own, which gives every pod a name."""
+    """Return a headless service, which gives every pod a DNS name."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

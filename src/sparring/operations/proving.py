@@ -1,4 +1,4 @@
-"""Starts proofs: the operation `prove.start`, and the proof that runs after a training run."""
+"""Starts proofs: the operation `prove.start`, and the proof that follows a training run."""
 
 from __future__ import annotations
 
@@ -28,28 +28,31 @@ from sparring.source_files import code_digest, digests_of, refuse_changed_code
 
 
 class StartProof(Frozen):
-    """What to prove, and on which cases."""
+    """The proof to start: a training run, and the cases to play."""
 
-    run: str = Field(description="a training run: its id, a part of it, or its environment's name")
+    run: str = Field(
+        description="a training run: its id, the beginning or end of its id, or its environment's "
+        "name"
+    )
     checkpoint: str = Field(default="", description="for example step-50; default: the best")
     cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
     rollouts: int = Field(
         default=4, ge=1, le=256, description="rollouts of each case by each of the two models"
     )
     split: Split = Field(
-        default=Split.HELD_OUT, description="split to play; only held-out cases prove"
+        default=Split.HELD_OUT, description="split to play; only held-out cases prove anything"
     )
     picked_from: int = Field(
-        default=1, ge=1, le=1000, description="how many trained models were compared on these cases"
+        default=1, ge=1, le=1000, description="number of trained models compared on these cases"
     )
     also: str = Field(
         default="",
-        description="a second environment that must not get worse",
+        description="a second environment, on which rewards must not fall",
         json_schema_extra=FOR_OWNERS,
     )
     accept_changes: bool = Field(
         default=False,
-        description="prove it although its code has changed since training",
+        description="prove the run although its code has changed since the training",
         json_schema_extra=FOR_OWNERS,
     )
 
@@ -65,7 +68,8 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     """Play the base and the trained model on the same held-out cases, and compare them.
 
     The proof is a run in the background. Its verdict is better, worse or not shown, with the
-    interval of the difference. A training run that was planned with `prove` starts its own proof.
+    interval of the difference. After a training that was planned with `prove`, the proof starts
+    automatically.
     """
     folder = find_run(caller.runs, request.run, kind="train")
     spec = training_spec(folder)
@@ -104,16 +108,17 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
 
 
 def start_proof_after(started: Started, spec: TrainSpec, caller: Caller, budget: Budget) -> str:
-    """Queues the proof of a training run; it starts when the training is completed."""
+    """Queue a training run's proof, which starts when the training completes; return its id."""
     proof = proof_of(started.run, spec).model_copy(update={"after": started.run})
     name, most = proof_name(started.run), budget.runs_at_once
     return start(within(budget, proof), caller, runs_at_once=most, name=name).run
 
 
 def within(budget: Budget, proof: ProveSpec) -> ProveSpec:
-    """Limits a proof's cases to the budget's rollouts; refuses one that cannot fit.
+    """Return the proof within the budget's rollouts. Raise OverBudget if its cases do not fit.
 
-    The suite's size is not known here, so an unlimited proof gets the largest limit that fits.
+    The size of the suite is not known here: a proof without a maximum number of cases gets the
+    largest one that fits.
     """
     if budget.rollouts is None:
         return proof
@@ -132,7 +137,7 @@ def proof_name(run: str) -> str:
 
 
 def requeue_proof(folder: RunFolder, caller: Caller, budget: Budget) -> str:
-    """Queues the proof of a resumed training again; returns its id, or nothing if it has none."""
+    """Queue the proof of a resumed training again. Return its id, or "" if none is queued."""
     proof = RunFolder(folder.path.parent / proof_name(folder.id))
     if not proof.spec.is_file() or proof.read_spec().get("after") != folder.id:
         return ""
@@ -148,8 +153,8 @@ def requeue_proof(folder: RunFolder, caller: Caller, budget: Budget) -> str:
 
 
 def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
-    """Return the spec of a proof: played as in training, against the model that training started
-    from."""
+    """Return the spec of a training run's proof, with the run's settings for playing. Its base is
+    the model that the training started from."""
     own = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
     shared = {
         name: getattr(spec, name)
@@ -167,7 +172,7 @@ def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
 
 
 def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:
-    """Raise InvalidInput if there is no such checkpoint, before a run is created."""
+    """Raise InvalidInput if the run has no checkpoint, or none of this name."""
     names = [each.path.name for each in list_checkpoints(folder.checkpoints)]
     if not names:
         raise InvalidInput(f"run {folder.id} has no checkpoint, so there is nothing to prove")
@@ -186,7 +191,7 @@ def training_spec(folder: RunFolder) -> TrainSpec:
         )
     if is_python_target(str(spec.get("target", ""))):
         raise InvalidInput(
-            f"run {folder.id} was started from Python, with objects that exist only there; call "
-            "evaluate() before and after on held-out cases, and prove(), in Python"
+            f"run {folder.id} was started from Python, with objects that exist only there; in "
+            "Python, evaluate() both models on held-out cases and pass the results to prove()"
         )
     return TrainSpec.model_validate(spec)

@@ -1,7 +1,6 @@
-"""Repeats the last answer to operators that poll a run too often; news is never delayed.
+"""Repeats the last answer to operators that poll a run too often. News is never delayed.
 
-This saves an AI operator tokens, and a shared file system reads. The last answer is stored beside
-the runs, so the limit holds across processes.
+The last answer is stored beside the runs, so the limit holds across processes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0
 
 
 def seconds_between(status: RunStatus) -> float:
-    """How long until there can be something new: about one step."""
+    """Return the seconds for which an answer is repeated: about one step, from 5 to 60."""
     if status.state.has_ended:
         return MOST_SECONDS
     row = (status.progress or {}).get("metrics") or {}
@@ -29,8 +28,8 @@ def seconds_between(status: RunStatus) -> float:
 
 
 def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[str, Any] | None:
-    """This caller's last answer, if it is recent and nothing notable has happened since; never for
-    the owner."""
+    """Return this caller's last answer if it is recent and there is no news since, otherwise None.
+    Owners always get None."""
     if caller.is_owner:
         return None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -46,7 +45,7 @@ def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[st
 def store_answer(
     folder: RunFolder, status: RunStatus, caller: Caller, answer: dict[str, Any]
 ) -> None:
-    """Store an answer for `last_answer`."""
+    """Store an operator's answer for `last_answer`."""
     if caller.is_owner:
         return
     stamp = {"format": 1, "boot": boot_id(), "since_boot": since_boot(), "news": _news(status)}
@@ -55,7 +54,7 @@ def store_answer(
 
 
 def _news(status: RunStatus) -> list[Any]:
-    """Return the facts whose change is answered at once."""
+    """Return the facts that count as news when they change."""
     history = status.history
     return [
         history.state.value,

@@ -1,4 +1,4 @@
-"""The registry of all operations. Reading it through `all_operations` guarantees it is complete."""
+"""Collects the operations of all modules that declare them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MODULES = (
 
 
 def all_operations() -> Mapping[str, Operation[Any, Any]]:
-    """Import every module that declares operations, and return them sorted by name."""
+    """Import every module that declares operations, and return all operations, sorted by name."""
     for module in _MODULES:
         importlib.import_module(f"sparring.operations.{module}")
     return dict(sorted(REGISTRY.items()))

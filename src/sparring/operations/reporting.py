@@ -1,4 +1,4 @@
-"""Operations that report on a run and compare runs, in a process that may load plotting code."""
+"""Operations that report on a run and compare runs, in a child process that draws the pictures."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class CompareRuns(Frozen):
     """The runs to compare."""
 
     runs: tuple[str, ...] = Field(
-        min_length=2, max_length=8, description="the others are compared with the first"
+        min_length=2, max_length=8, description="two to eight runs; each is compared with the first"
     )
 
 
 class Comparison(Frozen):
-    """Differences between runs."""
+    """The settings and results that differ between runs."""
 
     runs: tuple[str, ...]
     settings: Annotated[tuple[tuple[str, tuple[Any, ...]], ...], MIXED]
@@ -47,7 +47,7 @@ class Comparison(Frozen):
     html: str = ""
 
     def short(self) -> Comparison:
-        """Without the settings that one of the runs lacks."""
+        """Return a copy without the settings that one of the runs lacks."""
         common = [each for each in self.settings if all(value is not None for value in each[1])]
         return self.model_copy(update={"settings": tuple(common)})
 
@@ -67,7 +67,7 @@ def report_run(request: RunQuery, caller: Caller) -> Report:
     forms=Forms(cli="run compare", tool="compare_runs"),
 )
 def compare_runs(request: CompareRuns, caller: Caller) -> Comparison:
-    """Compare runs with the first of them: settings, curves, differences paired by case.
+    """Compare runs with the first run: settings, curves, and differences paired by case.
 
     Cases whose outcome differs are shown only to the owner.
     """

@@ -1,6 +1,6 @@
 """Resolves the environment of a run, and each of its settings with its source.
 
-Locks are enforced here, so no surface can bypass them. Budgets are enforced when a run starts.
+Locks are enforced here, so no surface can bypass them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RunSettings:
 
     @property
     def train_settings(self) -> TrainSettings:
-        """The settings of a training run, or of a check of one."""
+        """The settings of a training run. Raises TypeError if the kind is another one."""
         if not isinstance(self.settings, TrainSettings):
             raise TypeError(f"settings of kind {self.kind} are not those of a training run")
         return self.settings
@@ -174,7 +174,7 @@ def layers_of(
     kind: Kind,
     command: dict[str, Any],
 ) -> list[Layer]:
-    """Return the layers, each overriding those before: defaults, environment, project, command."""
+    """Return the layers, lowest first: defaults, environment, project file, command."""
     own = description.settings
     known = known_names(kind)
     if kind == "train":
@@ -231,8 +231,9 @@ def _resolve_paths(
     resolved: Resolved,
     project: Project,
 ) -> None:
-    """Make paths absolute: those in the command relative to the current folder, others relative to
-    the project's root. A model or a warm start's source counts as a path only if it exists."""
+    """Make the paths in `values` absolute. A path in the command is relative to the current folder,
+    any other path to the project's root. A model or a warm start's source is a path only if it
+    exists."""
 
     def absolute(value: Any, name: str) -> Any:
         if isinstance(value, list):
@@ -285,8 +286,9 @@ def _refuse_paths_outside(values: dict[str, Any], resolved: Resolved, project: P
 
 
 def _is_outside(path: str, root: Path) -> bool:
-    """Whether a path, with links resolved, is outside of `root`. A name that does not exist there
-    and does not start with `/`, `.` or `~` is no path: it may be a run or a model on the hub."""
+    """Return whether a path, with links resolved, is outside of `root`. A name that does not exist
+    in `root` and does not start with `/`, `.` or `~` is not a path: it may be a run or a model on
+    the hub."""
     target = (root / Path(path).expanduser()).resolve()
     is_path = target.exists() or path.startswith(("/", ".", "~"))
     return is_path and not target.is_relative_to(root.resolve())

@@ -1,4 +1,4 @@
-"""Checks an existing run against the locks and the budget that hold now."""
+"""Checks an existing run against the current locks and budget."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ABSENT = object()
 
 
 def revalidate(spec: RunSpec, caller: Caller) -> None:
-    """Refuses an operator to resume or prove a run that could not be started like this now.
+    """Raise LockedField or OverBudget if the caller could not start this run now.
 
-    Settings that the run changed must be free, locked ones must have the project's values, and the
-    run must be within the budget.
+    Settings that the run's command set must not be locked, locked settings must have the project's
+    values, and the run must be within the budget.
     """
     kind: Kind = "eval" if isinstance(spec, EvalSpec | AuditSpec) else "train"
     run_settings = resolve_run(spec.environment, kind, nested(request_of(spec)), caller)
@@ -58,7 +58,7 @@ def request_of(spec: RunSpec) -> dict[str, Any]:
 
 
 def all_settings(spec: RunSpec) -> dict[str, Any]:
-    """All settings of a run, by dotted name."""
+    """Return all settings of a run, by dotted name."""
     tables = spec.model_dump(mode="json")
     values = {**tables.get("settings", {}), **tables.get("play", {}), **tables["supervision"]}
     if isinstance(spec, TrainSpec | CheckSpec):

@@ -15,7 +15,7 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """What a record must fulfil; empty fields ask for nothing."""
+    """Conditions that a record must meet; an empty field is no condition."""
 
     case: str = ""
     question: str = ""
@@ -27,18 +27,18 @@ class RecordFilter:
     max_advantage: float | None = None
 
     def needles(self) -> list[bytes]:
-        """Return what the line of every match contains, in lower case."""
+        """Return texts that the line of every match contains, in lower case."""
         named = [json.dumps(each).lower().encode() for each in (self.case, self.measure, self.tool)]
         plain = [each for each in named if each != b'""' and b"\\u" not in each]
         return [*plain, *(needle_of(each) for each in (self.question, self.text) if each)]
 
     @property
     def needs_no_record(self) -> bool:
-        """Whether every record matches, so that none has to be read in full."""
+        """Whether there is no condition, so that no record has to be read in full."""
         return self == RecordFilter()
 
     def matches(self, record: dict[str, Any]) -> bool:
-        """Whether the record fulfils every condition."""
+        """Return whether the record meets every condition."""
         return (
             (not self.case or record["case"]["id"] == self.case)
             and (not self.question or self._matches_question(record["case"]))
@@ -76,7 +76,7 @@ class RecordFilter:
 
 
 def question_of(case: dict[str, Any]) -> str:
-    """Return the text of a case's input: of a conversation, its last message with text."""
+    """Return a case's input as text; of a conversation, only the last message with text."""
     given = case.get("input")
     if isinstance(given, str):
         return given
@@ -88,7 +88,7 @@ def question_of(case: dict[str, Any]) -> str:
 
 
 def texts_of(record: dict[str, Any]) -> Iterator[str]:
-    """Return the texts of a rollout that a search reads: messages, calls, results, answer,
+    """Yield the texts of a rollout that a search covers: answer, detail, messages, tool calls and
     reasons."""
     yield str(record["answer"])
     yield str(record["detail"])

@@ -29,12 +29,12 @@ class Group(Frozen):
     run: str
     case: MixedText
     step: int
-    rollouts: tuple[Sibling, ...] = Field(description="in the order of their index")
+    rollouts: tuple[Sibling, ...] = Field(description="ordered by index")
 
 
 @operation("rollout.group", role=Role.OPERATOR, changes_state=False)
 def show_group(request: ShowRollout, caller: Caller) -> Group:
-    """Show all rollouts of the group that a rollout belongs to."""
+    """Show the rollouts of the group that a rollout belongs to."""
     folder = readable_run(request.run, caller)
     log = open_log(folder, request.log)
     position, record = find_rollout(log, folder, request.rollout)
@@ -51,7 +51,7 @@ def show_group(request: ShowRollout, caller: Caller) -> Group:
 
 
 def _siblings(log: ShardedLog, record: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """Rollouts whose ids differ only in the index, by position."""
+    """Return the other rollouts of the group, by position: only the index in their ids differs."""
     stem, _, own = str(record["id"]).rpartition(".")
     found: dict[int, dict[str, Any]] = {}
     misses = 0
@@ -61,7 +61,7 @@ def _siblings(log: ShardedLog, record: dict[str, Any]) -> dict[int, dict[str, An
         position = log.position(f"{stem}.{number}")
         if position is None:
             misses += 1
-            if misses > 1:  # a rollout that was never played leaves one gap at most
+            if misses > 1:  # one index may be missing: its rollout was not played
                 break
             continue
         found[position] = next(log.records(position, position + 1))

@@ -1,4 +1,4 @@
-"""Operation that pairs rollouts by case: before and after training, or of two runs."""
+"""Operation that pairs rollouts by case: of a proof's two models, or of two runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ Change = Literal["fixed", "improved", "worsened", "broken", "both wrong", "both 
 
 
 class PairRollouts(RunQuery):
-    """The sides to pair."""
+    """The two sides to pair."""
 
     other: str = Field(
-        default="", description="the run to compare with; empty for a proof, which has both sides"
+        default="",
+        description="the run to compare with `run`; empty for a proof, which has both sides",
     )
 
 
@@ -39,20 +40,23 @@ class Pair(Frozen):
     case: MixedText
     question: ForeignText = ""
     change: Change = Field(
-        description="fixed and improved: the mean reward rose, to 1 or to less; broken and "
-        "worsened: it fell, from 1 or from less"
+        description="fixed: the mean reward rose to 1; improved: it rose to less; broken: it fell "
+        "from 1; worsened: it fell from less; both right: it stays 1; both wrong: it stays lower"
     )
     before: float = Field(description="mean reward")
     after: float
     before_rollouts: int
     after_rollouts: int
-    before_example: MixedText = Field(description="the rollout that shows the change most clearly")
+    before_example: MixedText = Field(description="id of the rollout that shows the change best")
     after_example: MixedText
-    reason: ForeignText = Field(default="", description="why the example after it fails, if so")
+    reason: ForeignText = Field(
+        default="",
+        description="why the example before (if fixed or improved) or after fails",
+    )
 
 
 class Pairs(Frozen):
-    """All cases that both sides played, largest changes first."""
+    """The cases with a reward on both sides, largest changes first."""
 
     before_run: str
     after_run: str
@@ -63,7 +67,7 @@ class Pairs(Frozen):
 
 @dataclass(slots=True)
 class _Played:
-    """What one side did on one case."""
+    """The rewards of one side on one case, and its best and worst rollout."""
 
     rewards: list[float] = field(default_factory=list)
     best: tuple[float, str, str] = (-1.0, "", "")
@@ -84,7 +88,7 @@ class _Played:
 
 @operation("rollout.pairs", role=Role.OPERATOR, changes_state=False)
 def pair_rollouts(request: PairRollouts, caller: Caller) -> Pairs:
-    """Pair a proof's rollouts before and after the training, or those of two runs, by case."""
+    """Pair rollouts by case: before and after the training in a proof, or of two runs."""
     folder = readable_run(request.run, caller)
     if request.other:
         other = readable_run(request.other, caller)

@@ -26,7 +26,7 @@ from sparring.runs.finding import find_run
 _FULL_ONLY = ("rows", "format", "key")
 _MAX_SCANNED = 100_000  # index entries read for one page
 _MAX_READ = 3_000  # records read for one page
-_MAX_BYTES = 24_000_000  # of those records
+_MAX_BYTES = 24_000_000  # size of the records read for one page
 _SHOWN = 200
 
 LogName = Literal["rollouts", "validation", "demonstrations"]
@@ -37,12 +37,12 @@ class RolloutsQuery(RunQuery):
 
     log: LogName = Field(
         default="rollouts",
-        description="rollouts; of a training run also validation or demonstrations",
+        description="the log to read; only a training run has validation and demonstrations",
     )
 
 
 class ListRollouts(RolloutsQuery):
-    """Which rollouts to list."""
+    """Filters on the rollouts to list."""
 
     start: int = Field(
         default=0, ge=0, description="first position to show: `next` of the previous page"
@@ -66,12 +66,14 @@ class ListRollouts(RolloutsQuery):
     )
     verdict: Literal["", "passed", "failed", "unscored"] = Field(
         default="",
-        description="only rollouts with this verdict of `measure`; without a measure, passed means "
-        "by all measures, and failed or unscored by any",
+        description="only rollouts with this verdict of `measure`; without `measure`, passed means "
+        "by all measures, failed and unscored by at least one",
     )
     tool: str = Field(default="", max_length=500, description="only rollouts that call this tool")
     text: str = Field(
-        default="", max_length=500, description="only rollouts whose messages contain this text"
+        default="",
+        max_length=500,
+        description="only rollouts with this text in a message, tool call, answer or reason",
     )
     min_advantage: float | None = Field(
         default=None, description="only rollouts with at least this advantage"
@@ -81,8 +83,8 @@ class ListRollouts(RolloutsQuery):
     )
 
     def wants(self, entry: Entry) -> bool:
-        """Whether a rollout's index entry matches; one without a reward matches no bound on
-        rewards."""
+        """Return whether an index entry matches the ending and the bounds on the reward. Without a
+        reward, it matches no bound."""
         if self.ending is not None and entry.ending is not self.ending:
             return False
         if self.min_reward is None and self.max_reward is None:
@@ -92,7 +94,7 @@ class ListRollouts(RolloutsQuery):
         return entry.reward is not None and least <= entry.reward <= most
 
     def filter(self) -> RecordFilter:
-        """Return the conditions that only the record can answer."""
+        """Return the conditions that are checked against the record."""
         return RecordFilter(
             case=self.case,
             question=self.question,
@@ -117,12 +119,15 @@ class RolloutLine(Frozen):
     sampled_tokens: int
     seconds: float
     answer: ForeignText
-    reason: ForeignText = Field(description="why it did not pass, if it did not")
+    reason: ForeignText = Field(
+        description="why the rollout did not pass, or the detail of its ending"
+    )
     case: MixedText = ""
     question: ForeignText = Field(default="", description="the case's input, shortened")
     advantage: float | None = None
     passed: bool | None = Field(
-        default=None, description="whether all measures passed; null if one could not tell"
+        default=None,
+        description="whether all measures passed; null if one could not tell or none judged",
     )
 
 
@@ -150,14 +155,14 @@ class ShowRollout(RolloutsQuery):
 
 
 class ShownRollout(Frozen):
-    """One rollout, complete."""
+    """One complete rollout."""
 
     run: str
     record: ForeignTable = Field(description="messages, tool calls, verdicts and reasons")
     position: int = Field(default=0, description="in the log, from 0")
 
     def short(self) -> ShownRollout:
-        """Without token ids."""
+        """Return a copy without token rows."""
         shown = {name: value for name, value in self.record.items() if name not in _FULL_ONLY}
         return self.model_copy(update={"record": shown})
 
@@ -169,7 +174,7 @@ class ShownRollout(Frozen):
     forms=Forms(cli="rollout list", tool="list_rollouts", known_as=("get_samples", "traces")),
 )
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
-    """List one page of a run's rollouts, by position, step, case, reward, verdict, tool or text."""
+    """List one page of a run's rollouts, filtered by step, case, reward, verdict, tool or text."""
     folder = readable_run(request.run, caller)
     log = open_log(folder, request.log)
     total = len(log)  # once: the log may be growing
@@ -213,7 +218,7 @@ def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
 
 
 def find_rollout(log: ShardedLog, folder: RunFolder, name: str) -> tuple[int, dict[str, Any]]:
-    """Return a rollout's position and record; InvalidInput if the log does not have it."""
+    """Return a rollout's position and record. Raise InvalidInput if the log does not have it."""
     position = log.position(name)
     if position is None:
         raise InvalidInput(
@@ -223,7 +228,7 @@ def find_rollout(log: ShardedLog, folder: RunFolder, name: str) -> tuple[int, di
 
 
 def readable_run(run: str, caller: Caller) -> RunFolder:
-    """Find the run; refuses operators one that plays held-out cases."""
+    """Find a run. Raise NotPermitted if it plays held-out cases and the caller is not an owner."""
     folder = find_run(caller.runs, run)
     if not caller.is_owner and is_held_out(folder):
         raise NotPermitted(
@@ -234,15 +239,15 @@ def readable_run(run: str, caller: Caller) -> RunFolder:
 
 
 def open_log(folder: RunFolder, name: LogName) -> ShardedLog:
-    """Return one of the run's logs."""
+    """Return one of the run's rollout logs."""
     return ShardedLog(folder.rollout_logs(name), is_frozen=True)
 
 
 def _candidates(
     request: ListRollouts, log: ShardedLog, total: int
 ) -> Iterator[tuple[int, Entry | None]]:
-    """Positions and entries from `start` on, only of the requested steps. Without an entry, the
-    position is where reading has stopped."""
+    """Yield positions and index entries from `start` on, of the requested steps. A search that has
+    read enough yields the position at which it stops, with None, and ends."""
     ranges = [range(total)]
     if request.first_step is not None or request.last_step is not None:
         last = request.last_step if request.last_step is not None else 2**32 - 1
@@ -279,7 +284,7 @@ def _line(item: Item, position: int, measure: str) -> RolloutLine:
 
 
 def has_passed(record: dict[str, Any]) -> bool | None:
-    """Whether all measures passed; None if one could not tell, or if none judged."""
+    """Return whether all measures passed; None if one could not tell or none judged."""
     scores = [(each["score"], each["threshold"]) for each in record["judgements"]]
     if not scores or any(score is None for score, _ in scores):
         return None
@@ -287,7 +292,7 @@ def has_passed(record: dict[str, Any]) -> bool | None:
 
 
 def _first_reason(record: dict[str, Any], measure: str) -> str:
-    """Why the rollout did not pass, if it did not; if possible, by `measure`."""
+    """Return the reason of a measure that did not pass, first of `measure`, or the detail."""
     for judgement in sorted(record["judgements"], key=lambda each: each["measure"] != measure):
         score = judgement["score"]
         if score is None or score < judgement["threshold"]:

@@ -61,7 +61,7 @@ class ResumeRun(RunQuery):
     )
     take_over: bool = Field(
         default=False,
-        description="resume here a run whose host is gone or was renamed",
+        description="resume the run on this host: its own host is gone or was renamed",
         json_schema_extra=FOR_OWNERS,
     )
 
@@ -73,7 +73,7 @@ class CloneRun(RunQuery):
 
 
 class Deleted(Frozen):
-    """The deleted run, and its size."""
+    """The deleted run, and the bytes of its files."""
 
     run: str
     bytes: int
@@ -83,7 +83,7 @@ JoinRole = Literal["host", "player", "server"]
 
 
 class JoinRun(RunQuery):
-    """Which run to join, and as what."""
+    """The run to join, and the role of this host."""
 
     role: JoinRole = Field(
         default="host",
@@ -92,7 +92,7 @@ class JoinRun(RunQuery):
 
 
 class Joined(Frozen):
-    """The process that works for the run on this host."""
+    """The process that was started on this host for the run."""
 
     run: str
     role: JoinRole
@@ -109,7 +109,7 @@ class Joined(Frozen):
     forms=Forms(cli="run stop", tool="stop_run", known_as=("stop_training", "cancel")),
 )
 def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
-    """Stop a run: it writes a checkpoint, and then its processes end."""
+    """Stop a run. A training run writes a checkpoint before its processes end."""
     folder = find_run(caller.runs, request.run)
     history = read_history(folder).history
     _refuse_others_run(folder, history, caller)
@@ -118,7 +118,7 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
         append_event(folder, "stop_requested", author=caller.name)
         note_change(folder)
         if not history.is_supervised:
-            write_json(folder.stop_request, {"format": 1})  # no supervisor passes it on
+            write_json(folder.stop_request, {"format": 1})  # read by the worker itself
         else:
             _withdraw(folder, history.state, caller)
     return show_run(RunQuery(run=folder.id), caller)
@@ -133,7 +133,7 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     forms=Forms(cli="run resume", tool="resume_run", known_as=("continue_training",)),
 )
 def resume_run(request: ResumeRun, caller: Caller) -> Started:
-    """Resume a run where it stopped; a running or completed run is left alone."""
+    """Resume a stopped or failed run; a queued, running or completed run is left unchanged."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_to_operators(spec, request, caller)
@@ -181,7 +181,7 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     forms=Forms(cli="run clone"),
 )
 def clone_run(request: CloneRun, caller: Caller) -> Started:
-    """Start another run like this one, with some settings changed."""
+    """Start a new run with the settings of an existing run and the requested changes."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_python_run(folder, spec)
@@ -213,16 +213,14 @@ def delete_run(request: RunQuery, caller: Caller) -> Deleted:
     """Delete a run that has ended, with its rollouts and weights."""
     folder = find_run(caller.runs, request.run)
     if folder.id != request.run:
-        raise InvalidInput(
-            f"deleting needs the whole id, so that it hits no other run: {folder.id}"
-        )
+        raise InvalidInput(f"to delete a run, give the whole id: {folder.id}")
     state = supervised_status(folder).state
     if not state.has_ended:
         raise IllegalMove(
             f"run {folder.id} is {state.value}; stop it first: sparring run stop {folder.id}"
         )
     size = sum(
-        os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - as walked
+        os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - os.walk yields strings
         for parent, _, names in os.walk(folder.path)
         for name in names
     )
@@ -235,7 +233,7 @@ def delete_run(request: RunQuery, caller: Caller) -> Deleted:
 
 @operation("run.join", role=Role.OWNER, changes_state=True, forms=Forms(cli="run join"))
 def join_run(request: JoinRun, caller: Caller) -> Joined:
-    """Add processes of this host to a training run that was started on another host."""
+    """Start a process on this host that joins a training run of another host."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     path = str(folder.path.resolve())
@@ -276,7 +274,7 @@ def _refuse_python_run(folder: RunFolder, spec: RunSpec) -> None:
 
 
 def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
-    """Stop a run that still waits, in the project's queue or a scheduler's: it has no process yet.
+    """Stop a run that has no process yet, because it waits in the project's or a scheduler's queue.
 
     A supervisor that starts at the same moment finds the stop request, so either order is safe.
     """
@@ -292,7 +290,7 @@ def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
 
 
 def _take_over(folder: RunFolder, heartbeat: Mapping[str, Any]) -> Started:
-    """Refuses while the supervisor's heartbeat changes: two must not work on one run."""
+    """Start a supervisor here. Raise IllegalMove if the old supervisor's heartbeat changes."""
     time.sleep(_HEARTBEAT_WAIT_SECONDS)
     now = status_of(folder).supervisor
     if now != heartbeat:
@@ -302,7 +300,7 @@ def _take_over(folder: RunFolder, heartbeat: Mapping[str, Any]) -> Started:
 
 
 def _refuse_others_run(folder: RunFolder, history: History, caller: Caller) -> None:
-    """An operator controls only the runs that it started."""
+    """Raise NotPermitted if the caller is an operator and did not start the run."""
     if not caller.is_owner and history.author != caller.name:
         raise NotPermitted(
             f"run {folder.id} is {history.author or 'somebody else'}'s, and {caller.name} controls "
@@ -311,10 +309,12 @@ def _refuse_others_run(folder: RunFolder, history: History, caller: Caller) -> N
 
 
 def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> None:
-    """A run that somebody else stopped is not the operator's to resume."""
+    """Raise NotPermitted if the caller is an operator and another caller stopped the run."""
     stopped_by = history.stop_author
     if not caller.is_owner and stopped_by not in ("", caller.name):
-        raise NotPermitted(f"run {folder.id} was stopped by {stopped_by}, who alone may resume it")
+        raise NotPermitted(
+            f"run {folder.id} was stopped by {stopped_by}; only the owner may resume it"
+        )
 
 
 def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> None:
@@ -324,5 +324,6 @@ def _refuse_to_operators(spec: RunSpec, request: ResumeRun, caller: Caller) -> N
     is_delicate = spec.policy.endpoints or plays_held_out
     if request.accept_changes or request.take_over or is_delicate:
         raise NotPermitted(
-            "only the owner may resume runs with changed code, servers or held-out cases"
+            "only the owner may accept changes, take over a run, or resume a run that plays on "
+            "servers or held-out cases"
         )

@@ -1,4 +1,4 @@
-"""Operations that show a run's settings with their sources, and its checkpoints."""
+"""Operations that show the settings of a run with their sources, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class RunSetting(Frozen):
 
     name: MixedText
     value: Annotated[Any, MIXED] = None
-    source: str = Field(description="the file and line, the command, or defaults")
+    source: str = Field(description="a file and line, an environment, the command, or defaults")
     locked_by: str = ""
 
 
 class RunDetails(Frozen):
-    """How a run was set up."""
+    """The target of a run, and its settings."""
 
     run: str
     kind: str
@@ -34,7 +34,7 @@ class RunDetails(Frozen):
     split: str = ""
     plan: str = ""
     after: str = ""
-    training: str = Field(default="", description="the training that a proof proves")
+    training: str = Field(default="", description="the training run of a proof")
     settings: tuple[RunSetting, ...]
     measures: Annotated[dict[str, Any], MIXED] = Field(default_factory=dict)
     code_digest: str = ""
@@ -59,7 +59,7 @@ class Checkpoints(Frozen):
 
 @operation("run.details", role=Role.VIEWER, changes_state=False)
 def run_details(request: RunQuery, caller: Caller) -> RunDetails:
-    """Show how a run was set up: every setting with its source and its lock."""
+    """Show the settings, config and policy of a run, each value with its source and its lock."""
     folder = find_run(caller.runs, request.run)
     spec = folder.read_spec()
     sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
@@ -112,7 +112,7 @@ def run_checkpoints(request: RunQuery, caller: Caller) -> Checkpoints:
 
 
 def _of(name: str, table: dict[str, Any]) -> Any:
-    """Return the entry for a name, or for the nearest table around it."""
+    """Return the entry of a dotted name, or of the nearest table that contains it."""
     parts = name.split(".")
     while parts:
         if found := table.get(".".join(parts)):

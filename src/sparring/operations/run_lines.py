@@ -1,4 +1,4 @@
-"""Builds the views of runs from their folders, without what the caller may not see."""
+"""Builds views of runs from their folders, without text that the caller may not see."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEWS = ("state", "warning", "checkpoint", "restart", "links", "parity", "stop_re
 
 
 def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
-    """Return the line of a run in a list; a run with unreadable files gets one, too."""
+    """Return the line of a run in a list, also if its files cannot be read."""
     try:
         return _line(row, folder, caller)
     except (ValueError, TypeError, AttributeError) as error:
@@ -43,16 +43,16 @@ def line_of(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
 
 
 def message_of(history: History, caller: Caller, folder: RunFolder) -> str:
-    """Return the message of a run's state. Who stopped a run is no secret; see `message_for`."""
+    """Return the message of a run's state. The message of a stopped run is never hidden."""
     if history.state is RunState.STOPPED:
         return history.message
     return message_for(caller, folder, history.message, history.error)
 
 
 def message_for(caller: Caller, folder: RunFolder, message: str, error: str = "") -> str:
-    """Return a message, hidden from operators where it may quote held-out cases.
+    """Return the message, or for operators a placeholder if it may quote held-out cases.
 
-    `error` is the name of the error that the message is about.
+    `error` is the class name of the error that the message describes.
     """
     if not message or caller.is_owner:
         return message
@@ -65,8 +65,8 @@ def message_for(caller: Caller, folder: RunFolder, message: str, error: str = ""
 def visible_events(
     caller: Caller, folder: RunFolder, events: Iterable[dict[str, Any]]
 ) -> tuple[dict[str, Any], ...]:
-    """Events as the caller may see them: operators see news only, and no message that may quote a
-    held-out case."""
+    """Return the events that the caller may see. Operators see only news, without messages that may
+    quote a held-out case."""
     chosen = [each for each in events if caller.is_owner or each.get("event") in NEWS]
     return tuple(_visible_event(caller, folder, each) for each in chosen)
 
@@ -100,7 +100,7 @@ def _line(row: Row, folder: RunFolder, caller: Caller) -> RunLine:
 
 
 def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
-    """Everything about the state of a run."""
+    """Return the complete state of a run, as the caller may see it."""
     spec, history, heartbeat = folder.read_spec(), status.history, status.progress or {}
     rows = recent_rows(folder)
     metrics = heartbeat.get("metrics") or {}
@@ -153,8 +153,8 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
 
 
 def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[str, Any] | None:
-    """Return the progress, for operators without held-out rates: those count as a look at the
-    cases."""
+    """Return the progress of a run. Operators do not see interim results on held-out cases: that
+    would count as a look at the cases."""
     if not status.progress:
         return None
     is_hidden = not caller.is_owner and is_held_out(folder)
@@ -166,7 +166,7 @@ def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> di
 
 
 def waiting_for(folder: RunFolder, history: History) -> str:
-    """Return what a queued run is waiting for."""
+    """Return the reason why a queued run waits, as text."""
     if name := str(folder.read_spec().get("after") or ""):
         predecessor = RunFolder(folder.path.parent / name)
         if not predecessor.spec.is_file():
@@ -197,13 +197,12 @@ def _proof_of(folder: RunFolder) -> str:
 
 
 def _follows(folder: RunFolder) -> bool:
-    """Whether a run waits for another run, not for its turn."""
+    """Return whether a run starts after another run."""
     return bool(folder.spec.is_file() and folder.read_spec().get("after"))
 
 
 def _processes(status: RunStatus) -> list[ProcessLine]:
-    """Return the supervisor and the run's workers; for a run that has ended, how each process
-    ended."""
+    """Return the supervisor and the processes that it reports."""
     supervisor = status.supervisor
     if not supervisor:
         return []
@@ -213,7 +212,7 @@ def _processes(status: RunStatus) -> list[ProcessLine]:
 
 
 def _process(row: Mapping[str, Any]) -> ProcessLine:
-    """Return a process as its supervisor last reported it, unless it has died since."""
+    """Return a process with its last reported state, or `gone` if it has died since."""
     identity = Identity.from_dict(row)
     state = str(row["state"])
     is_gone = identity is not None and identity.is_of_this_host and not identity.is_alive

@@ -17,11 +17,13 @@ from sparring.runs.lifecycle import RunState
 class RunQuery(Frozen):
     """One run."""
 
-    run: str = Field(description="its id, the beginning of it, or the name of its environment")
+    run: str = Field(
+        description="the run's id, the beginning or end of it, or an environment's name"
+    )
 
 
 class ListRuns(Frozen):
-    """Which runs to list."""
+    """Filters on the runs to list."""
 
     states: tuple[RunState, ...] = Field(default=(), description="only runs in these states")
     environment: str = Field(default="", description="only runs of this environment")
@@ -80,7 +82,7 @@ class ProcessLine(Frozen):
 
 
 class ShownRun(Frozen):
-    """Everything about the state of a run."""
+    """The complete state of a run."""
 
     run: str
     kind: str
@@ -95,13 +97,13 @@ class ShownRun(Frozen):
     author: str = ""
     minutes: float = 0.0
     attempts: int = 0
-    restarts: int = Field(default=0, description="since its last new checkpoint")
+    restarts: int = Field(default=0, description="restarts since the last new checkpoint")
     last_restart: ForeignText = ""
     is_stopping_for: str = ""
     processes: tuple[ProcessLine, ...] = ()
     step: int | None = None
     steps: int | None = None
-    doing: str = Field(default="", description="what it is doing now")
+    doing: str = Field(default="", description="the current activity")
     loss: float | None = None
     reward: float | None = None
     pass_rates: Annotated[dict[str, float], MIXED] = Field(default_factory=dict)
@@ -111,22 +113,22 @@ class ShownRun(Frozen):
     estimate_basis: str = ""
     links: Annotated[dict[str, str], MIXED] = Field(default_factory=dict)
     warning: ForeignText = ""
-    proof: str = Field(default="", description="the run that proves this training")
+    proof: str = Field(default="", description="id of the proof that follows this training")
     progress: Annotated[dict[str, Any] | None, MIXED] = None
     next_check_seconds: float = 5.0
     is_repeated: bool = Field(
-        default=False, description="the last answer again: you polled too soon"
+        default=False, description="true if this repeats the last answer: you polled too soon"
     )
 
     def short(self) -> ShownRun:
-        """Without what other fields or the run's results contain."""
+        """Return a copy without the folder and most of the progress."""
         values = {name: (self.progress or {}).get(name) for name in ("doing", "seconds_left")}
         progress = {name: value for name, value in values.items() if value}
         return self.model_copy(update={"progress": progress, "folder": ""})
 
 
 class Status(Frozen):
-    """What is needed to follow a run."""
+    """The state and progress of a run, for a command that follows it."""
 
     run: str
     kind: str
@@ -136,7 +138,7 @@ class Status(Frozen):
     error: str = ""
     last_restart: ForeignText = ""
     progress: Annotated[dict[str, Any] | None, MIXED] = None
-    doing: str = Field(default="", description="what its first process is doing now")
+    doing: str = Field(default="", description="the current activity of rank 0")
 
 
 class ResultsQuery(RunQuery):
@@ -159,7 +161,7 @@ class Results(Frozen):
     last_checkpoint: str | None = None
 
     def short(self) -> Results:
-        """Return the figures that show whether it learned, and a few rows of them."""
+        """Return a copy with key metrics only, and the first and last validation."""
         summary = {
             name: value
             for name, value in self.summary.items()
@@ -176,28 +178,29 @@ class Results(Frozen):
 
 
 class WaitFor(RunQuery):
-    """What to wait for, and how long."""
+    """The run to wait for, the kind of news, and the timeout."""
 
     since: int | None = Field(
         default=0,
         ge=0,
         lt=2**62,
-        description="`cursor` of the previous answer: only later news; null: from now",
+        description="`cursor` of the previous answer, for later news only; null: from now",
     )
     timeout: float = Field(default=45.0, ge=0, le=45, description="maximum number of seconds")
     until: Literal["news", "end"] = Field(
-        default="news", description="news: a state, a warning, a checkpoint; end: only the end"
+        default="news", description="news: a new state, warning or checkpoint; end: the end only"
     )
 
 
 class News(Frozen):
-    """What happened to a run while waiting."""
+    """The state of a run, and the news since the cursor."""
 
     run: str
     state: RunState
     has_ended: bool
     exit_code: int = Field(
-        default=NotFinished.exit_code, description="0 completed, 100 failed, 103 stopped"
+        default=NotFinished.exit_code,
+        description="0: completed; 101: not ended; 103: stopped; other codes: failed",
     )
     step: int | None = Field(default=None, description="training step, or rollouts played")
     steps: int | None = None
@@ -217,9 +220,9 @@ class News(Frozen):
 
 
 class LogQuery(RunQuery):
-    """Which log to read."""
+    """The log to read, and the number of lines."""
 
-    process: str = Field(default="", description="its name in show_run; default: the first")
+    process: str = Field(default="", description="name of the process in show_run; default: rank 0")
     attempt: int | None = Field(default=None, ge=1, description="default: the last")
     lines: int = Field(
         default=40, ge=1, le=10_000, description="maximum number of lines, from the end"
@@ -251,7 +254,7 @@ _MORE_METRICS = ("loss", "live_groups", "truncated", "unscored", "call_rate", "k
 
 
 def _key_metrics(row: Mapping[str, Any], *, is_brief: bool = False) -> dict[str, Any]:
-    """Return the metrics of a row that readers look at first."""
+    """Return the key metrics of a row; if `is_brief`, only step, rewards and pass rates."""
     wanted = _BRIEF_METRICS if is_brief else (*_BRIEF_METRICS, *_MORE_METRICS)
     return {
         name: value

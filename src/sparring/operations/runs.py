@@ -56,7 +56,7 @@ _POLL_SECONDS = 0.2
     forms=Forms(cli="run list", tool="list_runs"),
 )
 def list_runs(request: ListRuns, caller: Caller) -> RunPage:
-    """List runs, newest first, both running and ended."""
+    """List runs in all states, newest first."""
     if not caller.runs.is_dir():
         return RunPage(runs=())
     index = Index(caller.runs)
@@ -99,7 +99,7 @@ def show_run(request: RunQuery, caller: Caller) -> ShownRun:
 
 @operation("run.status", role=Role.VIEWER, changes_state=False)
 def run_status(request: RunQuery, caller: Caller) -> Status:
-    """Show the progress of a run, briefly."""
+    """Show the state and progress of a run, without its metrics and processes."""
     folder = find_run(caller.runs, request.run)
     status = _status(folder, caller)
     return Status(
@@ -122,12 +122,12 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
     forms=Forms(cli="run results", tool="get_results", known_as=("get_training_results",)),
 )
 def run_results(request: ResultsQuery, caller: Caller) -> Results:
-    """Show the results of a run: final figures, a sample of the history, where the weights are.
+    """Show the results of a run: final figures, a sample of the history, paths of checkpoints.
 
     Intervals (low … high) are at 95 %. In a check, `live` is the share of groups whose rewards
-    differ, by group size; only those carry a gradient. In a proof, `smallest_effect` is the
-    smallest difference it could have shown, `chances` the number of trained models compared, and
-    `differing` the number of cases with different outcomes.
+    differ, by group size; only such groups carry a gradient. In a proof, `smallest_effect` is the
+    smallest difference that the proof could have shown, `chances` the number of trained models
+    compared, and `differing` the number of cases with different outcomes.
     """
     folder = find_run(caller.runs, request.run)
     status = _status(folder, caller)
@@ -216,7 +216,7 @@ def _news(
     forms=Forms(cli="run logs", tool="read_log", known_as=("tail_log",)),
 )
 def run_logs(request: LogQuery, caller: Caller) -> Log:
-    """Read the last lines of the log of a run's process."""
+    """Read the last lines of a log of one of the run's processes."""
     folder = find_run(caller.runs, request.run)
     if not caller.is_owner and is_held_out(folder):
         raise NotPermitted("only the owner may read logs of runs on held-out cases")
@@ -269,7 +269,8 @@ def _status(folder: RunFolder, caller: Caller) -> RunStatus:
 def _refuse_missing_log(folder: RunFolder, attempt: int) -> None:
     if is_python_target(str(folder.read_spec().get("target", ""))):
         raise InvalidInput(
-            f"run {folder.id} was started from Python: its output is where it was started"
+            f"run {folder.id} was started from Python: its output goes to the process that "
+            "started it"
         )
     attempts = folder.attempts()
     if not attempts:

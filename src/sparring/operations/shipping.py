@@ -1,4 +1,4 @@
-"""Operation that starts a shipment: the trained model, verified, in a folder of its own."""
+"""Operation that starts a shipment: a run that writes a trained model to a folder, verified."""
 
 from __future__ import annotations
 
@@ -31,21 +31,24 @@ _TRIAL = {"forms": (Form.GGUF,), "cases": 0, "validation_cases": 10, "unproven":
 
 
 class StartShip(Frozen):
-    """What to ship, in which forms, and where to."""
+    """The training run to ship, the forms of its model, and the folder to write."""
 
-    run: str = Field(description="a training run: its id, a part of it, or its environment's name")
+    run: str = Field(
+        description="a training run: its id, the beginning or end of its id, or its environment's "
+        "name"
+    )
     to: str = Field(
         default="",
         description="folder to write, which must not exist; default: shipped/ENVIRONMENT-ID. "
-        "Operators give a name, and the folder is in shipped/",
+        "Operators give a name, and the folder is shipped/NAME",
     )
-    checkpoint: str = Field(default="", description="for example step-50; default: the proved one")
+    checkpoint: str = Field(default="", description="for example step-50; default: the proved step")
     forms: tuple[Form, ...] = Field(default=(), description="default: adapter, merged and gguf")
     quantizations: tuple[str, ...] = Field(
-        default=("q8_0",), description=f"of GGUF files: {', '.join(QUANTIZATIONS)}"
+        default=("q8_0",), description=f"quantizations of GGUF files: {', '.join(QUANTIZATIONS)}"
     )
     compare: bool = Field(
-        default=False, description="choose the smallest GGUF file that is still as good"
+        default=False, description="choose the smallest GGUF file that is as good as the checkpoint"
     )
     cases: int | None = Field(
         default=200, ge=0, description="maximum number of held-out cases; 0 plays none"
@@ -55,28 +58,29 @@ class StartShip(Frozen):
         default=24, ge=0, le=1000, description="validation cases that each file plays"
     )
     margin: float = Field(
-        default=0.05, gt=0, lt=1, description="a loss of reward that still counts as equal"
+        default=0.05, gt=0, lt=1, description="a file is equal if its loss of reward is below this"
     )
     trial: bool = Field(
         default=False,
-        description="only try it: one GGUF file plays ten validation cases on its server, and no "
+        description="trial only: one GGUF file plays ten validation cases on its server, and no "
         "folder is written; needs no proof",
     )
     name: str = Field(default="", description="the model's name; default: the folder's name")
     unproven: bool = Field(
-        default=False, description="ship although no proof says better; the cards say so"
+        default=False,
+        description="ship without a proof whose verdict is better; the model cards state this",
     )
     llama_cpp: str = Field(
         default="", description="folder of llama.cpp", json_schema_extra=FOR_OWNERS
     )
     vllm: bool = Field(
         default=False,
-        description="play validation cases on vLLM, too: its program must be on the PATH",
+        description="also play validation cases on vLLM; the program `vllm` must be on the PATH",
         json_schema_extra=FOR_OWNERS,
     )
     hub: str = Field(
         default="",
-        description="repository of the hub, as in me/model",
+        description="repository on the Hugging Face Hub, as in me/model",
         json_schema_extra=FOR_OWNERS,
     )
     upload: bool = Field(
@@ -87,7 +91,7 @@ class StartShip(Frozen):
     )
     accept_changes: bool = Field(
         default=False,
-        description="ship it although its code has changed since training",
+        description="ship the run although its code has changed since the training",
         json_schema_extra=FOR_OWNERS,
     )
 
@@ -107,9 +111,9 @@ class StartShip(Frozen):
 def start_ship(request: StartShip, caller: Caller) -> Started:
     """Write the trained model as adapter, merged weights and GGUF, each verified and played.
 
-    It is a run in the background. Each file must give the prompts and log-probabilities of the
-    checkpoint, and plays cases beside it. A faulty file is refused by name, and then no folder is
-    written. Only a proved checkpoint is shipped, unless `unproven` is set.
+    The shipment is a run in the background. Each file must give the prompts and log-probabilities
+    of the checkpoint, and both play the same cases. If a file is faulty, the run fails, names the
+    file, and writes no folder. Only a proved checkpoint is shipped, unless `unproven` is set.
     """
     if request.trial:
         request = request.model_copy(update=_TRIAL)
@@ -119,8 +123,8 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     _refuse_unknown(request)
     if spec.settings.quantization and Form.ADAPTER in request.forms:
         raise InvalidInput(
-            f"run {folder.id} was trained on a 4-bit base (quantization=true), and on the base "
-            "that others load its adapter is another model; use --form merged,gguf"
+            f"run {folder.id} was trained on a 4-bit base (quantization=true), and its adapter "
+            "gives another model on the unquantized base; use --form merged,gguf"
         )
     if request.accept_changes:
         now = digests_of(map(Path, spec.code_files))
@@ -171,8 +175,8 @@ def _spec(
 
 
 def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
-    """Return the newest proof of the checkpoint; without `unproven`, one whose verdict is
-    better."""
+    """Return the newest proof with the verdict better, of the requested checkpoint or of any. With
+    `unproven`, fall back to the newest proof, or None; otherwise raise NotProved."""
     found: list[tuple[RunFolder, dict[str, Any]]] = []
     for spec in sorted(folder.path.parent.glob("*/spec.json"), reverse=True):
         proof = RunFolder(spec.parent)
@@ -194,12 +198,12 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
     if found:
         raise NotProved(
             f"{what} is not proved: {found[0][0].id} says {found[0][1]['verdict']}. Train longer, "
-            f"prove more cases with `sparring prove {folder.id}`, or ship it as it is with "
-            "--unproven: the cards then say so"
+            f"prove more cases with `sparring prove {folder.id}`, or ship it with --unproven, "
+            "which the model cards state"
         )
     raise NotProved(
-        f"{what} has no proof; run `sparring prove {folder.id}` first, or ship it with --unproven: "
-        "the cards then say so"
+        f"{what} has no proof; run `sparring prove {folder.id}` first, or ship it with --unproven, "
+        "which the model cards state"
     )
 
 
@@ -220,7 +224,7 @@ def _place(request: StartShip, folder: RunFolder, spec: TrainSpec, caller: Calle
 
 
 def _refuse_for_operators(request: StartShip, folder: RunFolder, caller: Caller) -> None:
-    """Operators ship their own runs, to the project's folder, and nothing leaves the machine."""
+    """Raise NotPermitted if an operator uploads, leaves shipped/, or ships another's run."""
     if caller.is_owner:
         return
     if (

@@ -25,21 +25,23 @@ from sparring.runs.queue import launch_or_fail, reconcile_folder
 
 
 class Started(Frozen):
-    """A run that was created; it reaches an end state even if this process dies."""
+    """A run that was started, queued or resumed. It does not depend on the calling process."""
 
     run: str
     folder: str
     state: RunState = RunState.QUEUED
-    is_new: bool = Field(default=True, description="false if it was already running or completed")
-    message: str = Field(default="", description="what it is waiting for, if it waits")
-    proof: str = Field(default="", description="the run that proves it after its completion")
+    is_new: bool = Field(
+        default=True, description="false if the run was already active or completed"
+    )
+    message: str = Field(default="", description="why a queued run waits")
+    proof: str = Field(default="", description="id of the proof that follows the training")
 
 
 def start(
     spec: RunSpec, caller: Caller, *, runs_at_once: int | None, name: str | None = None
 ) -> Started:
-    """Create a run and start it, or queue it if there is no room or it follows another run."""
-    launcher_named(spec.supervision.launcher)  # refuses an unknown one before the run exists
+    """Create and start a run. It is queued if `runs_at_once` is reached or it follows a run."""
+    launcher_named(spec.supervision.launcher)  # raises for an unknown name before the run exists
     folder = _create(caller, spec, runs_at_once, name)
     if spec.after:
         message = f"waiting for {spec.after}"
@@ -48,16 +50,16 @@ def start(
         return begin(folder, is_limited=runs_at_once is not None)
     except LauncherFailed:
         raise
-    except SparringError as error:  # not a refusal: the run exists
+    except SparringError as error:  # the run exists: a failure, not a refusal
         raise LauncherFailed(f"run {folder.id} was created but not started: {error}") from error
 
 
 def begin(folder: RunFolder, *, is_limited: bool) -> Started:
-    """Start a run through the queue, or directly if nothing limits how many run at once."""
+    """Start a run: through the queue if it is limited or follows another run, else directly."""
     message = ""
     if is_limited or folder.read_spec().get("after"):
         reconcile_folder(folder.path.parent)
-        with contextlib.suppress(SparringError, OSError):  # the error may be another run's
+        with contextlib.suppress(SparringError, OSError):  # the error may concern another run
             message = waiting_for(folder, read_history(folder).history)
     else:
         launch_or_fail(folder, newest_epoch(folder) + 1)
@@ -65,8 +67,8 @@ def begin(folder: RunFolder, *, is_limited: bool) -> Started:
 
 
 def new_name(spec: RunSpec) -> str:
-    """Return a new run id: the environment, with the kind before it unless it is a train or eval
-    run."""
+    """Return a new run id: the kind's prefix, the environment's name, the time, and random digits.
+    Training runs and evaluations have no prefix."""
     prefix = run_kind(spec.kind, "the run").id_prefix
     return prefix + new_run_id(spec.environment or spec.kind, time.time(), secrets.token_hex(2))
 

@@ -1,4 +1,4 @@
-"""Operation that shows a rollout's tokens: text, who wrote it, and how likely it was."""
+"""Operation that shows a rollout's tokens: text, kind, log-probability and weight version."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ class TokenSpan(Frozen):
 
     kind: str
     texts: tuple[ForeignText, ...] = Field(description="one text per token")
-    logprobs: tuple[float, ...] = Field(default=(), description="of sampled tokens")
+    logprobs: tuple[float, ...] = Field(default=(), description="one per sampled token")
     gaps: tuple[float, ...] = Field(
-        default=(), description="trainer minus sampler, for sampled tokens, if recorded"
+        default=(),
+        description="one per sampled token: the trainer's log-probability minus the sampler's; "
+        "empty if not recorded",
     )
     versions: tuple[tuple[int, int], ...] = Field(
-        default=(), description="(weight version, number of sampled tokens in sequence) pairs"
+        default=(), description="(weight version, number of consecutive sampled tokens) pairs"
     )
 
 
@@ -52,7 +54,7 @@ class ShownTokens(Frozen):
 
     run: str
     rollout: ForeignText
-    tokenizer: str = Field(default="", description="tokenizer file of the run; empty: none found")
+    tokenizer: str = Field(default="", description="tokenizer file; empty if none was found")
     rows: tuple[ShownRow, ...]
     is_partial: bool = False
 
@@ -125,7 +127,7 @@ def _run_lengths(versions: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _tokenizer_of(folder: RunFolder) -> Path | None:
-    """Find a tokenizer: of a checkpoint, of the trained run, or of the model's folder."""
+    """Return the tokenizer file of a checkpoint or of the model; None if there is none."""
     spec = folder.read_spec()
     policy = spec.get("policy") or {}
     places = [each.path for each in reversed(list_checkpoints(folder.checkpoints))]
@@ -148,7 +150,7 @@ def _cache() -> Path:
 
 
 def _decoder(path: Path | None) -> Callable[[int], str]:
-    """Return a function from id to text; without a tokenizer, to the id itself."""
+    """Return a function that decodes one token id; without a tokenizer, it returns ⟨id⟩."""
     if path is None:
         return lambda number: f"⟨{number}⟩"
     if find_spec("tokenizers") is None:
@@ -158,7 +160,7 @@ def _decoder(path: Path | None) -> Callable[[int], str]:
 
 @lru_cache(maxsize=4)
 def _decoder_of(path: str, _: int) -> Callable[[int], str]:
-    """Load a tokenizer and cache it by file and modification time: loading takes 0.1 s."""
+    """Load a tokenizer, which takes 0.1 s; cached by file and modification time."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(path)

@@ -1,7 +1,7 @@
 """Operations that create, list and revoke tokens of a team's server.
 
-Only the digest of a token is stored, beside the runs that it gives access to: a token of one
-project opens no other.
+Only the digest of a token is stored, in the folder of the runs that it gives access to. A token is
+valid for one folder of runs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ _DAY_SECONDS = 86_400.0
 
 
 class CreateToken(Frozen):
-    """Whom the token is for."""
+    """The holder, the role and the lifetime of a new token."""
 
-    name: str = Field(max_length=64, description="its holder, as in the activity log")
+    name: str = Field(max_length=64, description="name of the holder in the activity log")
     role: Literal["owner", "operator", "viewer"] = "viewer"
-    days: float | None = Field(default=90.0, gt=0, description="until it expires; null: never")
+    days: float | None = Field(
+        default=90.0, gt=0, description="days until the token expires; null: never"
+    )
 
 
 class TokenQuery(Frozen):
@@ -56,7 +58,7 @@ class StoredToken(Frozen):
     revoked: bool = False
 
     def is_valid(self, now: float) -> bool:
-        """Whether it is neither revoked nor expired."""
+        """Whether the token is neither revoked nor expired at the time `now`."""
         return not self.revoked and (self.expires is None or now < self.expires)
 
 
@@ -78,7 +80,7 @@ class TokenList(Frozen):
 
 
 class CreatedToken(Frozen):
-    """A new token. It is shown once: only its digest is stored."""
+    """A new token. Its text is shown only once, because only its digest is stored."""
 
     id: str
     token: str = Field(repr=False)
@@ -110,7 +112,7 @@ class Tokens:
         return self._known
 
     def _stored(self) -> list[StoredToken]:
-        """Raises InvalidInput for a file that is damaged or newer: tokens must not be lost."""
+        """Return the tokens in the file. Raise InvalidInput if the file is damaged or newer."""
         content = read_json_or_empty(self._path)
         try:
             if content.get("format") == _FORMAT:
@@ -137,7 +139,7 @@ class Tokens:
         match = _TOKEN.fullmatch(text)
         try:
             stored = self.read().get(match[1]) if match else None
-        except InvalidInput as error:  # nobody gets in, and the server goes on
+        except InvalidInput as error:  # the server refuses all tokens, and keeps running
             _LOG.error("%s", error)
             return None
         digest = _digest(text)
@@ -151,9 +153,9 @@ class Tokens:
 
 @operation("token.create", role=Role.OWNER, changes_state=True, forms=Forms(cli="token create"))
 def create_token(request: CreateToken, caller: Caller) -> CreatedToken:
-    """Create a token for `sparring serve`. It is shown once and stored as a digest."""
+    """Create a token for `sparring serve`. Its text is shown once; only its digest is stored."""
     role = Role[request.role.upper()]
-    Caller(min(role, Role.OPERATOR), caller.runs, request.name)  # refuses reserved names
+    Caller(min(role, Role.OPERATOR), caller.runs, request.name)  # raises for a reserved name
     caller.runs.mkdir(parents=True, exist_ok=True)
     identity = secrets.token_hex(4)
     text = f"sparring_{identity}_{secrets.token_urlsafe(32)}"
@@ -174,7 +176,7 @@ def create_token(request: CreateToken, caller: Caller) -> CreatedToken:
 
 @operation("token.list", role=Role.OWNER, changes_state=False, forms=Forms(cli="token list"))
 def list_tokens(_: NoArguments, caller: Caller) -> TokenList:
-    """List the tokens of this project, without the tokens themselves."""
+    """List the tokens of this project: ids, holders, roles and states, without the texts."""
     tokens = Tokens(caller.runs, caller.folder).read().values()
     return TokenList(tokens=tuple(_line(each) for each in tokens))
 
@@ -188,7 +190,7 @@ def list_tokens(_: NoArguments, caller: Caller) -> TokenList:
     forms=Forms(cli="token revoke"),
 )
 def revoke_token(request: TokenQuery, caller: Caller) -> TokenLine:
-    """Revoke a token: it and its sessions end at once."""
+    """Revoke a token, and end its sessions at once."""
     tokens = Tokens(caller.runs, caller.folder)
     stored = tokens.read().get(request.id)
     if stored is None:

@@ -19,11 +19,13 @@ from sparring.runs.finding import find_run
 
 
 class StartTrain(Frozen):
-    """What to train."""
+    """The training run to start."""
 
-    environment: str = Field(description="its name; for owners also FILE:NAME")
+    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
     settings: dict[str, Any] = Field(default_factory=dict)
-    prove: bool = Field(default=True, description="prove it on held-out cases after its completion")
+    prove: bool = Field(
+        default=True, description="start a proof on held-out cases when the training completes"
+    )
 
 
 @operation(
@@ -34,7 +36,7 @@ class StartTrain(Frozen):
     forms=Forms(cli="train", python="sparring.train", known_as=("fit", "launch_training")),
 )
 def start_train(request: StartTrain, caller: Caller) -> Started:
-    """Train an environment's agent, as a new run."""
+    """Start a run that trains an environment's agent."""
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
     spec = training_of(run_settings)
     if spec.settings.warm_start is not None:
@@ -43,7 +45,7 @@ def start_train(request: StartTrain, caller: Caller) -> Started:
 
 
 def _refuse_missing(demonstrations: str, caller: Caller) -> None:
-    """Refuses before a run is created that would fail a minute later."""
+    """Raise InvalidInput if the source is neither a file nor a run, before a run is created."""
     if Path(demonstrations).is_file():
         return
     try:
@@ -55,7 +57,7 @@ def _refuse_missing(demonstrations: str, caller: Caller) -> None:
 
 
 def training_of(run_settings: RunSettings) -> TrainSpec:
-    """Return the spec of a training run; refused if it exceeds the budget."""
+    """Return the spec of a training run. Raise OverBudget if it exceeds the budget."""
     spec = TrainSpec(
         **run_settings.shared(),
         settings=run_settings.train_settings,
@@ -78,7 +80,7 @@ def begin_training(
     """Start a training and, if `proves`, queue its proof."""
     budget = run_settings.budget
     if proves:
-        within(budget, proof_of("", spec))  # refuses before anything is started
+        within(budget, proof_of("", spec))  # raises OverBudget before anything is started
     started = start(spec, caller, runs_at_once=budget.runs_at_once, name=name)
     if not proves:
         return started

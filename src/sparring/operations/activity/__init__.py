@@ -1,1 +1,1 @@
-"""The activity log: every call that changed something, and every refusal."""
+"""The activity log: all calls that change state, and operators' refused calls."""

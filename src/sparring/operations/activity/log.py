@@ -1,8 +1,8 @@
-"""The activity log: every call that changes something, and the refusals of operators' calls.
+"""The activity log: all calls that change state, and refused calls of operators and viewers.
 
 A request is logged before it is carried out, and its outcome afterwards: if the process dies in
 between, the log has a request without an outcome. An operator's call that cannot be logged is
-refused; an owner's is carried out with a warning.
+refused; an owner's call is carried out, with a warning.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOGGED_RESULT_FIELDS = ("run", "plan", "proof", "state", "message")
 
 
 class Outcome(StrEnum):
-    """What became of a call."""
+    """The stage of a call that a line of the log records: its request or its end."""
 
     REQUESTED = "requested"
     DONE = "done"
@@ -53,7 +53,7 @@ REQUESTED = (Outcome.REQUESTED.value, "asked")  # version 0.1 wrote "asked"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One call: who makes it, with what request; `starts` marks calls that start a run."""
+    """One call: its caller, its verb and its request. `starts` marks calls that start a run."""
 
     who: str
     role: str
@@ -87,11 +87,11 @@ def request_of_entry(entry: Mapping[str, Any]) -> Any:
 def logged(
     entry: Entry, runs: Path, *, max_starts: Callable[[], int | None], is_binding: bool
 ) -> Iterator[dict[str, Any]]:
-    """Log one call that changes something. The yielded table is logged as its result.
+    """Log one call that changes state. The yielded table is logged as its result.
 
-    `max_starts` limits the runs that all operators together start in a day. Counting and logging
-    are one atomic step, so concurrent calls cannot exceed it. With `is_binding`, a call that cannot
-    be logged is refused.
+    `max_starts` returns how many runs all operators together may start in 24 hours. Counting and
+    logging are one atomic step, so concurrent calls cannot exceed the limit. With `is_binding`, a
+    call that cannot be logged is refused.
     """
     log = activity_log(runs)
     result: dict[str, Any] = {}
@@ -116,8 +116,8 @@ def logged(
 def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool) -> None:
     """Log the refusal of a call whose request was not logged.
 
-    At most `_MAX_REFUSALS_LOGGED` refusals per caller and hour are logged. Further ones are
-    counted, and the next logged refusal states the count.
+    At most `_MAX_REFUSALS_LOGGED` refusals per caller and hour are logged. Further refusals are
+    only counted, and the next logged refusal states the count.
     """
     skipped = _REFUSALS.count(runs, entry.who)
     if skipped is None:
@@ -129,14 +129,14 @@ def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool
 
 
 def note_done(entry: Entry, runs: Path, result: Mapping[str, Any]) -> None:
-    """Log an owner's call that created the folder which holds the log."""
+    """Log a completed call of the owner that created the folder of runs."""
     line = entry.line(Outcome.DONE, request=_short(entry.request), result=_short(result))
     with _handle_write_errors(is_binding=False):
         activity_log(runs).append(line)
 
 
 class _Refusals:
-    """Counts the refusals of each caller in each folder of runs within an hour, in this process."""
+    """Limits the refusals that this process logs per hour, for each caller and folder of runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,7 +144,7 @@ class _Refusals:
         self._skipped: Counter[tuple[Path, str]] = Counter()
 
     def count(self, runs: Path, who: str) -> int | None:
-        """Return how many were skipped since the last logged one; None if this one is skipped."""
+        """Count one refusal. Return the number skipped before it, or None if it is skipped, too."""
         now, caller = time.monotonic(), (runs, who)
         with self._lock:
             logged_at = self._logged.setdefault(caller, deque())
@@ -163,8 +163,8 @@ _REFUSALS = _Refusals()
 def starts_today(chain: HashChain, now: float | None = None) -> int:
     """Count the runs that operators started or resumed in the last 24 hours.
 
-    Refusals and calls that started nothing new do not count. A request without an outcome does:
-    it may have started a run.
+    Refusals and calls that started nothing new do not count. A request without an outcome counts,
+    because it may have started a run.
     """
     since = (time.time() if now is None else now) - DAY_SECONDS
     uncounted: set[str] = set()
@@ -185,7 +185,7 @@ def starts_today(chain: HashChain, now: float | None = None) -> int:
 
 
 def facts_of(result: BaseModel) -> dict[str, Any]:
-    """Return the part of a result that is logged: the run or plan it concerns, and its state."""
+    """Return the fields of a result that are logged: run, plan, proof, state and message."""
     values = {name: getattr(result, name, None) for name in _LOGGED_RESULT_FIELDS}
     facts: dict[str, Any] = {name: str(value) for name, value in values.items() if value}
     return facts if getattr(result, "is_new", True) else {**facts, "is_new": False}
@@ -203,7 +203,7 @@ def _refuse_over_limit(chain: HashChain, entry: Entry, most: int | None) -> None
 
 
 def _outcome(error: Exception) -> Outcome:
-    """Return `refused` only if nothing was done, `failed` if something may have been."""
+    """Return `refused` if the call had no effect, `failed` if it may have had one."""
     is_refusal = isinstance(error, SparringError)
     has_begun = isinstance(error, InfrastructureError | LauncherFailed)
     return Outcome.REFUSED if is_refusal and not has_begun else Outcome.FAILED
@@ -221,7 +221,8 @@ def _short(table: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def _handle_write_errors(is_binding: bool) -> Iterator[None]:
-    """Raise if `is_binding`, else warn: an owner must be able to stop a run on a full disk."""
+    """Raise ActivityLogBusy if `is_binding`, else log a warning: an owner must be able to stop a
+    run on a full disk."""
     try:
         yield
     except (OSError, ActivityLogBusy) as error:

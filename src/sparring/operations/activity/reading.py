@@ -13,7 +13,7 @@ from sparring.operations.operation import Caller, Forms, NoArguments, Role, oper
 
 
 class ShowActivity(Frozen):
-    """Which entries to show."""
+    """Filters on the entries to show."""
 
     count: int = Field(default=20, ge=1, le=100_000, description="maximum number of entries")
     who: str = Field(default="", description="only entries of this caller")
@@ -28,7 +28,7 @@ class Activity(Frozen):
 
 
 class VerifyActivity(NoArguments):
-    """What the log is checked against."""
+    """An optional digest to verify the log against."""
 
     expect: str = Field(
         default="", description="a digest noted earlier, which the log must still contain"
@@ -41,16 +41,16 @@ class VerifiedActivity(Frozen):
     file: str
     ok: bool
     entries: int
-    digest: str = Field(description="of the last entry; note it elsewhere to verify against later")
+    digest: str = Field(description="of the last entry; store it elsewhere, for a later `expect`")
     faults: tuple[str, ...] = ()
     unanswered: tuple[str, ...] = Field(
-        default=(), description="calls without a logged outcome, because their process died"
+        default=(), description="calls without a logged outcome: running, or their process died"
     )
 
 
 @operation("activity.show", role=Role.OWNER, changes_state=False, forms=Forms(cli="activity show"))
 def show_activity(request: ShowActivity, caller: Caller) -> Activity:
-    """Show who did what and what was refused, newest last."""
+    """Show the calls in the activity log, with their callers and outcomes, newest last."""
     chain = activity_log(caller.runs)
     matching = (
         entry

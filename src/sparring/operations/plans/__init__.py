@@ -1,1 +1,1 @@
-"""Plans: what a run would be and cost, and what it lacks, stored until it is started."""
+"""Plans: resolved requests for runs, stored with a digest, which can be started later."""

@@ -1,4 +1,4 @@
-"""Estimates what a run costs, from completed checks and trainings of the same environment."""
+"""Estimates a run's cost from completed checks and trainings of its environment and model."""
 
 from __future__ import annotations
 
@@ -24,28 +24,33 @@ _MAX_RUNS_READ = 20
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A completed run."""
+    """A completed check or training run."""
 
     kind: str
     folder: RunFolder
 
 
 class Cost(Frozen):
-    """The size of a run, and its estimated time."""
+    """The size of a run, and its estimated hours."""
 
-    steps: int | None = Field(default=None, description="null: one pass over the cases")
-    rollouts: int | None = Field(default=None, description="rollouts trained on, or played")
+    steps: int | None = Field(
+        default=None,
+        description="optimizer steps; null for an evaluation or one pass over the cases",
+    )
+    rollouts: int | None = Field(
+        default=None, description="rollouts that a training learns from, or an evaluation plays"
+    )
     rollouts_at_most: int | None = Field(
         default=None, description="upper bound, including replaced groups and validation"
     )
     hours: float | None = Field(
-        default=None, description="estimate for the steps alone; null if unknown"
+        default=None, description="estimated hours of the steps alone; null if unknown"
     )
     basis: str = ""
 
 
 def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
-    """Return the cost of a run; its time is estimated from the runs in `before`."""
+    """Return the cost of a run. Its hours are estimated from `before`, preferably from a check."""
     most = spec.max_rollouts
     if isinstance(spec, EvalSpec):
         return Cost(rollouts=most, rollouts_at_most=most, basis="cases x rollouts")
@@ -62,12 +67,13 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
                 "validation and proof are extra"
             )
             return Cost(**size, hours=hours, basis=basis)
-    basis = "the time is unknown: no check or training of this environment and model is completed"
+    basis = "the time is unknown: no check or training of this environment and model has completed"
     return Cost(**size, basis=basis)
 
 
 def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
-    """Completed checks and trainings of the same environment and model, newest first."""
+    """Return the checks and trainings of this model among the environment's 20 newest completed
+    runs, newest first."""
     if not caller.runs.is_dir():
         return []
     states = (RunState.COMPLETED,)

@@ -1,7 +1,8 @@
 """Fingerprints of the files that a plan depends on, to detect changes before it is started.
 
-Source files are hashed. Data beside the environment, files named by its config and weights can be
-large: they are compared by size, inode and times, including the change time, which cannot be set.
+Source files are hashed. Data beside the environment, files that its config names, and weights can
+be large: their fingerprints cover path, size, inode, modification time, and change time, which a
+program cannot set.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from pathlib import Path
 
 from sparring.operations.resolution import RunSettings, path_fields
 
-_IGNORED_SUFFIXES = (".log", ".py", ".pyc")  # source files are hashed instead
+_IGNORED_SUFFIXES = (".log", ".py", ".pyc")  # .py files are hashed
 _MAX_FILES, _MAX_LISTED = 5_000, 200
 _IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "__pycache__", "build", "dist"})
 
 
 def fingerprints(run_settings: RunSettings) -> dict[str, str]:
-    """Fingerprints by a label that names the file in a refusal."""
+    """Return fingerprints by label. A refusal lists the labels that have changed."""
     project, found = run_settings.project, run_settings.found
     prints = {f"file {path}": _content(path) for path in project.sources_of(found)}
     data = list(_data_below(Path(found.file).parent, project.runs))
@@ -58,7 +59,7 @@ def _stats(paths: Iterable[Path]) -> str:
 
 
 def _files_below(place: Path) -> Iterator[Path]:
-    """Return the file itself, or the first files of a folder."""
+    """Yield the file itself, or the first `_MAX_FILES` files below a folder."""
     if place.is_file():
         yield place
         return

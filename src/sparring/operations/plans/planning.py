@@ -1,7 +1,7 @@
-"""Operations that plan a run, revise the plan, and start exactly what was planned.
+"""Operations that plan a run, revise the plan, and start the run exactly as planned.
 
 Planning resolves a request to a spec, as starting a run does. Starting a plan resolves the request
-again and compares: if settings, locks, budget, source or data have changed, the plan is refused.
+again, and refuses the plan if settings, locks, budget, source or data have changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OWN_FIELDS = {"train": "prove", "eval": "cases"}  # fields of a plan that are n
 class PlanRun(Frozen):
     """The run to plan."""
 
-    environment: str = Field(default="", description="its name; optional with `like`")
+    environment: str = Field(default="", description="the environment's name; optional with `like`")
     kind: Literal["train", "eval"] = Field(
         default="train",
         description="train: train the model; eval: play validation cases and judge them",
@@ -53,7 +53,9 @@ class PlanRun(Frozen):
         "{'temperature': 0.9, 'config.level': 2}; null turns an optional setting off",
     )
     like: str = Field(
-        default="", description="a run whose request is repeated; `settings` override it"
+        default="",
+        description="a run to repeat: its kind, and the settings of its command, which `settings` "
+        "overrides",
     )
     prove: bool = Field(
         default=True, description="start a proof on held-out cases after the training run"
@@ -73,7 +75,7 @@ class RevisePlan(PlanQuery):
     """One change to a plan."""
 
     field: str = Field(description="dotted name of a setting, as in temperature or config.level")
-    value: Any = Field(description="its new value; null turns an optional setting off")
+    value: Any = Field(description="the new value; null turns an optional setting off")
 
 
 class LastCheck(Frozen):
@@ -85,7 +87,7 @@ class LastCheck(Frozen):
 
 
 class Plan(Frozen):
-    """A run that can be started exactly as described."""
+    """A planned run: its settings, its cost, and what is missing."""
 
     plan: str
     kind: str
@@ -95,15 +97,15 @@ class Plan(Frozen):
         description="settings that differ from the defaults, by dotted name"
     )
     cost: Cost
-    ready: bool = Field(description="true if nothing is missing")
+    ready: bool = Field(description="true if no requirement is missing")
     missing: tuple[Finding, ...] = ()
     proves: bool = Field(description="true if a proof follows the training")
     last_check: LastCheck | None = Field(
         default=None, description="the newest check of this environment and model"
     )
-    changes: str = Field(default="", description="what differs from the plan that this revises")
+    changes: str = Field(default="", description="names that differ from the revised plan")
     may_change: Annotated[tuple[str, ...], MIXED] = Field(
-        default=(), description="fields that you may still change"
+        default=(), description="fields that you may change; empty in a revision"
     )
     revises: str = ""
     next: str = ""
@@ -118,7 +120,7 @@ class _Prospect:
     proves: bool
 
     def resolved(self) -> dict[str, Any]:
-        """Everything that determines the run; stored with the plan and compared at its start."""
+        """Return everything that determines the run, to store with the plan and compare later."""
         proof = None
         if self.proves and isinstance(self.spec, TrainSpec):
             proof = within(self.run_settings.budget, proof_of("", self.spec)).model_dump(
@@ -194,7 +196,7 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
 
 
 def describe_plan(name: str, caller: Caller) -> Plan:
-    """Describe a stored plan as it resolves now; refuses one that is out of date."""
+    """Describe a stored plan. Raise PlanRefused if it is out of date."""
     stored = _own_plan(name, caller)
     return _described(stored, _resolve_again(stored, caller), caller)
 
@@ -234,7 +236,7 @@ def _described(
 
 
 def _resolve_again(stored: StoredPlan, caller: Caller) -> _Prospect:
-    """Resolve a plan with its author's rights; refuses it if the result differs."""
+    """Resolve a plan again, with at most its author's role. Raise PlanRefused if it differs."""
     role = min(caller.role, Role[stored.role.upper()])
     planner = replace(caller, role=role, name=stored.author)
     prospect = _prospect(PlanRun.model_validate(stored.request), planner)
@@ -243,7 +245,7 @@ def _resolve_again(stored: StoredPlan, caller: Caller) -> _Prospect:
         changed = changes(stored.resolved, now) or "something"
         raise PlanRefused(
             f"plan {stored.plan} is out of date: {changed} changed since it was made; plan the run "
-            "again and look at what is different"
+            "again and review the differences"
         )
     return prospect
 
@@ -264,7 +266,7 @@ def _refuse_missing(prospect: _Prospect) -> None:
     missing = [each for each in missing_for(prospect.run_settings) if each.standing == "missing"]
     if missing:
         listed = "; ".join(f"{each.what}: {each.found} ({each.fix})" for each in missing)
-        raise PlanRefused(f"this machine lacks what the run needs; tell the owner: {listed}")
+        raise PlanRefused(f"this machine lacks requirements of the run; tell the owner: {listed}")
 
 
 def _prospect(request: PlanRun, caller: Caller) -> _Prospect:
@@ -292,14 +294,14 @@ def _last_check(before: Sequence[Done]) -> LastCheck | None:
 
 
 def _expand_like(request: PlanRun, caller: Caller) -> PlanRun:
-    """Return the request of the run named in `like`, overridden by this one. Settings that
-    neither sets have the project's current values."""
+    """Return the request of the run named in `like`, overridden by this request. All other settings
+    have the project's current values."""
     if not request.like:
         return request
     spec = read_run_spec(find_run(caller.runs, request.like))
     if not isinstance(spec, TrainSpec | EvalSpec):
         raise InvalidInput(
-            f"a run of kind {spec.kind} cannot be planned; name a training run in `like`"
+            f"a run of kind {spec.kind} cannot be planned; name a train or eval run in `like`"
         )
     if request.environment not in ("", spec.environment):
         raise InvalidInput(
@@ -318,7 +320,7 @@ def _expand_like(request: PlanRun, caller: Caller) -> PlanRun:
 
 
 def _expand_dotted(settings: dict[str, Any]) -> dict[str, Any]:
-    """`{"config.level": 2}` as nested tables: answers use dotted names, so requests may."""
+    """Return settings such as `{"config.level": 2}` as nested tables."""
     tables: dict[str, Any] = plain(settings)
     for name in [each for each in tables if "." in each]:
         _put(tables, name.split("."), tables.pop(name))
@@ -350,7 +352,7 @@ def _with_field(request: PlanRun, field: str, value: Any, caller: Caller) -> Pla
 
 
 def _free_fields(run_settings: RunSettings) -> list[str]:
-    """Return the settings without a lock; tables appear by their own name only."""
+    """Return the names of unlocked settings. A table other than `config` is one name."""
     locked = {
         name for name, each in run_settings.resolved.settings.items() if each.lock is not None
     }

@@ -1,4 +1,4 @@
-"""Preflight: everything that a run would lack on this machine, in one list."""
+"""Lists the requirements of a run that this machine does not meet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYS = {"wandb": "WANDB_API_KEY"}
 
 
 def missing_for(run_settings: RunSettings) -> tuple[Finding, ...]:
-    """Return what the run lacks, each with its fix; optional improvements are left out."""
+    """Return a finding for each unmet requirement, with its fix; a tracker's is a warning."""
     return tuple(_missing(run_settings))
 
 
@@ -53,12 +53,12 @@ def _warm_start(run_settings: RunSettings) -> Iterator[Finding]:
 
 
 def _tracker(name: str) -> Iterator[Finding]:
-    """Warnings only: a tracker that fails never ends a run."""
+    """Yield warnings only, because a tracker that fails never ends a run."""
     if find_spec(name) is None:
-        fix = f"pip install 'sparring[{name}]', or the run trains without it"
+        fix = f"pip install 'sparring[{name}]'; otherwise the run trains without this tracker"
         yield Finding(what=name, standing="warning", found="not installed", fix=fix)
     if name in _KEYS and key_finding(_KEYS[name], "").standing != "ok":
-        fix = f"export {_KEYS[name]}=…, or its data is written offline"
+        fix = f"export {_KEYS[name]}=…; otherwise metrics are written offline"
         yield Finding(what=_KEYS[name], standing="warning", found="not set", fix=fix)
 
 

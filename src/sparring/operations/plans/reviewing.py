@@ -1,4 +1,4 @@
-"""Operations that list plans, show what one would cost, and refuse one."""
+"""Operations that list, show and refuse plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparring.operations.plans.store import Plans, StoredPlan
 
 
 class ListPlans(Frozen):
-    """Which plans to list."""
+    """The number of plans to list."""
 
     count: int = Field(default=50, ge=1, le=500, description="maximum number of plans")
 
@@ -26,10 +26,10 @@ class PlanLine(Frozen):
     created: float
     kind: str
     environment: str
-    settings: MixedTable = Field(default_factory=dict, description="what the author asked for")
+    settings: MixedTable = Field(default_factory=dict, description="settings in the request")
     revises: str = ""
-    run: str = Field(default="", description="the run that it was started as")
-    refused: ForeignText = Field(default="", description="why the owner refused it")
+    run: str = Field(default="", description="id of the run that it started")
+    refused: ForeignText = Field(default="", description="the owner's reason for refusing it")
     is_refused: bool = False
 
 
@@ -42,12 +42,12 @@ class PlanList(Frozen):
 class RefusePlan(PlanQuery):
     """The plan to refuse."""
 
-    reason: str = Field(default="", max_length=500, description="why, for its author")
+    reason: str = Field(default="", max_length=500, description="shown to the plan's author")
 
 
 @operation("plan.list", role=Role.OPERATOR, changes_state=False)
 def list_plans(request: ListPlans, caller: Caller) -> PlanList:
-    """List plans, newest first: the owner sees all, an operator its own."""
+    """List plans, newest first. The owner sees all plans, an operator only its own."""
     author = "" if caller.is_owner else caller.name
     plans = Plans(caller.runs)
     return PlanList(plans=tuple(_line(plans, each) for each in plans.newest(author, request.count)))
@@ -55,13 +55,13 @@ def list_plans(request: ListPlans, caller: Caller) -> PlanList:
 
 @operation("plan.show", role=Role.OPERATOR, changes_state=False)
 def show_plan(request: PlanQuery, caller: Caller) -> Plan:
-    """Show what a plan would do now, what it would cost, and what is missing."""
+    """Show a plan: its settings, its cost, and what is missing. Refused if it is out of date."""
     return describe_plan(request.plan, caller)
 
 
 @operation("plan.refuse", role=Role.OWNER, changes_state=True)
 def refuse_plan(request: RefusePlan, caller: Caller) -> PlanLine:
-    """Refuse a plan: it can no longer be started, and its author sees why."""
+    """Refuse a plan: it can no longer be started, and its author sees the reason."""
     plans = Plans(caller.runs)
     stored = plans.read(request.plan)
     plans.refuse(stored.plan, caller.name, request.reason)

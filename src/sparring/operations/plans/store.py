@@ -1,7 +1,7 @@
-"""The plan store: each plan's request, what it resolved to, and a mark once it is started.
+"""The plan store: each plan's request and resolved content, and marks for its start or refusal.
 
-A plan's id contains the beginning of the digest of its resolved content, so a plan file that was
-edited is detected and refused. A plan starts one run at most.
+A plan's id contains 16 digits of the digest of its resolved content, so an edit of that content is
+detected. A plan starts at most one run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Plans:
         resolved: dict[str, Any],
         revises: str,
     ) -> StoredPlan:
-        """Store a new plan under a new id, and delete the author's oldest ones."""
+        """Store a new plan under a new id. The author's oldest plans beyond 1,000 are deleted."""
         content = plain(resolved)
         name = f"plan-{digest_of(content)[:16]}-{secrets.token_hex(3)}"
         plan = StoredPlan(
@@ -69,7 +69,7 @@ class Plans:
         return plan
 
     def read(self, name: str) -> StoredPlan:
-        """Read a plan; refuse one that is missing, unreadable or was edited."""
+        """Read a plan. Raise PlanRefused if it is missing, unreadable or was edited."""
         paths = list(self._folder.glob(f"*/{name}.json")) if _IDS.fullmatch(name) else []
         if not paths:
             raise PlanRefused(f"there is no plan {name[:80]!r}; plan the run first, or again")
@@ -84,7 +84,7 @@ class Plans:
         return plan
 
     def claim(self, name: str, run: str) -> None:
-        """Mark a plan as started, atomically; a claim is never given back."""
+        """Mark a plan as started, atomically and for good. Raise PlanRefused if it already is."""
         mark = json.dumps({"format": 1, "run": run, "time": time.time()}).encode()
         try:
             descriptor = os.open(self._mark(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -100,13 +100,13 @@ class Plans:
             os.close(descriptor)
 
     def started_as(self, name: str) -> str:
-        """Return the run that a plan was started as; empty if it was not."""
+        """Return the id of the run that a plan started, or "" if it started none."""
         with contextlib.suppress(OSError, ValueError):
             return str(read_json(self._mark(name)).get("run") or "")
         return ""
 
     def newest(self, author: str = "", count: int = 50) -> list[StoredPlan]:
-        """Return the newest plans, of one author if one is named. Unreadable ones are left out."""
+        """Return the newest plans, of all authors or of one, without unreadable plans."""
         paths = self._folder.glob(f"{author or '*'}/plan-*.json")
         found = []
         for path in sorted(paths, key=_modified, reverse=True)[:count]:
@@ -120,7 +120,7 @@ class Plans:
         write_json(self._folder / f"{name}.refused", mark)
 
     def refusal_of(self, name: str) -> str | None:
-        """Why a plan was refused, possibly with an empty text; None if it was not."""
+        """Return the reason of a plan's refusal, which may be empty; None if it was not refused."""
         path = self._folder / f"{name}.refused"
         if not path.is_file():
             return None
@@ -129,7 +129,7 @@ class Plans:
         return ""
 
     def _mark(self, name: str) -> Path:
-        """Never deleted: a plan must not start again after its file is deleted."""
+        """Return the file that marks a plan as started. It is kept when the plan is deleted."""
         return self._folder / f"{name}.started"
 
 
@@ -140,18 +140,18 @@ def _delete_oldest(folder: Path) -> None:
 
 
 def digest_of(resolved: Mapping[str, Any]) -> str:
-    """SHA-256 of a plan's resolved content."""
+    """Return the SHA-256 digest of a plan's resolved content, in hex."""
     return hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
 
 
 def plain(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table as JSON gives it back."""
+    """Return a copy of the table with the values that a round trip through JSON gives."""
     copy: dict[str, Any] = json.loads(json.dumps(table, default=repr))
     return copy
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """List the first names whose values differ; empty if none does."""
+    """Return the first names whose values differ, as text; empty if none differ."""
     names = list(_differing(before, now))
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more
