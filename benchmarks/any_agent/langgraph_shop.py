@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
-from langgraph.prebuilt import create_react_agent
+from langgraph.prebuilt import ToolNode, create_react_agent
 
 
 def tool(name: str, schema: dict[str, object]) -> StructuredTool:
@@ -39,7 +39,8 @@ class Rollout(BaseHTTPRequestHandler):
             api_key=session["api_key"],
             max_retries=0,
         )
-        agent = create_react_agent(model, list(self.tools), prompt="Answer with the right tool.")
+        tools = ToolNode(list(self.tools), handle_tool_errors=True)
+        agent = create_react_agent(model, tools, prompt="Answer with the right tool.")
         try:
             last = agent.invoke({"messages": given["case"]["messages"]})["messages"][-1]
             status, answer = 200, json.dumps({"answer": last.content}).encode()

@@ -82,13 +82,15 @@ def test_an_error_is_recorded_and_raised_only_where_the_model_is_required(
         required.recording(is_required=True),
     ):
         raise InfrastructureError("no reply")
+    assert "big: InfrastructureError: no reply" in lines(folder)[-1]
 
 
 def test_a_mistake_in_the_code_is_never_swallowed(folder: RunFolder) -> None:
     log = ModelLog(folder, "1-big", "big", 1.0)
     with pytest.raises(KeyError), log.recording(is_required=False):
         raise KeyError("typo")
-    assert len(lines(folder)) == 1
+    (line,) = lines(folder)
+    assert "stopped by KeyError" in line
 
 
 def test_a_resumed_model_appends_to_its_log(folder: RunFolder) -> None:

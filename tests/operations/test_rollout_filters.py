@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparring.operations.rollout_filters import RecordFilter, texts_of
+from sparring.run_folder.files import dump_line
 from sparring.run_folder.records import to_record
 from tests.surfaces.web.viewed import played
 
@@ -52,6 +53,13 @@ def test_a_rollout_that_no_measure_judged_is_unscored() -> None:
     bare = to_record(played("lamps", 0, 0, is_right=True, judgements=(), advantage=None))
     assert RecordFilter(verdict="unscored").matches(bare)
     assert not RecordFilter(min_advantage=-9.0).matches(bare)
+
+
+def test_a_question_that_is_shown_as_json_is_found_as_it_is_shown() -> None:
+    chosen = RecordFilter(question='"level": 2')
+    line = dump_line({"case": {"input": [{"role": "user", "content": {"level": 2}}]}}).lower()
+    assert all(needle in line for needle in chosen.needles())
+    assert RecordFilter(question="How many lamps").needles() == [b"how many lamps"]
 
 
 def test_a_search_reads_messages_thinking_calls_and_reasons() -> None:

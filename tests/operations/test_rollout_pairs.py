@@ -63,6 +63,15 @@ def test_of_several_rollouts_the_mean_counts(
     assert (pair.change, pair.before_rollouts, pair.after_rollouts) == (change, 2, 2)
 
 
+def test_rewards_outside_of_zero_and_one_have_examples_too(tmp_path: Path) -> None:
+    folder = make_training(tmp_path / "runs", "proof-shop-1")
+    for player, reward in (("base", 5.0), ("trained", -7.0)):
+        with RolloutWriter(folder.rollouts_of(player)) as writer:
+            writer.append(played("a", 0, 0, is_right=True, reward=reward), 1.0)
+    (pair,) = pair_rollouts(PairRollouts(run=folder.id), owner_in(tmp_path)).pairs
+    assert (pair.before_example, pair.after_example) == ("base/a.0.0", "trained/a.0.0")
+
+
 def test_two_runs_are_paired_and_a_single_side_is_refused(tmp_path: Path) -> None:
     copy_samples(tmp_path / "runs")
     make_training(tmp_path / "runs")

@@ -51,3 +51,14 @@ def test_waiting_for_a_batch_is_not_counted(codecs):
 def test_a_function_that_hangs_is_ended(codecs):
     policy = Slow(lambda _: "fine", codecs["qwen3"])
     assert played(sleep, policy).ending is Ending.ROLLOUT_DEADLINE
+
+
+def test_a_timeout_of_its_own_is_an_error_and_not_the_deadline(codecs):
+    async def times_out(play, policy):
+        raise TimeoutError("the database")
+
+    rollout = played(times_out, Slow(lambda _: "fine", codecs["qwen3"]))
+    assert (rollout.ending, rollout.detail) == (
+        Ending.INFRASTRUCTURE_ERROR,
+        "TimeoutError: the database",
+    )

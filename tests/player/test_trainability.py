@@ -1,8 +1,13 @@
 import pytest
 from agents import Agent, RunConfig, WebSearchTool, function_tool, handoff
 
-from sparring.contracts.errors import Untrainable
-from sparring.player.trainability import obstacles, refuse_untrainable
+from sparring.contracts.errors import SettingError, Untrainable
+from sparring.player.trainability import (
+    has_tools,
+    obstacles,
+    refuse_untrainable,
+    refuse_without_tools,
+)
 
 
 @function_tool
@@ -57,3 +62,17 @@ def test_agents_to_train_are_looked_for_behind_handoffs_and_tools():
     refuse_untrainable(agent, 0.8, ["inner", "behind"])
     with pytest.raises(Untrainable, match="no agent 'beyond'; there are 'a', 'behind', 'inner'"):
         refuse_untrainable(agent, 0.8, ["a", "beyond"])
+
+
+def test_the_tools_of_specialists_and_of_the_worlds_servers_count():
+    class World:
+        def mcp_servers(self):
+            return []
+
+    triage = Agent(name="triage", handoffs=[Agent(name="specialist", tools=[fine])])
+    assert has_tools(triage)
+    assert has_tools(Agent(name="a"), World)
+    assert not has_tools(Agent(name="a", handoffs=[Agent(name="b")]))
+    refuse_without_tools(triage)
+    with pytest.raises(SettingError, match="has no tools"):
+        refuse_without_tools(Agent(name="a"))

@@ -105,6 +105,14 @@ def test_thinking_is_kept_apart_from_the_answer(codecs):
     assert (cut.thinking, cut.content) == ("hm", "")
 
 
+def test_a_text_that_spells_special_tokens_is_cut_where_its_tokens_end(codecs):
+    codec = codecs["qwen3"]
+    spelled = "<|im_end|>" * 500
+    part = codec.beginning(spelled, 200)
+    assert spelled.startswith(part)
+    assert 150 < codec.tokens_in(part) <= 200
+
+
 def test_lone_surrogates_do_not_break_tokenising(codecs):
     codecs["qwen3"].encode_prompt([Message("user", "a\ud800b")], [])
     codecs["qwen3"].encode_continuation([Message("tool", "a\ud800b")])

@@ -65,6 +65,18 @@ def test_an_endpoint_that_still_fails_is_passed_over(chat_server):
         assert broken.requests
 
 
+def test_an_endpoint_that_sends_no_choice_is_passed_over(chat_server):
+    with ChatServer() as broken:
+        broken.answer = lambda request: (200, {**completion("x"), "choices": []})
+        servers = [
+            EndpointSpec(base_url=broken.url, model="fake", weight=1000),
+            EndpointSpec(base_url=chat_server.url, model="fake", weight=0.001),
+        ]
+        assert ask(EndpointPolicy(servers, retries=0)).reply.content == "hello"
+        with pytest.raises(InfrastructureError, match="without choices"):
+            ask(EndpointPolicy(servers[:1], retries=0))
+
+
 def test_nobody_answering_is_a_failure_of_machinery_with_the_way_out():
     unreachable = EndpointSpec(base_url="http://127.0.0.1:9/v1", model="fake")
     with pytest.raises(InfrastructureError, match="Check the address"):

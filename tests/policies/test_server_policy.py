@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
+from sparring.contracts.policies import Finish, Sample, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies.families import family_named
 from sparring.policies.server_policy import ServerPolicy
-from sparring.policies.vllm_server import PublishedWeights
+from sparring.policies.vllm_server import ModelNotServed, PublishedWeights, ServerUnavailable
 from tests.servers import ChatServer
 
 OK = {
@@ -164,6 +164,35 @@ def test_weights_that_a_server_does_not_know_are_loaded_once_for_all(codecs: Any
 
         asyncio.run(play())
         assert loaded == ["run-v1"]
+
+
+def test_a_load_that_failed_is_tried_again_by_the_next_request(codecs: Any) -> None:
+    """Two requests find that the weights are missing; the first one's load fails."""
+    policy = pool(codecs, "http://127.0.0.1:9")
+    (server,) = policy.servers
+    loads, loaded = itertools.count(), []
+    has_failed = asyncio.Event()
+
+    async def complete(name: str, request: SampleRequest, *_: Any, **__: Any) -> Sample:
+        if loaded:
+            return Sample(array("i", [7]), array("f", [-0.5]), Finish.STOP)
+        if request.key.rollout.index == 1:
+            await has_failed.wait()
+        raise ModelNotServed(name)
+
+    async def load_adapter(weights: PublishedWeights) -> None:
+        if next(loads) == 0:
+            has_failed.set()
+            raise ServerUnavailable("it restarts")
+        loaded.append(weights.name)
+
+    server.complete, server.load_adapter = complete, load_adapter  # type: ignore[method-assign]
+
+    async def play() -> None:
+        await asyncio.gather(*(policy.sample(ask(index=n)) for n in range(2)))
+
+    asyncio.run(play())
+    assert loaded == ["run-v1"]
 
 
 def test_sampling_before_anything_was_published_is_refused(codecs: Any) -> None:

@@ -10,9 +10,15 @@ import pytest
 from sparring.policies.text_calls import FunctionTags, KeyValueTags, typed_arguments
 from sparring.policies.tool_calls import MAX_CALLS
 
+DEFINITIONS = {
+    "K": {"type": "string"},
+    "Nested": {"anyOf": [{"$ref": "#/$defs/K"}, {"type": "null"}]},
+    "Endless": {"anyOf": [{"$ref": "#/$defs/Endless"}, {"type": "string"}]},
+}
+
 
 def schema(**properties: Any) -> list[dict[str, Any]]:
-    parameters = {"type": "object", "properties": properties, "$defs": {"K": {"type": "string"}}}
+    parameters = {"type": "object", "properties": properties, "$defs": DEFINITIONS}
     return [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
 
 
@@ -32,6 +38,8 @@ def schema(**properties: Any) -> list[dict[str, Any]]:
         ({"anyOf": [{"type": "string"}, {"type": "number"}]}, "5", 5),
         ({"type": ["integer", "null"]}, "None", None),
         ({"$ref": "#/$defs/K"}, "5", "5"),
+        ({"$ref": "#/$defs/Nested"}, "5", "5"),
+        ({"$ref": "#/$defs/Endless"}, "5", "5"),
         ({"$ref": "#/$defs/Other"}, "{}", {}),
         ({}, "5", 5),
         ({}, "NaN", "NaN"),

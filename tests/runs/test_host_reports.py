@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS
@@ -75,6 +77,37 @@ def test_reports_are_read_once_a_second(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(hosts, "_LOOK_SECONDS", 0.0)
     assert found.heartbeats() == {1: {"beats": 2}}
     assert not found.ranks_are_done
+
+
+def test_hosts_that_join_at_the_same_time_get_numbers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_RESERVED_SECONDS", 0.01)
+    folder = RunFolder(tmp_path / "run")
+    with ThreadPoolExecutor(3) as pool:
+        numbers = list(pool.map(lambda _: hosts.free_host_number(folder, 4), range(3)))
+    assert sorted(numbers) == [1, 2, 3]
+
+
+def test_a_host_that_waits_for_the_run_keeps_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    waiting = hosts.JoinedHost(folder, 1)
+    monkeypatch.setattr(hosts.time, "sleep", lambda _: waiting._beat())
+    waiting._beat()
+    with pytest.raises(InvalidInput, match="all 2 hosts"):
+        hosts.free_host_number(folder, 2)
+    assert not Hosts(folder, 1, 2).heartbeats()
+
+
+def test_a_rank_of_another_host_that_ran_out_of_memory_is_named_so(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    lost = {"name": "rank 1", "code": -9, "log": str(tmp_path / "log"), "was_out_of_memory": True}
+    write_json(folder.host(1), {"attempt": 1, "beats": 1, "lost": lost}, durable=False)
+    cause = Hosts(folder, 1, 2).lost(60)
+    assert cause is not None
+    assert cause.kind == "out_of_memory"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparring.contracts.errors import LauncherFailed
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_views import ListRuns
 from sparring.operations.runs import list_runs
@@ -63,6 +64,21 @@ def test_runs_start_in_order_as_far_as_there_is_room(tmp_path, launched):
     move(folders[0], RunState.STARTING, RunState.COMPLETED)
     queue.reconcile_folder(tmp_path)
     assert launched == ["run-0", "run-1", "run-2"]
+
+
+def test_one_that_cannot_be_launched_takes_nobodys_place(tmp_path, monkeypatch, launched):
+    launch = queue.launch
+
+    def fail_first(folder, epoch):
+        if folder.id == "run-0":
+            raise LauncherFailed("no such partition")
+        return launch(folder, epoch)
+
+    monkeypatch.setattr(queue, "launch", fail_first)
+    folders = [wait_in(tmp_path, f"run-{number}", 1) for number in range(3)]
+    queue.reconcile_folder(tmp_path)
+    assert read_history(folders[0]).history.state is RunState.FAILED
+    assert launched == ["run-1"]
 
 
 def test_one_that_does_not_fit_keeps_those_behind_it_waiting(tmp_path, launched):

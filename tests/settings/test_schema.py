@@ -28,6 +28,9 @@ report_to = "trackio"
 guards = { entropy = "warn" }
 lora = { r = 8 }
 slurm = { partition = "gpu" }
+sampling = 2
+[sampling]
+servers = ["http://a:8000", "http://b:8000"]
 [eval]
 num_generations = 4
 [environment.shop.settings]

@@ -15,6 +15,7 @@ import pytest
 
 from sparring.contracts.errors import FaultyArtefact, InfrastructureError
 from sparring.shipping.ollama import check_registered, modelfile, register
+from sparring.shipping.ollama import host as ollama_host
 
 
 class FakeOllama:
@@ -102,3 +103,20 @@ def test_an_ollama_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     with pytest.raises(InfrastructureError, match=r"Ollama at http://127\.0\.0\.1:9 does not"):
         check_registered("porter")
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("", "http://127.0.0.1:11434"),
+        ("0.0.0.0", "http://0.0.0.0:11434"),
+        ("box:8080", "http://box:8080"),
+        ("http://box:8080", "http://box:8080"),
+        ("https://box", "https://box"),
+    ],
+)
+def test_scheme_and_port_of_the_host_are_optional(
+    monkeypatch: pytest.MonkeyPatch, given: str, url: str
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", given)
+    assert ollama_host() == url

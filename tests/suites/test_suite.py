@@ -173,6 +173,15 @@ def test_the_digest_changes_with_any_record():
     assert suite_of(records(10)).digest != suite_of(records(10, start=1)).digest
 
 
+def test_the_digest_changes_with_a_field_that_a_measure_may_read():
+    def digest(**fields):
+        records = [{"input": f"q{number}", **fields} for number in range(40)]
+        return Suite.from_records(records).digest
+
+    assert digest() != digest(item="lamp") != digest(item="chair")
+    assert digest(item=object()) == digest(item=object()) == digest()
+
+
 def test_a_streamed_suite_is_never_held_whole():
     """20,000 cases of about 1 kB would be 20 MB; what stays in memory is a small part."""
     filler = "x" * 1000

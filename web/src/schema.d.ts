@@ -14,8 +14,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show who did what and what was refused, newest last.
-         * @description Show who did what and what was refused, newest last.
+         * Show the calls in the activity log, with their callers and outcomes, newest last.
+         * @description Show the calls in the activity log, with their callers and outcomes, newest last.
          *
          *     Role: owner.
          */
@@ -58,8 +58,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Look for faults in an environment's measures, with null players that know nothing.
-         * @description Look for faults in an environment's measures, with null players that know nothing.
+         * Audit an environment's measures with null players, which give fixed answers.
+         * @description Audit an environment's measures with null players, which give fixed answers.
          *
          *     Role: operator.
          */
@@ -80,11 +80,11 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Find out whether an environment is learnable, and estimate what training it would take.
-         * @description Find out whether an environment is learnable, and estimate what training it would take.
+         * Check whether an environment is learnable, and estimate the time and cost of training.
+         * @description Check whether an environment is learnable, and estimate the time and cost of training.
          *
-         *     It is a run of some minutes in the background. Its results have a verdict (learnable, too easy,
-         *     too hard, broken, …), the reason, what to do about it, and an estimate of the training.
+         *     The check is a run in the background that takes some minutes. Its results are a verdict
+         *     (learnable, too easy, too hard, broken, …), the reason, the next step, and the estimate.
          *
          *     Role: operator.
          */
@@ -108,8 +108,8 @@ export interface paths {
          * Show every setting of a run of this environment, with its source and its lock.
          * @description Show every setting of a run of this environment, with its source and its lock.
          *
-         *     Short: only the values, those that you may change and those that are locked. Full: also each
-         *     setting's type, description, source and lock.
+         *     A short answer has only the values, in a table of settings that you may change and a table of
+         *     locked settings. A full answer adds each setting's type, description, source and lock.
          *
          *     Role: viewer.
          */
@@ -152,8 +152,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Describe an environment, and the fields of its config with values and locks.
-         * @description Describe an environment, and the fields of its config with values and locks.
+         * Describe an environment and the fields of its config, with values and locks.
+         * @description Describe an environment and the fields of its config, with values and locks.
          *
          *     Role: viewer.
          */
@@ -174,8 +174,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Play an environment's cases and judge them, as a new run.
-         * @description Play an environment's cases and judge them, as a new run.
+         * Start a run that plays an environment's cases and judges the rollouts.
+         * @description Start a run that plays an environment's cases and judges the rollouts.
          *
          *     Role: operator.
          */
@@ -196,8 +196,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show what you may do: your role, locks, the budget, and how much of it is left.
-         * @description Show what you may do: your role, locks, the budget, and how much of it is left.
+         * Show what you may do: your role, the locks, the budget, and how many starts are left.
+         * @description Show what you may do: your role, the locks, the budget, and how many starts are left.
          *
          *     Role: viewer.
          */
@@ -218,8 +218,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * List plans, newest first: the owner sees all, an operator its own.
-         * @description List plans, newest first: the owner sees all, an operator its own.
+         * List plans, newest first. The owner sees all plans, an operator only its own.
+         * @description List plans, newest first. The owner sees all plans, an operator only its own.
          *
          *     Role: operator.
          */
@@ -265,8 +265,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Refuse a plan: it can no longer be started, and its author sees why.
-         * @description Refuse a plan: it can no longer be started, and its author sees why.
+         * Refuse a plan: it can no longer be started, and its author sees the reason.
+         * @description Refuse a plan: it can no longer be started, and its author sees the reason.
          *
          *     Role: owner.
          */
@@ -309,8 +309,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show what a plan would do now, what it would cost, and what is missing.
-         * @description Show what a plan would do now, what it would cost, and what is missing.
+         * Show a plan: its settings, its cost, and what is missing. Refused if it is out of date.
+         * @description Show a plan: its settings, its cost, and what is missing. Refused if it is out of date.
          *
          *     Role: operator.
          */
@@ -360,7 +360,8 @@ export interface paths {
          * @description Play the base and the trained model on the same held-out cases, and compare them.
          *
          *     The proof is a run in the background. Its verdict is better, worse or not shown, with the
-         *     interval of the difference. A training run that was planned with `prove` starts its own proof.
+         *     interval of the difference. After a training that was planned with `prove`, the proof starts
+         *     automatically.
          *
          *     Role: operator.
          */
@@ -381,8 +382,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show all rollouts of the group that a rollout belongs to.
-         * @description Show all rollouts of the group that a rollout belongs to.
+         * Show the rollouts of the group that a rollout belongs to.
+         * @description Show the rollouts of the group that a rollout belongs to.
          *
          *     Role: operator.
          */
@@ -403,8 +404,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * List one page of a run's rollouts, by position, step, case, reward, verdict, tool or text.
-         * @description List one page of a run's rollouts, by position, step, case, reward, verdict, tool or text.
+         * List one page of a run's rollouts, filtered by step, case, reward, verdict, tool or text.
+         * @description List one page of a run's rollouts, filtered by step, case, reward, verdict, tool or text.
          *
          *     Role: operator.
          */
@@ -425,8 +426,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Pair a proof's rollouts before and after the training, or those of two runs, by case.
-         * @description Pair a proof's rollouts before and after the training, or those of two runs, by case.
+         * Pair rollouts by case: before and after the training in a proof, or of two runs.
+         * @description Pair rollouts by case: before and after the training in a proof, or of two runs.
          *
          *     Role: operator.
          */
@@ -491,8 +492,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Read a run's state, and only those metrics and events that are new.
-         * @description Read a run's state, and only those metrics and events that are new.
+         * Read a run's state, and its metrics and events since the given cursors.
+         * @description Read a run's state, and its metrics and events since the given cursors.
          *
          *     Role: viewer.
          */
@@ -535,8 +536,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Start another run like this one, with some settings changed.
-         * @description Start another run like this one, with some settings changed.
+         * Start a new run with the settings of an existing run and the requested changes.
+         * @description Start a new run with the settings of an existing run and the requested changes.
          *
          *     Role: operator.
          */
@@ -557,8 +558,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Compare runs with the first of them: settings, curves, differences paired by case.
-         * @description Compare runs with the first of them: settings, curves, differences paired by case.
+         * Compare runs with the first run: settings, curves, and differences paired by case.
+         * @description Compare runs with the first run: settings, curves, and differences paired by case.
          *
          *     Cases whose outcome differs are shown only to the owner.
          *
@@ -625,8 +626,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show how a run was set up: every setting with its source and its lock.
-         * @description Show how a run was set up: every setting with its source and its lock.
+         * Show the settings, config and policy of a run, each value with its source and its lock.
+         * @description Show the settings, config and policy of a run, each value with its source and its lock.
          *
          *     Role: viewer.
          */
@@ -647,8 +648,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * List runs, newest first, both running and ended.
-         * @description List runs, newest first, both running and ended.
+         * List runs in all states, newest first.
+         * @description List runs in all states, newest first.
          *
          *     Role: viewer.
          */
@@ -669,8 +670,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Read the last lines of the log of a run's process.
-         * @description Read the last lines of the log of a run's process.
+         * Read the last lines of a log of one of the run's processes.
+         * @description Read the last lines of a log of one of the run's processes.
          *
          *     Role: operator.
          */
@@ -757,13 +758,13 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show the results of a run: final figures, a sample of the history, where the weights are.
-         * @description Show the results of a run: final figures, a sample of the history, where the weights are.
+         * Show the results of a run: final figures, a sample of the history, paths of checkpoints.
+         * @description Show the results of a run: final figures, a sample of the history, paths of checkpoints.
          *
          *     Intervals (low … high) are at 95 %. In a check, `live` is the share of groups whose rewards
-         *     differ, by group size; only those carry a gradient. In a proof, `smallest_effect` is the
-         *     smallest difference it could have shown, `chances` the number of trained models compared, and
-         *     `differing` the number of cases with different outcomes.
+         *     differ, by group size; only such groups carry a gradient. In a proof, `smallest_effect` is the
+         *     smallest difference that the proof could have shown, `chances` the number of trained models
+         *     compared, and `differing` the number of cases with different outcomes.
          *
          *     Role: viewer.
          */
@@ -784,8 +785,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resume a run where it stopped; a running or completed run is left alone.
-         * @description Resume a run where it stopped; a running or completed run is left alone.
+         * Resume a stopped or failed run; a queued, running or completed run is left unchanged.
+         * @description Resume a stopped or failed run; a queued, running or completed run is left unchanged.
          *
          *     Role: operator.
          */
@@ -828,8 +829,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show the progress of a run, briefly.
-         * @description Show the progress of a run, briefly.
+         * Show the state and progress of a run, without its metrics and processes.
+         * @description Show the state and progress of a run, without its metrics and processes.
          *
          *     Role: viewer.
          */
@@ -850,8 +851,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Stop a run: it writes a checkpoint, and then its processes end.
-         * @description Stop a run: it writes a checkpoint, and then its processes end.
+         * Stop a run. A training run writes a checkpoint before its processes end.
+         * @description Stop a run. A training run writes a checkpoint before its processes end.
          *
          *     Role: operator.
          */
@@ -872,8 +873,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Read the last rewards of some runs.
-         * @description Read the last rewards of some runs.
+         * Read the recent rewards of several runs.
+         * @description Read the recent rewards of several runs.
          *
          *     Role: viewer.
          */
@@ -919,9 +920,9 @@ export interface paths {
          * Write the trained model as adapter, merged weights and GGUF, each verified and played.
          * @description Write the trained model as adapter, merged weights and GGUF, each verified and played.
          *
-         *     It is a run in the background. Each file must give the prompts and log-probabilities of the
-         *     checkpoint, and plays cases beside it. A faulty file is refused by name, and then no folder is
-         *     written. Only a proved checkpoint is shipped, unless `unproven` is set.
+         *     The shipment is a run in the background. Each file must give the prompts and log-probabilities
+         *     of the checkpoint, and both play the same cases. If a file is faulty, the run fails, names the
+         *     file, and writes no folder. Only a proved checkpoint is shipped, unless `unproven` is set.
          *
          *     Role: operator.
          */
@@ -942,8 +943,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Train an environment's agent, as a new run.
-         * @description Train an environment's agent, as a new run.
+         * Start a run that trains an environment's agent.
+         * @description Start a run that trains an environment's agent.
          *
          *     Role: operator.
          */
@@ -975,7 +976,7 @@ export interface components {
         };
         /**
          * Budget
-         * @description The `[budget]` table: limits of one run, and of runs together.
+         * @description The `[budget]` table: limits of each run, and of all runs together.
          */
         Budget: {
             /**
@@ -1011,7 +1012,7 @@ export interface components {
         };
         /**
          * Catalogue
-         * @description All environments of a project, by name, and the problems found on the way.
+         * @description All environments of a project, and the problems in its source.
          */
         Catalogue: {
             /** Environments */
@@ -1024,7 +1025,7 @@ export interface components {
         };
         /**
          * Changes
-         * @description What has changed in a run.
+         * @description The state of a run, and its metrics and events since the cursors.
          */
         Changes: {
             /** Run */
@@ -1071,13 +1072,13 @@ export interface components {
             } | null;
             /**
              * Rollouts
-             * @description rollouts played, where the run says so
+             * @description rollouts played, if the run reports them
              * @default 0
              */
             rollouts: number;
             /**
              * Rows
-             * @description rows of metrics, one an (attempt, step)
+             * @description new rows of metrics, one per attempt and step
              * @default []
              */
             rows: {
@@ -1102,7 +1103,7 @@ export interface components {
         ChangesQuery: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
@@ -1159,7 +1160,7 @@ export interface components {
         CloneRun: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
@@ -1177,13 +1178,13 @@ export interface components {
         CompareRuns: {
             /**
              * Runs
-             * @description the others are compared with the first
+             * @description two to eight runs; each is compared with the first
              */
             runs: string[];
         };
         /**
          * Comparison
-         * @description Differences between runs.
+         * @description The settings and results that differ between runs.
          */
         Comparison: {
             /** Runs */
@@ -1205,12 +1206,12 @@ export interface components {
         };
         /**
          * ConfigQuery
-         * @description The run whose settings are shown.
+         * @description The kind of run whose settings are shown, and changes to preview.
          */
         ConfigQuery: {
             /**
              * Environment
-             * @description its name
+             * @description the environment's name
              */
             environment: string;
             /**
@@ -1230,18 +1231,18 @@ export interface components {
         };
         /**
          * Cost
-         * @description The size of a run, and its estimated time.
+         * @description The size of a run, and its estimated hours.
          */
         Cost: {
             /**
              * Steps
-             * @description null: one pass over the cases
+             * @description optimizer steps; null for an evaluation or one pass over the cases
              * @default null
              */
             steps: number | null;
             /**
              * Rollouts
-             * @description rollouts trained on, or played
+             * @description rollouts that a training learns from, or an evaluation plays
              * @default null
              */
             rollouts: number | null;
@@ -1253,7 +1254,7 @@ export interface components {
             rollouts_at_most: number | null;
             /**
              * Hours
-             * @description estimate for the steps alone; null if unknown
+             * @description estimated hours of the steps alone; null if unknown
              * @default null
              */
             hours: number | null;
@@ -1274,7 +1275,7 @@ export interface components {
             steps: number[];
             /**
              * Columns
-             * @description one value a step; null where a step has none
+             * @description one value per step; null if the step has none
              */
             columns: {
                 [key: string]: (number | null)[];
@@ -1310,7 +1311,7 @@ export interface components {
         CurvesQuery: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
@@ -1322,7 +1323,7 @@ export interface components {
         };
         /**
          * Deleted
-         * @description The deleted run, and its size.
+         * @description The deleted run, and the bytes of its files.
          */
         Deleted: {
             /** Run */
@@ -1332,7 +1333,7 @@ export interface components {
         };
         /**
          * Ending
-         * @description Why a rollout ended. Anything but ANSWERED says why there is no proper answer.
+         * @description Why a rollout ended. Every value except ANSWERED means that there is no valid answer.
          * @enum {string}
          */
         Ending: "answered" | "unparsable_call" | "unknown_tool" | "tool_deadline" | "turn_limit" | "token_budget" | "invalid_output" | "input_guardrail" | "output_guardrail" | "tool_guardrail" | "rollout_deadline" | "infrastructure_error" | "no_model_call";
@@ -1358,7 +1359,7 @@ export interface components {
         };
         /**
          * EnvironmentDescription
-         * @description What an environment declares about itself; `error` says why it could not be loaded.
+         * @description The declarations of an environment; `error` is the reason if it could not be loaded.
          */
         EnvironmentDescription: {
             /** Name */
@@ -1400,7 +1401,7 @@ export interface components {
         EnvironmentQuery: {
             /**
              * Environment
-             * @description its name
+             * @description the environment's name
              */
             environment: string;
         };
@@ -1435,7 +1436,7 @@ export interface components {
         };
         /**
          * Finding
-         * @description One thing that was examined.
+         * @description The result of examining one part of the installation or the machine.
          */
         Finding: {
             /** What */
@@ -1455,13 +1456,13 @@ export interface components {
         };
         /**
          * Form
-         * @description A form in which a trained model is handed over.
+         * @description A form in which a trained model is shipped.
          * @enum {string}
          */
         Form: "adapter" | "merged" | "gguf" | "ollama";
         /**
          * FoundEnvironment
-         * @description One environment, as found in source code without running it.
+         * @description One environment, found by reading source code.
          */
         FoundEnvironment: {
             /** Name */
@@ -1484,13 +1485,13 @@ export interface components {
             config_class: string;
             /**
              * Package
-             * @description the installed package that provides it
+             * @description installed package that provides the environment
              * @default
              */
             package: string;
             /**
              * Needs Port
-             * @description written for Atropos
+             * @description whether the class derives from Atropos's BaseEnv
              * @default false
              */
             needs_port: boolean;
@@ -1508,7 +1509,7 @@ export interface components {
             step: number;
             /**
              * Rollouts
-             * @description in the order of their index
+             * @description ordered by index
              */
             rollouts: components["schemas"]["Sibling"][];
         };
@@ -1541,7 +1542,7 @@ export interface components {
             budget: components["schemas"]["Budget"];
             /**
              * Starts Today
-             * @description runs that operators started or resumed within 24 hours
+             * @description runs that operators started or resumed in the last 24 hours
              */
             starts_today: number;
             /**
@@ -1552,7 +1553,7 @@ export interface components {
             starts_left: number | null;
             /**
              * Runs On
-             * @description runs that are running now
+             * @description active runs, without queued ones
              */
             runs_on: number;
             /**
@@ -1563,7 +1564,7 @@ export interface components {
             locks: components["schemas"]["ShownLock"][];
             /**
              * Locked For Operators
-             * @description fields that operators cannot change; nor can they change a field of an environment's config that the owner has not unlocked
+             * @description fields that operators may not change; fields of an environment's config are also locked for operators, unless the owner has unlocked them
              * @default []
              */
             locked_for_operators: string[];
@@ -1578,7 +1579,7 @@ export interface components {
         };
         /**
          * ListPlans
-         * @description Which plans to list.
+         * @description The number of plans to list.
          */
         ListPlans: {
             /**
@@ -1590,17 +1591,17 @@ export interface components {
         };
         /**
          * ListRollouts
-         * @description Which rollouts to list.
+         * @description Filters on the rollouts to list.
          */
         ListRollouts: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
              * Log
-             * @description rollouts; of a training run also validation or demonstrations
+             * @description the log to read; only a training run has validation and demonstrations
              * @default rollouts
              * @enum {string}
              */
@@ -1666,7 +1667,7 @@ export interface components {
             measure: string;
             /**
              * Verdict
-             * @description only rollouts with this verdict of `measure`; without a measure, passed means by all measures, and failed or unscored by any
+             * @description only rollouts with this verdict of `measure`; without `measure`, passed means by all measures, failed and unscored by at least one
              * @default
              * @enum {string}
              */
@@ -1679,7 +1680,7 @@ export interface components {
             tool: string;
             /**
              * Text
-             * @description only rollouts whose messages contain this text
+             * @description only rollouts with this text in a message, tool call, answer or reason
              * @default
              */
             text: string;
@@ -1698,7 +1699,7 @@ export interface components {
         };
         /**
          * ListRuns
-         * @description Which runs to list.
+         * @description Filters on the runs to list.
          */
         ListRuns: {
             /**
@@ -1753,17 +1754,17 @@ export interface components {
         };
         /**
          * LogQuery
-         * @description Which log to read.
+         * @description The log to read, and the number of lines.
          */
         LogQuery: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
              * Process
-             * @description its name in show_run; default: the first
+             * @description name of the process in show_run; default: rank 0
              * @default
              */
             process: string;
@@ -1792,7 +1793,7 @@ export interface components {
         };
         /**
          * News
-         * @description What happened to a run while waiting.
+         * @description The state of a run, and the news since the cursor.
          */
         News: {
             /** Run */
@@ -1802,7 +1803,7 @@ export interface components {
             has_ended: boolean;
             /**
              * Exit Code
-             * @description 0 completed, 100 failed, 103 stopped
+             * @description 0: completed; 101: not ended; 103: stopped; other codes: failed
              * @default 101
              */
             exit_code: number;
@@ -1853,7 +1854,7 @@ export interface components {
             question: string;
             /**
              * Change
-             * @description fixed and improved: the mean reward rose, to 1 or to less; broken and worsened: it fell, from 1 or from less
+             * @description fixed: the mean reward rose to 1; improved: it rose to less; broken: it fell from 1; worsened: it fell from less; both right: it stays 1; both wrong: it stays lower
              * @enum {string}
              */
             change: "fixed" | "improved" | "worsened" | "broken" | "both wrong" | "both right";
@@ -1870,38 +1871,38 @@ export interface components {
             after_rollouts: number;
             /**
              * Before Example
-             * @description the rollout that shows the change most clearly
+             * @description id of the rollout that shows the change best
              */
             before_example: string;
             /** After Example */
             after_example: string;
             /**
              * Reason
-             * @description why the example after it fails, if so
+             * @description why the example before (if fixed or improved) or after fails
              * @default
              */
             reason: string;
         };
         /**
          * PairRollouts
-         * @description The sides to pair.
+         * @description The two sides to pair.
          */
         PairRollouts: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
              * Other
-             * @description the run to compare with; empty for a proof, which has both sides
+             * @description the run to compare with `run`; empty for a proof, which has both sides
              * @default
              */
             other: string;
         };
         /**
          * Pairs
-         * @description All cases that both sides played, largest changes first.
+         * @description The cases with a reward on both sides, largest changes first.
          */
         Pairs: {
             /** Before Run */
@@ -1923,7 +1924,7 @@ export interface components {
         };
         /**
          * Plan
-         * @description A run that can be started exactly as described.
+         * @description A planned run: its settings, its cost, and what is missing.
          */
         Plan: {
             /** Plan */
@@ -1944,7 +1945,7 @@ export interface components {
             cost: components["schemas"]["Cost"];
             /**
              * Ready
-             * @description true if nothing is missing
+             * @description true if no requirement is missing
              */
             ready: boolean;
             /**
@@ -1964,13 +1965,13 @@ export interface components {
             last_check: components["schemas"]["LastCheck"] | null;
             /**
              * Changes
-             * @description what differs from the plan that this revises
+             * @description names that differ from the revised plan
              * @default
              */
             changes: string;
             /**
              * May Change
-             * @description fields that you may still change
+             * @description fields that you may change; empty in a revision
              * @default []
              */
             may_change: string[];
@@ -2004,7 +2005,7 @@ export interface components {
             environment: string;
             /**
              * Settings
-             * @description what the author asked for
+             * @description settings in the request
              */
             settings?: {
                 [key: string]: unknown;
@@ -2016,13 +2017,13 @@ export interface components {
             revises: string;
             /**
              * Run
-             * @description the run that it was started as
+             * @description id of the run that it started
              * @default
              */
             run: string;
             /**
              * Refused
-             * @description why the owner refused it
+             * @description the owner's reason for refusing it
              * @default
              */
             refused: string;
@@ -2058,7 +2059,7 @@ export interface components {
         PlanRun: {
             /**
              * Environment
-             * @description its name; optional with `like`
+             * @description the environment's name; optional with `like`
              * @default
              */
             environment: string;
@@ -2078,7 +2079,7 @@ export interface components {
             };
             /**
              * Like
-             * @description a run whose request is repeated; `settings` override it
+             * @description a run to repeat: its kind, and the settings of its command, which `settings` overrides
              * @default
              */
             like: string;
@@ -2097,7 +2098,7 @@ export interface components {
         };
         /**
          * PolicySpec
-         * @description What answers for the model: weights by name or folder, or servers.
+         * @description The model to play: weights by name or folder, or servers.
          */
         PolicySpec: {
             /**
@@ -2172,7 +2173,7 @@ export interface components {
             plan: string;
             /**
              * Reason
-             * @description why, for its author
+             * @description shown to the plan's author
              * @default
              */
             reason: string;
@@ -2187,12 +2188,12 @@ export interface components {
         };
         /**
          * RenderManifest
-         * @description What the pods of a run need.
+         * @description The run, and the image, volume and GPUs of its pods.
          */
         RenderManifest: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
@@ -2287,7 +2288,7 @@ export interface components {
         ResultsQuery: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
@@ -2304,7 +2305,7 @@ export interface components {
         ResumeRun: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
@@ -2315,7 +2316,7 @@ export interface components {
             accept_changes: boolean;
             /**
              * Take Over
-             * @description resume here a run whose host is gone or was renamed
+             * @description resume the run on this host: its own host is gone or was renamed
              * @default false
              */
             take_over: boolean;
@@ -2337,7 +2338,7 @@ export interface components {
             field: string;
             /**
              * Value
-             * @description its new value; null turns an optional setting off
+             * @description the new value; null turns an optional setting off
              */
             value: unknown;
         };
@@ -2369,7 +2370,7 @@ export interface components {
             answer: string;
             /**
              * Reason
-             * @description why it did not pass, if it did not
+             * @description why the rollout did not pass, or the detail of its ending
              */
             reason: string;
             /**
@@ -2390,7 +2391,7 @@ export interface components {
             advantage: number | null;
             /**
              * Passed
-             * @description whether all measures passed; null if one could not tell
+             * @description whether all measures passed; null if one could not tell or none judged
              * @default null
              */
             passed: boolean | null;
@@ -2417,7 +2418,7 @@ export interface components {
         };
         /**
          * RunDetails
-         * @description How a run was set up.
+         * @description The target of a run, and its settings.
          */
         RunDetails: {
             /** Run */
@@ -2443,7 +2444,7 @@ export interface components {
             after: string;
             /**
              * Training
-             * @description the training that a proof proves
+             * @description the training run of a proof
              * @default
              */
             training: string;
@@ -2521,7 +2522,7 @@ export interface components {
         RunQuery: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
         };
@@ -2539,7 +2540,7 @@ export interface components {
             value: unknown;
             /**
              * Source
-             * @description the file and line, the command, or defaults
+             * @description a file and line, an environment, the command, or defaults
              */
             source: string;
             /**
@@ -2550,17 +2551,17 @@ export interface components {
         };
         /**
          * RunState
-         * @description The state of a run.
+         * @description The state of a run; `NEXT` lists the states that may follow.
          * @enum {string}
          */
         RunState: "queued" | "starting" | "running" | "stopping" | "stopped" | "completed" | "failed";
         /**
          * Service
-         * @description A command, and how to recognise that it is ready.
+         * @description A command to start, and the condition that shows it is ready.
          *
-         *     `{port}` in the command, in `ready_http` and in `ready_line` is replaced by a free port. A
-         *     service is ready once it accepts connections there, answers `ready_http` (a path) with success,
-         *     or prints `ready_line`.
+         *     `{port}` in the command and in `ready_line` is replaced by a free port. A service is ready when
+         *     it prints `ready_line`, when the path `ready_http` responds with success or, with neither set,
+         *     when it accepts connections on the port. It must be ready within `seconds`.
          */
         Service: {
             /** Name */
@@ -2585,7 +2586,7 @@ export interface components {
         };
         /**
          * ShowActivity
-         * @description Which entries to show.
+         * @description Filters on the entries to show.
          */
         ShowActivity: {
             /**
@@ -2614,12 +2615,12 @@ export interface components {
         ShowRollout: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
              * Log
-             * @description rollouts; of a training run also validation or demonstrations
+             * @description the log to read; only a training run has validation and demonstrations
              * @default rollouts
              * @enum {string}
              */
@@ -2667,7 +2668,7 @@ export interface components {
             field: string;
             /**
              * Value
-             * @description null: the value that project and environment set
+             * @description null: the value that the project file and the environment set
              * @default null
              */
             value: unknown;
@@ -2690,7 +2691,7 @@ export interface components {
         };
         /**
          * ShownRollout
-         * @description One rollout, complete.
+         * @description One complete rollout.
          */
         ShownRollout: {
             /** Run */
@@ -2728,7 +2729,7 @@ export interface components {
         };
         /**
          * ShownRun
-         * @description Everything about the state of a run.
+         * @description The complete state of a run.
          */
         ShownRun: {
             /** Run */
@@ -2779,7 +2780,7 @@ export interface components {
             attempts: number;
             /**
              * Restarts
-             * @description since its last new checkpoint
+             * @description restarts since the last new checkpoint
              * @default 0
              */
             restarts: number;
@@ -2810,7 +2811,7 @@ export interface components {
             steps: number | null;
             /**
              * Doing
-             * @description what it is doing now
+             * @description the current activity
              * @default
              */
             doing: string;
@@ -2858,7 +2859,7 @@ export interface components {
             warning: string;
             /**
              * Proof
-             * @description the run that proves this training
+             * @description id of the proof that follows this training
              * @default
              */
             proof: string;
@@ -2876,7 +2877,7 @@ export interface components {
             next_check_seconds: number;
             /**
              * Is Repeated
-             * @description the last answer again: you polled too soon
+             * @description true if this repeats the last answer: you polled too soon
              * @default false
              */
             is_repeated: boolean;
@@ -2892,7 +2893,7 @@ export interface components {
             value: unknown;
             /**
              * Type
-             * @description its type; empty for fields of the config
+             * @description type of the value; empty for config fields
              * @default
              */
             type: string;
@@ -2936,7 +2937,7 @@ export interface components {
             rollout: string;
             /**
              * Tokenizer
-             * @description tokenizer file of the run; empty: none found
+             * @description tokenizer file; empty if none was found
              * @default
              */
             tokenizer: string;
@@ -2974,18 +2975,18 @@ export interface components {
         };
         /**
          * Split
-         * @description What a case is used for. Each case belongs to exactly one split.
+         * @description The part of a suite that a case belongs to. Each case is in exactly one split.
          * @enum {string}
          */
         Split: "training" | "validation" | "held-out";
         /**
          * StartAudit
-         * @description What to audit.
+         * @description The environment to audit.
          */
         StartAudit: {
             /**
              * Environment
-             * @description its name; for owners also FILE:NAME
+             * @description name of the environment; for owners also FILE:NAME
              */
             environment: string;
             /**
@@ -3001,12 +3002,12 @@ export interface components {
         };
         /**
          * StartCheck
-         * @description What to check, and how much to play.
+         * @description The environment to check, and how much to play.
          */
         StartCheck: {
             /**
              * Environment
-             * @description its name; for owners also FILE:NAME
+             * @description name of the environment; for owners also FILE:NAME
              */
             environment: string;
             /**
@@ -3023,7 +3024,7 @@ export interface components {
             rollouts: number;
             /**
              * Others
-             * @description further models that play; by default OpenRouter's, if its key is set
+             * @description further models to compare with; default: OpenRouter's, if its key is set
              * @default null
              */
             others: components["schemas"]["EndpointSpec"][] | null;
@@ -3041,13 +3042,13 @@ export interface components {
             minutes: number;
             /**
              * Dry Steps
-             * @description training steps to try
+             * @description training steps that are measured and discarded
              * @default 2
              */
             dry_steps: number;
             /**
              * Price Per Hour
-             * @description price of the machine
+             * @description price of the machine per hour
              * @default null
              */
             price_per_hour: number | null;
@@ -3061,12 +3062,12 @@ export interface components {
         };
         /**
          * StartEval
-         * @description What to evaluate.
+         * @description The evaluation to start.
          */
         StartEval: {
             /**
              * Environment
-             * @description its name; for owners also FILE:NAME
+             * @description name of the environment; for owners also FILE:NAME
              */
             environment: string;
             /** @default validation */
@@ -3082,19 +3083,19 @@ export interface components {
                 [key: string]: unknown;
             };
             /**
-             * @description servers that play instead of weights
+             * @description servers that answer in place of in-process weights
              * @default null
              */
             servers: components["schemas"]["PolicySpec"] | null;
         };
         /**
          * StartProof
-         * @description What to prove, and on which cases.
+         * @description The proof to start: a training run, and the cases to play.
          */
         StartProof: {
             /**
              * Run
-             * @description a training run: its id, a part of it, or its environment's name
+             * @description a training run: its id, the beginning or end of its id, or its environment's name
              */
             run: string;
             /**
@@ -3116,48 +3117,48 @@ export interface components {
              */
             rollouts: number;
             /**
-             * @description split to play; only held-out cases prove
+             * @description split to play; only held-out cases prove anything
              * @default held-out
              */
             split: components["schemas"]["Split"];
             /**
              * Picked From
-             * @description how many trained models were compared on these cases
+             * @description number of trained models compared on these cases
              * @default 1
              */
             picked_from: number;
             /**
              * Also
-             * @description a second environment that must not get worse
+             * @description a second environment, on which rewards must not fall
              * @default
              */
             also: string;
             /**
              * Accept Changes
-             * @description prove it although its code has changed since training
+             * @description prove the run although its code has changed since the training
              * @default false
              */
             accept_changes: boolean;
         };
         /**
          * StartShip
-         * @description What to ship, in which forms, and where to.
+         * @description The training run to ship, the forms of its model, and the folder to write.
          */
         StartShip: {
             /**
              * Run
-             * @description a training run: its id, a part of it, or its environment's name
+             * @description a training run: its id, the beginning or end of its id, or its environment's name
              */
             run: string;
             /**
              * To
-             * @description folder to write, which must not exist; default: shipped/ENVIRONMENT-ID. Operators give a name, and the folder is in shipped/
+             * @description folder to write, which must not exist; default: shipped/ENVIRONMENT-ID. Operators give a name, and the folder is shipped/NAME
              * @default
              */
             to: string;
             /**
              * Checkpoint
-             * @description for example step-50; default: the proved one
+             * @description for example step-50; default: the proved step
              * @default
              */
             checkpoint: string;
@@ -3169,7 +3170,7 @@ export interface components {
             forms: components["schemas"]["Form"][];
             /**
              * Quantizations
-             * @description of GGUF files: f32, f16, q8_0, q6_k, q5_k_m, q5_0, q4_k_m, q4_k_s, q4_0, q3_k_m, q2_k
+             * @description quantizations of GGUF files: f32, f16, q8_0, q6_k, q5_k_m, q5_0, q4_k_m, q4_k_s, q4_0, q3_k_m, q2_k
              * @default [
              *       "q8_0"
              *     ]
@@ -3177,7 +3178,7 @@ export interface components {
             quantizations: string[];
             /**
              * Compare
-             * @description choose the smallest GGUF file that is still as good
+             * @description choose the smallest GGUF file that is as good as the checkpoint
              * @default false
              */
             compare: boolean;
@@ -3201,13 +3202,13 @@ export interface components {
             validation_cases: number;
             /**
              * Margin
-             * @description a loss of reward that still counts as equal
+             * @description a file is equal if its loss of reward is below this
              * @default 0.05
              */
             margin: number;
             /**
              * Trial
-             * @description only try it: one GGUF file plays ten validation cases on its server, and no folder is written; needs no proof
+             * @description trial only: one GGUF file plays ten validation cases on its server, and no folder is written; needs no proof
              * @default false
              */
             trial: boolean;
@@ -3219,7 +3220,7 @@ export interface components {
             name: string;
             /**
              * Unproven
-             * @description ship although no proof says better; the cards say so
+             * @description ship without a proof whose verdict is better; the model cards state this
              * @default false
              */
             unproven: boolean;
@@ -3231,13 +3232,13 @@ export interface components {
             llama_cpp: string;
             /**
              * Vllm
-             * @description play validation cases on vLLM, too: its program must be on the PATH
+             * @description also play validation cases on vLLM; the program `vllm` must be on the PATH
              * @default false
              */
             vllm: boolean;
             /**
              * Hub
-             * @description repository of the hub, as in me/model
+             * @description repository on the Hugging Face Hub, as in me/model
              * @default
              */
             hub: string;
@@ -3255,19 +3256,19 @@ export interface components {
             register_with_ollama: boolean;
             /**
              * Accept Changes
-             * @description ship it although its code has changed since training
+             * @description ship the run although its code has changed since the training
              * @default false
              */
             accept_changes: boolean;
         };
         /**
          * StartTrain
-         * @description What to train.
+         * @description The training run to start.
          */
         StartTrain: {
             /**
              * Environment
-             * @description its name; for owners also FILE:NAME
+             * @description name of the environment; for owners also FILE:NAME
              */
             environment: string;
             /** Settings */
@@ -3276,14 +3277,14 @@ export interface components {
             };
             /**
              * Prove
-             * @description prove it on held-out cases after its completion
+             * @description start a proof on held-out cases when the training completes
              * @default true
              */
             prove: boolean;
         };
         /**
          * Started
-         * @description A run that was created; it reaches an end state even if this process dies.
+         * @description A run that was started, queued or resumed. It does not depend on the calling process.
          */
         Started: {
             /** Run */
@@ -3294,26 +3295,26 @@ export interface components {
             state: components["schemas"]["RunState"];
             /**
              * Is New
-             * @description false if it was already running or completed
+             * @description false if the run was already active or completed
              * @default true
              */
             is_new: boolean;
             /**
              * Message
-             * @description what it is waiting for, if it waits
+             * @description why a queued run waits
              * @default
              */
             message: string;
             /**
              * Proof
-             * @description the run that proves it after its completion
+             * @description id of the proof that follows the training
              * @default
              */
             proof: string;
         };
         /**
          * Status
-         * @description What is needed to follow a run.
+         * @description The state and progress of a run, for a command that follows it.
          */
         Status: {
             /** Run */
@@ -3350,7 +3351,7 @@ export interface components {
             } | null;
             /**
              * Doing
-             * @description what its first process is doing now
+             * @description the current activity of rank 0
              * @default
              */
             doing: string;
@@ -3369,19 +3370,19 @@ export interface components {
             texts: string[];
             /**
              * Logprobs
-             * @description of sampled tokens
+             * @description one per sampled token
              * @default []
              */
             logprobs: number[];
             /**
              * Gaps
-             * @description trainer minus sampler, for sampled tokens, if recorded
+             * @description one per sampled token: the trainer's log-probability minus the sampler's; empty if not recorded
              * @default []
              */
             gaps: number[];
             /**
              * Versions
-             * @description (weight version, number of sampled tokens in sequence) pairs
+             * @description (weight version, number of consecutive sampled tokens) pairs
              * @default []
              */
             versions: [
@@ -3391,7 +3392,7 @@ export interface components {
         };
         /**
          * Trends
-         * @description The last rewards of some runs, for a small picture of each.
+         * @description Recent rewards by run, at most 40 per run.
          */
         Trends: {
             /** Rewards */
@@ -3420,7 +3421,7 @@ export interface components {
             entries: number;
             /**
              * Digest
-             * @description of the last entry; note it elsewhere to verify against later
+             * @description of the last entry; store it elsewhere, for a later `expect`
              */
             digest: string;
             /**
@@ -3430,14 +3431,14 @@ export interface components {
             faults: string[];
             /**
              * Unanswered
-             * @description calls without a logged outcome, because their process died
+             * @description calls without a logged outcome: running, or their process died
              * @default []
              */
             unanswered: string[];
         };
         /**
          * VerifyActivity
-         * @description What the log is checked against.
+         * @description An optional digest to verify the log against.
          */
         VerifyActivity: {
             /**
@@ -3449,17 +3450,17 @@ export interface components {
         };
         /**
          * WaitFor
-         * @description What to wait for, and how long.
+         * @description The run to wait for, the kind of news, and the timeout.
          */
         WaitFor: {
             /**
              * Run
-             * @description its id, the beginning of it, or the name of its environment
+             * @description the run's id, the beginning or end of it, or an environment's name
              */
             run: string;
             /**
              * Since
-             * @description `cursor` of the previous answer: only later news; null: from now
+             * @description `cursor` of the previous answer, for later news only; null: from now
              * @default 0
              */
             since: number | null;
@@ -3471,7 +3472,7 @@ export interface components {
             timeout: number;
             /**
              * Until
-             * @description news: a state, a warning, a checkpoint; end: only the end
+             * @description news: a new state, warning or checkpoint; end: the end only
              * @default news
              * @enum {string}
              */

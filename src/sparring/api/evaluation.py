@@ -130,7 +130,6 @@ def evaluate(
         kept = spec.play.turn_cache
         policy = load_policy(spec.policy, task.agent.model, task.family, turn_cache=kept)
     folder = open_run(Path(runs), run, spec, task.agent.name)
-    folder.stop_request.unlink(missing_ok=True)
     work = EvalWork(
         agent=task.agent,
         suite=task.suite,
@@ -187,6 +186,7 @@ def _spec_of(
 def _run_here(folder: RunFolder, work: EvalWork, show_progress: bool) -> dict[str, Any]:
     """Run the evaluation in this process, and append its start and end to the run's events."""
     with hold_run(folder), _ProgressBar(show_progress) as on_progress:
+        folder.stop_request.unlink(missing_ok=True)
         report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
         try:
             summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())

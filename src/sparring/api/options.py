@@ -32,7 +32,7 @@ class PlayOptions(TypedDict, total=False):
     history_thinking: Literal["drop", "keep"]
     user_messages: int
     tool_result_tokens: int | None
-    in_flight: int
+    in_flight: int | None
     turn_cache: float
     tool_seconds: float
     rollout_seconds: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -69,7 +70,10 @@ def ship_training(
         try:
             heartbeat = Heartbeat(folder, 0, None)
             summary = Shipment(folder, shipment, environment, heartbeat).run()
-        except BaseException as error:
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            report_event(folder, "stopped")
+            raise
+        except Exception as error:
             report_event(folder, "failed", kind=type(error).__name__, message=str(error))
             raise
         try_to_write_report(folder)
@@ -102,18 +106,19 @@ def _environment(spec: TrainSpec, task: Task | None) -> Environment:
     if task is None:
         raise InvalidInput(
             "this run was started from Python, and its suite and measures exist only there: pass "
-            "suite=…, measures=… and context=… to ship(), as you did to train()"
+            "suite=… and the other parts to ship(), as you did to train()"
         )
-    return _GivenEnvironment(task)
+    return _GivenEnvironment(task) if task.user is None else _GivenWithUser(task)
 
 
 class _GivenEnvironment(Environment):
-    """An environment made from the agent, suite, measures and context of a task."""
+    """An environment made from the parts of a task."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self._task = task
         self.measures = tuple(task.measures)
+        self.weights = dict(task.weights or {})
         self.family = task.family
         self._make_world = as_case_factory(task.context)
 
@@ -125,3 +130,12 @@ class _GivenEnvironment(Environment):
 
     def suite(self) -> Suite:
         return self._task.suite
+
+
+class _GivenWithUser(_GivenEnvironment):
+    """An environment made from the parts of a task with a user."""
+
+    @property
+    def user(self) -> Any:
+        """The task's user, whether it is async or not."""
+        return self._task.user

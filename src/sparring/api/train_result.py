@@ -28,6 +28,7 @@ from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.loops import run_in_own_loop
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
+from sparring.player.users import UserFunction
 from sparring.policies.families import Family
 from sparring.policies.loading import load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
@@ -91,7 +92,7 @@ class TrainResult:
                     "pass agent=…"
                 )
             environment = load_environment(spec.target, spec.config)
-            agent, family = environment, environment.family
+            agent, family = environment, family or environment.family
             examples = examples_before(next(read_suite(environment).cases(Split.TRAINING, 1)))
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
@@ -218,7 +219,9 @@ class TrainResult:
         quantizations: Sequence[str] = ("q8_0",),
         suite: Suite | None = None,
         measures: Sequence[Measure | str | Judge] = (),
+        weights: Mapping[str, float] | None = None,
         context: ContextFactory | None = None,
+        user: UserFunction | None = None,
         validation_cases: int = 24,
         name: str = "",
         llama_cpp: str = "",
@@ -228,8 +231,9 @@ class TrainResult:
 
         Each artefact is verified: its prompts and log-probabilities must match the checkpoint's,
         or FaultyArtefact is raised, and its rollouts on validation cases are compared with the
-        checkpoint's. For a run that was started from Python, pass its `suite`, `measures` and
-        `context`. `sparring ship` also verifies on held-out cases, against a proof.
+        checkpoint's. For a run that was started from Python, pass its `suite`, `measures`,
+        `weights`, `context` and `user`. `sparring ship` also verifies on held-out cases, against a
+        proof.
         """
         from sparring.api.shipping import forms_from, quantizations_from, ship_training
 
@@ -239,7 +243,9 @@ class TrainResult:
                 agent=self.agent,
                 suite=suite,
                 measures=measures,
+                weights=weights,
                 context=context,
+                user=user,
                 family=getattr(getattr(self.policy, "codec", None), "family", None),
             )
         options: dict[str, Any] = {

@@ -139,9 +139,13 @@ class InfrastructureError(SparringError):
 
 
 class GuardStop(SparringError):
-    """A guard stopped a training run that could not improve."""
+    """The guard named `guard` stopped a training run that could not improve."""
 
     exit_code = 100
+
+    def __init__(self, message: str = "", guard: str = "") -> None:
+        super().__init__(message)
+        self.guard = guard
 
 
 class RunNotFound(SparringError):

@@ -85,8 +85,9 @@ class ProveSpec(RunSpec):
 
     @property
     def max_rollouts(self) -> int | None:
-        """Rollouts of both models; None without a maximum number of cases."""
-        return None if self.cases is None else 2 * self.rollouts * self.cases
+        """Rollouts of both models on one suite or two; None without a maximum number of cases."""
+        suites = 2 if self.also else 1
+        return None if self.cases is None else 2 * suites * self.rollouts * self.cases
 
     @field_validator("split")
     @classmethod

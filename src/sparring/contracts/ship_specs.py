@@ -67,5 +67,14 @@ class ShipSpec(RunSpec):
         """Rollouts on held-out cases, and of checkpoint and files on validation cases."""
         if self.cases is None:
             return None
-        files = 2 + len(self.quantizations)
-        return self.cases * (2 + self.rollouts) + (files + 1) * self.validation_cases
+        plays = self.max_validation_plays * self.validation_cases
+        return self.cases * (2 + self.rollouts) + plays
+
+    @property
+    def max_validation_plays(self) -> int:
+        """How often the validation cases are played: once by the checkpoint, once by each artefact,
+        and once more on each other server."""
+        forms = self.forms or (Form.ADAPTER, Form.MERGED, Form.GGUF)
+        folders = sum(form in (Form.ADAPTER, Form.MERGED) for form in forms)
+        files = len(self.quantizations) if {Form.GGUF, Form.OLLAMA} & set(forms) else 0
+        return 1 + folders * (2 if self.vllm else 1) + files + self.register_with_ollama

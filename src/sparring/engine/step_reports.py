@@ -86,11 +86,12 @@ class StepReports:
     def _warn_of_unscored(self, counts: StepCounts, cause: str) -> None:
         """Warn once of unscored rollouts: otherwise, they only make the batch smaller."""
         unscored = counts.sums["rollouts"] - counts.sums["scored"]
-        if unscored and cause and not self._has_warned:
+        if unscored and not self._has_warned:
             self._has_warned = True
             rollouts = counts.sums["rollouts"]
             self._hooks.on_warning(
-                f"{unscored:.0f} of {rollouts:.0f} rollouts could not be scored: {cause}"
+                f"{unscored:.0f} of {rollouts:.0f} rollouts could not be scored: "
+                f"{cause or 'see the logs of the other ranks'}"
             )
 
 

@@ -42,7 +42,7 @@ from sparring.player.mcp_servers import has_servers, rollout_servers, tool_names
 from sparring.player.player import as_case_factory
 from sparring.player.trainability import reached_agents, training_obstacles
 from sparring.player.trial_round import longest_cases, play_unjudged, trial_round
-from sparring.player.worlds import world_tools
+from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_codec, load_policy
 from sparring.policies.pretrained import load_positions
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
@@ -106,6 +106,19 @@ class Trial:
         )
         cases = list(parts.suite.cases(_played_split(parts.suite), self._cases))
         world = self._try("world", lambda: asyncio.run(_make_world(parts, cases[0])))
+        try:
+            self._try_world(environment, parts, measures, cases, world)
+        finally:
+            asyncio.run(end_world(world))
+
+    def _try_world(
+        self,
+        environment: Environment,
+        parts: Parts,
+        measures: MeasureSet,
+        cases: list[Case],
+        world: Any,
+    ) -> None:
         tools = [*parts.agent.tools, *world_tools(world)]
         names = [tool.name for tool in tools]
         if has_servers(parts.agent, world):

@@ -52,9 +52,12 @@ class ModelLog:
                 f"stopped after {self._minutes:g} minutes with {self._count} rollouts done"
             )
         except (SparringError, OSError, RuntimeError) as error:
+            self.message = f"{type(error).__name__}: {error}"
             if is_required:
                 raise
-            self.message = f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            self.message = f"stopped by {type(error).__name__}"
+            raise
         finally:
             self.seconds = time.monotonic() - started
             self._file.write(f"{self.model}: {self.message or 'done'}, {self.seconds:.1f} s\n")

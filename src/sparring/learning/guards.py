@@ -116,7 +116,8 @@ class GuardMonitor:
         """Raise GuardStop for a gradient that is not finite, or warn that its step is skipped."""
         problem = f"step {step}: the gradient is not finite"
         if self.on_broken_gradients == "stop":
-            raise GuardStop(f"{problem}; try {_RULES['not_finite'].advice} in a new run")
+            advice = _RULES["not_finite"].advice
+            raise GuardStop(f"{problem}; try {advice} in a new run", guard="not_finite")
         self._warn(f"{problem}; the step is skipped")
 
     def _is_bad(self, name: str, value: float, guard: Guard, row: Row) -> bool:
@@ -136,9 +137,10 @@ class GuardMonitor:
             self._warn(f"step {step}: {_NOTHING_LEFT.format(steps=self._solved_steps)}")
 
     def _warn_if_truncated(self, step: int, row: Row) -> None:
-        """Warn once if all groups failed, and only truncated, masked rollouts have a reward."""
+        """Warn once if all groups failed, and truncated, masked rollouts may have all the reward:
+        their share is at least the mean reward."""
         has_all_failed = row.get("dead/failed", 0) >= row.get("groups", math.inf)
-        has_reward = row.get("truncated", 0) > 0 and row.get("reward", 0) > 0
+        has_reward = 0 < row.get("reward", 0) <= row.get("truncated", 0)
         if has_all_failed and has_reward and _CUT_OFF not in self._warned:
             self._warned.add(_CUT_OFF)
             self._warn(f"step {step}: {_CUT_OFF}")
@@ -152,7 +154,8 @@ class GuardMonitor:
             problem = _UNSCORED
         if guard.action == "stop":
             raise GuardStop(
-                f"step {step}: {problem}. To continue anyway, set guards.{name}=warn in a new run"
+                f"step {step}: {problem}. To continue anyway, set guards.{name}=warn in a new run",
+                guard=name,
             )
         if name not in self._warned:
             self._warned.add(name)

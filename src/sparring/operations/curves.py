@@ -123,6 +123,7 @@ def run_changes(request: ChangesQuery, caller: Caller) -> Changes:
         step=heartbeat.get("step", heartbeat.get("rollouts")),
         steps=heartbeat.get("steps", heartbeat.get("total")),
         doing="" if status.state.has_ended else doing,
+        rollouts=int(heartbeat.get("rollouts") or 0),
         seconds_left=left.seconds if left else None,
         minutes=round(status.seconds / 60, 2),
         progress=visible_progress(folder, status, caller),

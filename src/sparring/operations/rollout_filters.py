@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from sparring.run_folder.line_search import needle_of
 
 _SHOWN = 200
+_JSON_SYNTAX = re.compile(r'["\\\[\]{}:,]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,9 @@ class RecordFilter:
         """Return texts that the line of every match contains, in lower case."""
         named = [json.dumps(each).lower().encode() for each in (self.case, self.measure, self.tool)]
         plain = [each for each in named if each != b'""' and b"\\u" not in each]
-        return [*plain, *(needle_of(each) for each in (self.question, self.text) if each)]
+        # A question that is not text is shown as JSON with spaces, and stored without them.
+        question = max(_JSON_SYNTAX.split(self.question), key=len)
+        return [*plain, *(needle_of(each) for each in (question, self.text) if each)]
 
     @property
     def needs_no_record(self) -> bool:

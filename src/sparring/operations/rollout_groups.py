@@ -12,7 +12,8 @@ from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
 from sparring.run_folder.sharded_log import ShardedLog
 
-_MAX_SIBLINGS = 64
+_MAX_SIBLINGS = 256
+_MAX_MISSING = 8  # rollouts that were not played; a look for one that is missing is slow
 _WITHOUT = ("rows", "format", "key")
 
 
@@ -61,7 +62,7 @@ def _siblings(log: ShardedLog, record: dict[str, Any]) -> dict[int, dict[str, An
         position = log.position(f"{stem}.{number}")
         if position is None:
             misses += 1
-            if misses > 1:  # one index may be missing: its rollout was not played
+            if misses > _MAX_MISSING:
                 break
             continue
         found[position] = next(log.records(position, position + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -70,8 +71,8 @@ class _Played:
     """The rewards of one side on one case, and its best and worst rollout."""
 
     rewards: list[float] = field(default_factory=list)
-    best: tuple[float, str, str] = (-1.0, "", "")
-    worst: tuple[float, str, str] = (2.0, "", "")
+    best: tuple[float, str, str] = (-math.inf, "", "")
+    worst: tuple[float, str, str] = (math.inf, "", "")
     question: str = ""
 
     @property

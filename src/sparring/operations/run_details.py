@@ -64,7 +64,7 @@ def run_details(request: RunQuery, caller: Caller) -> RunDetails:
     spec = folder.read_spec()
     sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
     values = {
-        **dict(flatten(spec.get("settings") or {})),
+        **dict(flatten(spec.get("settings") or spec.get("play") or {})),
         **dict(flatten({"config": spec.get("config") or {}})),
         **{f"policy.{name}": each for name, each in (spec.get("policy") or {}).items() if each},
     }
@@ -75,7 +75,7 @@ def run_details(request: RunQuery, caller: Caller) -> RunDetails:
         split=str(spec.get("split") or ""),
         plan=str(spec.get("plan") or ""),
         after=str(spec.get("after") or ""),
-        training=str(spec.get("training") or ""),
+        training=str(spec.get("run") or ""),
         settings=tuple(
             RunSetting(
                 name=name,
@@ -112,8 +112,9 @@ def run_checkpoints(request: RunQuery, caller: Caller) -> Checkpoints:
 
 
 def _of(name: str, table: dict[str, Any]) -> Any:
-    """Return the entry of a dotted name, or of the nearest table that contains it."""
-    parts = name.split(".")
+    """Return the entry of a dotted name, or of the nearest table that contains it. The model and
+    its family are settings without a table."""
+    parts = name.removeprefix("policy.").split(".")
     while parts:
         if found := table.get(".".join(parts)):
             return found

@@ -76,8 +76,12 @@ def show_tokens(request: ShowRollout, caller: Caller) -> ShownTokens:
         rollout=str(record["id"]),
         tokenizer=str(path or ""),
         rows=tuple(rows),
-        is_partial=left <= 0,
+        is_partial=left <= 0 < sum(_length(row) for row in record["rows"]) - _MAX_TOKENS,
     )
+
+
+def _length(row: dict[str, Any]) -> int:
+    return sum(length for _, length in row["spans"])
 
 
 def _row(row: dict[str, Any], decode: Callable[[int], str], max_tokens: int) -> ShownRow:
@@ -131,7 +135,7 @@ def _tokenizer_of(folder: RunFolder) -> Path | None:
     spec = folder.read_spec()
     policy = spec.get("policy") or {}
     places = [each.path for each in reversed(list_checkpoints(folder.checkpoints))]
-    training = str(spec.get("training") or folder.id.removeprefix("proof-"))
+    training = str(spec.get("run") or folder.id.removeprefix("proof-"))
     beside = RunFolder(folder.path.parent / Path(training).name)
     if beside.path != folder.path:
         places += [each.path for each in reversed(list_checkpoints(beside.checkpoints))]

@@ -85,15 +85,15 @@ class FunctionPlayer:
         started = time.monotonic()
         deadlines = Deadlines()
         try:
-            async with deadlines.within(self._limits.rollout_seconds):
+            async with deadlines.within(self._limits.rollout_seconds) as deadline:
                 result = self._function(play, _PausingPolicy(self._policy, deadlines))
                 rollout = await result if inspect.isawaitable(result) else result
-        except TimeoutError:
-            detail = f"not finished within {self._limits.rollout_seconds:g} s"
-            rollout = Rollout(play.key, play.case, Ending.ROLLOUT_DEADLINE, "", detail=detail)
         except Exception as error:  # user code: an error ends only this rollout
-            detail = f"{type(error).__name__}: {error}"
-            rollout = Rollout(play.key, play.case, Ending.INFRASTRUCTURE_ERROR, "", detail=detail)
+            ending, detail = Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}"
+            if isinstance(error, TimeoutError) and deadline.expired():
+                ending = Ending.ROLLOUT_DEADLINE
+                detail = f"not finished within {self._limits.rollout_seconds:g} s"
+            rollout = Rollout(play.key, play.case, ending, "", detail=detail)
         if not isinstance(rollout, Rollout) or rollout.key != play.key:
             detail = (
                 f"the rollout function returned {type(rollout).__name__}; return a Rollout with "

@@ -52,13 +52,13 @@ def _refuse(agent: PlayedAgent, action: str, problems: Iterator[str]) -> None:
 
 
 def has_tools(agent: PlayedAgent, context: object = None) -> bool:
-    """Return whether the agent has tools or MCP servers of its own, or its world class declares
-    tools. False for an agent outside the SDK, whose tools are unknown."""
+    """Return whether the agent or a target of its handoffs has tools or MCP servers, or its world
+    class declares some. False for an agent outside the SDK, whose tools are unknown."""
     if isinstance(agent, ExternalAgent):
         return False
-    if agent.tools or agent.mcp_servers:
+    if any(each.tools or each.mcp_servers for each in reached_agents(agent)):
         return True
-    return inspect.isclass(context) and declares_tools(context)
+    return inspect.isclass(context) and (declares_tools(context) or hasattr(context, "mcp_servers"))
 
 
 def refuse_without_tools(agent: PlayedAgent, context: object = None) -> None:

@@ -138,7 +138,15 @@ class ChatCodec:
         ids, offsets = self._tokenise(self._escape(head))
         if len(ids) <= most and head == text:
             return text
-        return head[: offsets[most][0]] if len(ids) > most else head
+        return head[: self._original_place(head, offsets[most][0])] if len(ids) > most else head
+
+    def _original_place(self, text: str, place: int) -> int:
+        """Return the position in the text that has this position after `_escape`."""
+        for found in self._special_pattern.finditer(text):
+            if found.start() >= place:
+                break
+            place += len(found.group()) - 1
+        return place
 
     def encode_call_opening(self, tool: str | None) -> array[int]:
         """Encode the beginning of a call, which the model then continues: up to the arguments of

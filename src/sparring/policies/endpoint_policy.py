@@ -47,7 +47,7 @@ class EndpointPolicy:
         for number in self._order(request.key):
             try:
                 return await self._request(number, request)
-            except APIError as error:
+            except (APIError, InfrastructureError) as error:
                 failure = error
         addresses = ", ".join(endpoint.base_url for endpoint in self._endpoints)
         raise InfrastructureError(

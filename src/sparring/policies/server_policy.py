@@ -145,7 +145,7 @@ class ServerPolicy:
         weights = weights or self._published()
         order = self._order(request.key.rollout.case_id)
         if not order:
-            raise self._no_answer(None)
+            raise InfrastructureError("no sampling server is available")
         server = order[0]
         return await self._ask(server, request, weights, salt=salt)
 
@@ -177,12 +177,13 @@ class ServerPolicy:
         if task is None:
             load = server.load_adapter if weights.is_adapter else server.load_whole
             task = self._loading[place] = asyncio.ensure_future(_nothing_of(load(weights)))
-            task.add_done_callback(lambda _: self._note_load(place))
+            task.add_done_callback(lambda done: self._note_load(place, done))
         await asyncio.shield(task)
 
-    def _note_load(self, place: tuple[str, str]) -> None:
+    def _note_load(self, place: tuple[str, str], done: asyncio.Task[None]) -> None:
         del self._loading[place]
-        self._loads[place] += 1
+        if not done.cancelled() and done.exception() is None:
+            self._loads[place] += 1
 
     def _published(self) -> PublishedWeights:
         if self._current is None:

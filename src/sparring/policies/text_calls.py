@@ -131,8 +131,9 @@ def _types_of(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
     if not isinstance(schema, Mapping):
         return set()
     if isinstance(reference := schema.get("$ref"), str):
-        target = definitions.get(reference.rpartition("/")[2])
-        return {"object"} if target is None else _types_of(target, {})
+        name = reference.rpartition("/")[2]
+        others = {key: each for key, each in definitions.items() if key != name}  # no cycles
+        return _types_of(definitions[name], others) if name in definitions else {"object"}
     kinds = schema.get("type")
     types = {kinds} if isinstance(kinds, str) else set(kinds or ())
     for choice in schema.get("anyOf") or ():

@@ -69,7 +69,7 @@ def cause_of_exit(
     exited: ExitedProcess, place: str, folder: Path, *, was_out_of_memory: bool
 ) -> Cause:
     """Return the cause of an exit for which no failure was reported."""
-    message = f"{exited.describe()} {place}"
+    message = f"{exited.describe()} {place}".rstrip()
     if exited.code == -signal.SIGKILL and was_out_of_memory:
         return Cause("out_of_memory", f"{message}: the machine ran out of memory")
     if _is_full(folder):

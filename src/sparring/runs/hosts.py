@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -18,8 +19,9 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
+from sparring.run_folder.file_locks import file_lock
 from sparring.run_folder.files import read_json, read_json_or_empty, write_json
-from sparring.runs.causes import Cause, ExitedProcess, cause_of_exit
+from sparring.runs.causes import Cause, ExitedProcess, cause_of_exit, memory_kills
 from sparring.runs.history import HistoryRead, read_history
 from sparring.runs.processes import Identity, identity_of
 from sparring.runs.worker_group import Placement, WorkerGroup
@@ -27,6 +29,7 @@ from sparring.runs.worker_group import Placement, WorkerGroup
 SILENT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 _POLL_SECONDS = 0.2
+_RESERVED_SECONDS = 10.0  # a process that has reserved a number starts to report within it
 
 
 class Hosts:
@@ -56,7 +59,12 @@ class Hosts:
             if (lost := report.get("lost")) is not None:
                 name = f"{lost['name']} on host {number}"
                 exited = ExitedProcess(name, lost["code"], Path(lost["log"]))
-                return cause_of_exit(exited, "", self._folder.path, was_out_of_memory=False)
+                return cause_of_exit(
+                    exited,
+                    "",
+                    self._folder.path,
+                    was_out_of_memory=bool(lost.get("was_out_of_memory")),
+                )
             beat, since = self._beats.get(number, (None, now))
             if report and report.get("beats") != beat:
                 self._beats[number] = (report.get("beats"), now)
@@ -118,6 +126,7 @@ class JoinedHost:
         self._number = number
         self._workers: WorkerGroup | None = None
         self._beats = 0
+        self._kills_before = 0
         self._read = HistoryRead()
 
     def run(self) -> int:
@@ -152,6 +161,7 @@ class JoinedHost:
                 port=int(plan["port"]),
             )
             mark = f"host-{self._number}"
+            self._kills_before = memory_kills()
             self._workers = WorkerGroup(self._folder, placement, own_mark=mark, is_bound=True)
             self._workers.start_ranks(accept_changes=bool(plan.get("accept_changes")))
 
@@ -167,35 +177,59 @@ class JoinedHost:
             self._workers.end()
 
     def _beat(self) -> None:
-        if self._workers is None:
-            return
         self._beats += 1
-        lost = self._workers.lost()
         report = {
             "format": 1,
             "beats": f"{os.getpid()}-{self._beats}",
-            "is_done": self._workers.is_done,
-            "has_ended": self._workers.is_done,
-            "lost": lost and {"name": lost.name, "code": lost.code, "log": str(lost.log)},
             **identity_of(os.getpid()).to_dict(),
-            **self._workers.to_dict(),
-            "heartbeats": self._workers.heartbeats(),
         }
+        if self._workers is not None:
+            report |= {
+                "is_done": self._workers.is_done,
+                "has_ended": self._workers.is_done,
+                "lost": self._lost(self._workers),
+                **self._workers.to_dict(),
+                "heartbeats": self._workers.heartbeats(),
+            }
         write_json(self._folder.host(self._number), report, durable=False)
+
+    def _lost(self, workers: WorkerGroup) -> dict[str, Any] | None:
+        lost = workers.lost()
+        if lost is None:
+            return None
+        return {
+            "name": lost.name,
+            "code": lost.code,
+            "log": str(lost.log),
+            "was_out_of_memory": memory_kills() > self._kills_before,
+        }
 
 
 def free_host_number(folder: RunFolder, nodes: int) -> int:
-    """Return the number of a further host that has not joined, or whose process is dead or silent.
-    Raises InvalidInput if there is none."""
+    """Reserve and return the number of a further host that has not joined, or whose process is dead
+    or silent. Raises InvalidInput if there is none."""
     before = {number: _beats(folder, number) for number in range(1, nodes)}
     for number, beats in before.items():
-        if beats is None or _is_dead_here(folder, number):
+        is_free = beats is None or _is_dead_here(folder, number)
+        if is_free and _reserve(folder, number, beats):
             return number
-    time.sleep(3 * _LOOK_SECONDS)
-    for number, beats in before.items():
-        if _beats(folder, number) == beats:
+    time.sleep(_RESERVED_SECONDS)
+    for number in before:
+        beats = _beats(folder, number)
+        if beats == before[number] and _reserve(folder, number, beats):
             return number
     raise InvalidInput(f"all {nodes} hosts of run {folder.id} have already joined")
+
+
+def _reserve(folder: RunFolder, number: int, beats: Any) -> bool:
+    """Write a first report for a host unless another process has written one since `beats`."""
+    file = folder.host(number)
+    with file_lock(file.with_suffix(".lock"), _RESERVED_SECONDS):
+        if _beats(folder, number) != beats:
+            return False
+        report = {"format": 1, "beats": f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"}
+        write_json(file, report, durable=False)
+    return True
 
 
 def _beats(folder: RunFolder, number: int) -> Any:

@@ -152,7 +152,7 @@ def _start_waiting(index: Index) -> None:
                     continue
                 if not _start_if_free(folder, row.history, started):
                     return
-            started += 1
+                started += not read_history(folder).history.state.has_ended
 
 
 def _is_blocked(folder: RunFolder, history: History) -> bool:

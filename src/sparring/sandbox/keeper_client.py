@@ -113,6 +113,8 @@ class Keeper:
             self._write(str(folder))
             return self._read() == {}
         except (OSError, ValueError):
+            self._process.kill()  # it must not clean up the folder of the keeper that replaces it
+            self._process.wait()
             return False
 
     def _request(self, request: dict[str, object]) -> dict[str, int]:

@@ -84,7 +84,7 @@ class Sandbox:
 
     def read(self, name: str, most: int | None = None) -> bytes:
         """Return up to `most` bytes of a regular file; `limits.file_bytes` by default."""
-        return files.read_bytes(self.root, name, most or self.limits.file_bytes)
+        return files.read_bytes(self.root, name, self.limits.file_bytes if most is None else most)
 
     def write(self, name: str, content: bytes) -> None:
         """Create or replace a file. Raises OSError (ENOSPC) if the content does not fit."""

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from sparring.contracts.guards import Action
+from sparring.contracts.sampling import SamplingServers
 from sparring.contracts.specs import Supervision
 from sparring.settings.fields import BESIDES, MODELS, Kind, known_names
 from sparring.settings.project_file import Budget, LockTable, OperatorsTable, ProjectTable
@@ -29,6 +30,7 @@ def project_file_schema() -> Schema:
     tables = {
         "project": _model(ProjectTable, definitions),
         "settings": settings,
+        "sampling": _model(SamplingServers, definitions),
         "eval": {**evaluation, "description": "settings of evaluations; override [settings]"},
         "environment": {
             "type": "object",
@@ -75,6 +77,9 @@ def _short_forms(schema: Schema) -> Schema:
     properties = schema.get("properties", {})
     if "warm_start" in properties:
         properties["warm_start"]["anyOf"].insert(0, {"type": "string"})
+    if "sampling" in properties:
+        addresses = {"type": "array", "items": {"type": "string"}}
+        properties["sampling"]["anyOf"] += [{"type": "integer"}, {"type": "string"}, addresses]
     if "report_to" in properties:
         table = properties["report_to"]
         properties["report_to"] = {

@@ -83,8 +83,9 @@ def chosen_forms(forms: Sequence[Form], source: Source) -> tuple[Form, ...]:
 def needed_bytes(source: Source, forms: Sequence[Form], quantizations: Sequence[str]) -> int:
     """Estimate the bytes that a shipment writes, from the number of weights."""
     weights = _count_weights(source)
-    merged = weights * _BYTES[shipped_dtype(source)]
-    total = merged if Form.MERGED in forms or Form.GGUF in forms else 0.0
+    total = 0.0
+    if Form.MERGED in forms or Form.GGUF in forms:
+        total += weights * _BYTES[shipped_dtype(source)]
     if Form.ADAPTER in forms:
         total += (source.checkpoint / "adapter_model.safetensors").stat().st_size
     if Form.GGUF in forms:

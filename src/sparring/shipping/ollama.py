@@ -14,13 +14,15 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from sparring.contracts.errors import FaultyArtefact, InfrastructureError
 from sparring.services import NO_PROXY
 
 REQUIRES = "0.30.0"
 _HOST_VARIABLE = "OLLAMA_HOST"
-_DEFAULT_HOST = "127.0.0.1:11434"
+_DEFAULT_HOST = "127.0.0.1"
+_PORT = 11434
 
 
 def modelfile(
@@ -77,8 +79,12 @@ def check_registered(name: str) -> dict[str, Any]:
 
 
 def host() -> str:
-    """Return the URL of the local Ollama, from OLLAMA_HOST if it is set."""
-    return f"http://{os.environ.get(_HOST_VARIABLE, _DEFAULT_HOST).removeprefix('http://')}"
+    """Return the URL of the local Ollama, from OLLAMA_HOST if it is set. As in Ollama, scheme and
+    port are optional."""
+    given = os.environ.get(_HOST_VARIABLE) or _DEFAULT_HOST
+    parts = urlsplit(given if "://" in given else f"http://{given}")
+    has_port = parts.port is not None or "://" in given
+    return f"{parts.scheme}://{parts.netloc}{'' if has_port else f':{_PORT}'}"
 
 
 def _post(path: str, body: Mapping[str, Any]) -> dict[str, Any]:

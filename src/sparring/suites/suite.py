@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -290,9 +291,20 @@ class Suite:
             if isinstance(case_input, list):
                 to_input_items(case_input, f"record {number}")  # fails here, not in a rollout
             digest.update(canonical([case_id, split, case_input, expected]))
+            if others := self._other_fields(record):
+                digest.update(canonical(others))
             detector.add(record, case_input, expected, split)
         detector.refuse_copies()
         return digest.hexdigest()
+
+    def _other_fields(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that measures may read besides the columns. Only JSON values count: the
+        text of another object may differ between processes."""
+        columns = self._columns
+        known = {columns.input, columns.expected, columns.id, columns.split, "expected", "split"}
+        return {
+            name: value for name, value in record.items() if name not in known and _is_json(value)
+        }
 
     def _default_splitter(self) -> Splitter:
         """Return the default shares, adapted to a suite that is too small for them."""
@@ -384,6 +396,14 @@ def _column_value(record: Mapping[str, Any], column: Column | None, number: int)
             "Name the columns, as in Suite.from_…(…, input='question', expected='answer')"
         )
     return record[column]
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _measure_names(value: Any, number: int) -> tuple[str, ...]:

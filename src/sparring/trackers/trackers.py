@@ -6,6 +6,7 @@ implements `Tracker` and is constructed with a `TrackedRun`.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,6 +116,9 @@ class WeightsAndBiases:
         self._run.finish()
 
 
+_REFUSED_BY_MLFLOW = re.compile(r"[^\w\-./]")
+
+
 class MLflow:
     """Logs to an MLflow experiment at MLFLOW_TRACKING_URI, or at MLflow's default location."""
 
@@ -128,8 +132,9 @@ class MLflow:
         self.link = f"{mlflow.get_tracking_uri()}: {run.project}, run {active.info.run_id}"
 
     def log(self, step: int, figures: Figures) -> None:
-        """Log the metrics of one step, with spaces in names replaced by underscores."""
-        metrics = {name.replace(" ", "_"): value for name, value in figures.items()}
+        """Log the metrics of one step. Characters that MLflow refuses in names become
+        underscores."""
+        metrics = {_REFUSED_BY_MLFLOW.sub("_", name): value for name, value in figures.items()}
         self._mlflow.log_metrics(metrics, step=step)
 
     def finish(self) -> None:

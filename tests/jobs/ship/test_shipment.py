@@ -16,7 +16,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import FaultyArtefact, InvalidInput, NotEnoughSpace
 from sparring.contracts.ship_specs import Form, ShipSpec
 from sparring.jobs.ship import handing_over, verifying
-from sparring.jobs.ship.shipment import Shipment, _validation_plays
+from sparring.jobs.ship.shipment import Shipment
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 from sparring.shipping import artefacts, gguf_support
@@ -304,5 +304,5 @@ def test_the_time_left_counts_every_server_that_plays(
     options: dict[str, Any], players: int
 ) -> None:
     assert (
-        _validation_plays(ShipSpec.model_construct(quantizations=("q8_0",), **options)) == players
+        ShipSpec.model_construct(quantizations=("q8_0",), **options).max_validation_plays == players
     )

@@ -39,8 +39,8 @@ from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import tried_demonstrations
 from sparring.measures import MeasureSet
-from sparring.player.external_agent import ExternalAgent, PlayedAgent
-from sparring.player.trainability import training_obstacles
+from sparring.player.external_agent import ExternalAgent
+from sparring.player.trainability import has_tools, training_obstacles
 from sparring.policies.round_trip import difference_from, round_trip_problems
 from sparring.proofs.audit import Finding, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, Note, judge
@@ -129,7 +129,7 @@ class Check:
         return _Results(
             obstacles=obstacles,
             rewarded=frozenset(name for name, weight in measures.weights.items() if weight > 0),
-            has_tools=_has_tools(self._parts.agent) or auditor.has_world_tools,
+            has_tools=_has_tools(self._parts) or auditor.has_world_tools,
             learner=learner,
             findings=[
                 each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL
@@ -249,12 +249,12 @@ class Check:
             declared=self._environment.family,
         )
         codec = loaded.codec()
-        has_tools = bool(parts.agent.tools) or parts.world is not None
+        uses_tools = _has_tools(parts) or parts.world is not None
         self._failures += [
             f"the chat format of {loaded.family.name} does not survive a round trip: "
             f"{problem.message}"
             for problem in round_trip_problems(codec)
-            if has_tools or not problem.concerns_tools
+            if uses_tools or not problem.concerns_tools
         ]
         if difference := difference_from(loaded.own_template, codec):
             message = (
@@ -315,8 +315,9 @@ class Check:
         try:
             built.collector.resume_at(0)
             self._dry.run(built, longest=longest)
-        except GuardStop:
-            pass  # the verdict covers what guards test, except not_finite
+        except GuardStop as error:
+            if error.guard == "not_finite":  # the verdict covers what the other guards test
+                self._failures.append(f"a training step failed: {error}")
         except (SparringError, RuntimeError, ValueError) as error:
             self._failures.append(f"a training step failed: {type(error).__name__}: {error}")
         finally:
@@ -358,12 +359,12 @@ class Check:
         return summary
 
 
-def _has_tools(agent: PlayedAgent) -> bool:
+def _has_tools(parts: Parts) -> bool:
     """Return whether the agent has tools. For an agent outside the SDK, this is known only after it
     has played."""
-    if isinstance(agent, ExternalAgent):
-        return agent.has_tools
-    return bool(agent.tools)
+    if isinstance(parts.agent, ExternalAgent):
+        return parts.agent.has_tools
+    return has_tools(parts.agent, parts.world)
 
 
 def _set_by_command(spec: CheckSpec) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Shipment:
         measures = MeasureSet.of(
             parts.measures, environment.weights, seconds=spec.play.measure_seconds
         )
-        total = _validation_plays(spec) * min(
+        total = spec.max_validation_plays * min(
             spec.validation_cases, parts.suite.size(Split.VALIDATION)
         )
         if spec.proof:
@@ -157,12 +157,3 @@ class Shipment:
     def _stage(self, name: str) -> None:
         """Report the stage in the heartbeat."""
         self._heartbeat.note(name)
-
-
-def _validation_plays(spec: ShipSpec) -> int:
-    """Return the maximum number of times that the validation cases are played: once by the
-    checkpoint, once by each artefact, and once more on each other server."""
-    forms = spec.forms or (Form.ADAPTER, Form.MERGED, Form.GGUF)
-    folders = sum(form in (Form.ADAPTER, Form.MERGED) for form in forms)
-    files = len(spec.quantizations) if {Form.GGUF, Form.OLLAMA} & set(forms) else 0
-    return 1 + folders * (2 if spec.vllm else 1) + files + spec.register_with_ollama

@@ -92,11 +92,14 @@ class Export:
         start: int | None = 0
         while start is not None and start < _MAX_ROLLOUTS:
             given = {**query, "count": _PAGE, **({"start": start} if start else {})}
-            page = self._answer("rollout.list", given)
-            if page is None:
+            try:
+                page = self._ask("rollout.list", given)
+            except SparringError:
                 return
-            yield from (line["id"] for line in page["rollouts"])
             start = page["next"]
+            is_last = start is None or start >= _MAX_ROLLOUTS
+            self._store("rollout.list", given, {**page, "next": None if is_last else start})
+            yield from (line["id"] for line in page["rollouts"])
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         after = ""
