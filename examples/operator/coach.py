@@ -4,7 +4,7 @@
 
 PROJECT is a folder with environments and a sparring.toml. The agent gets the tools of
 `sparring mcp` and nothing else: no shell, no files. What it may spend is in [budget] and
-[operators] of the project file; what it did is in `sparring audit show`.
+[operators] of the project file; `sparring activity show` lists what it did.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Configures OpenMP and glibc for a process that shares its machine with others. A leaf.
 
 OpenMP threads spin while they wait for one another. On a busy machine, if one thread loses its
-core, all others spin until it gets a core back. glibc keeps freed blocks of up to 32 MiB in the
+core, all others spin for a while and waste theirs. glibc keeps freed blocks of up to 32 MiB in the
 heap, so tensors of changing sizes make the heap grow.
 """
 
@@ -19,8 +19,8 @@ _TRIM_BYTES, _MMAP_BYTES = 64 << 20, 1 << 20
 def share_machine() -> None:
     """Make OpenMP threads sleep while they wait and glibc return freed memory.
 
-    Call it before importing torch: OpenMP reads its environment when it is loaded. Variables that
-    the user has set are left alone.
+    Call it before importing torch: OpenMP reads its environment when it is loaded. An
+    OMP_WAIT_POLICY of the user's is kept, and with any MALLOC_… variable set, glibc is left alone.
     """
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -28,7 +28,7 @@ def share_machine() -> None:
 
 
 def release_freed_memory() -> None:
-    """Return freed memory inside the heap to the system, within milliseconds. By itself, glibc
+    """Return freed memory inside the heap to the system, which takes milliseconds. By itself, glibc
     returns only freed memory at the end of the heap."""
     with contextlib.suppress(AttributeError, OSError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)

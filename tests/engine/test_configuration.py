@@ -136,7 +136,7 @@ def test_a_field_that_is_ours_is_refused_in_the_engine_table_with_the_name_to_us
 @pytest.mark.parametrize(
     ("table", "advice"),
     [
-        ({"engine": {"save_safetensors": True}}, "not the engine"),
+        ({"engine": {"save_safetensors": True}}, "instead of the engine"),
         ({"engine": {"learning_rate": 1e-4}}, "a setting of Sparring"),
         ({"engine": {"los_type": "grpo"}}, "did you mean loss_type"),
         ({"engine": {"vllm_mode": "server"}}, "use vllm="),

@@ -93,9 +93,11 @@ def test_a_start_without_any_reward_is_refused_with_its_cause(reported: Reported
     assert reported.rows == []
 
 
-def test_a_rank_that_knows_no_cause_names_the_other_ranks(reported: Reported) -> None:
+def test_a_start_without_rewards_is_refused_even_if_no_rank_knows_the_cause(
+    reported: Reported,
+) -> None:
     reported.reports.add(counts(None))
-    with pytest.raises(InfrastructureError, match="see the logs of the other ranks"):
+    with pytest.raises(InfrastructureError, match="no cause is known"):
         reported.report()
 
 

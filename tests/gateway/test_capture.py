@@ -305,6 +305,22 @@ def test_the_last_reply_answers_where_labels_name_no_main_agent(codecs):
     run(codecs["qwen3"], work)
 
 
+def test_a_title_that_is_asked_for_first_leaves_the_agent_its_name(codecs):
+    async def work(driver):
+        def label(call):
+            return "title" if call.messages[-1].content == "A title?" else None
+
+        driver.capture = Capture(driver.episode, driver.policy, 0.8, label=label)
+        system = Message("system", "You name things.")
+        await driver.send(call_of(system, Message("user", "A title?")))
+        reply = await driver.send(call_of(USER))
+        await driver.send(call_of(system, Message("user", "A title?")))
+        assert driver.episode.answer == reply.content
+        assert MAIN in {row.agent for row in driver.capture.rows()}
+
+    run(codecs["qwen3"], work)
+
+
 def test_a_side_call_does_not_answer_once_the_main_agent_has(codecs):
     async def work(driver):
         def label(call):

@@ -56,9 +56,10 @@ def test_a_rollout_that_no_measure_judged_is_unscored() -> None:
 
 
 def test_a_question_that_is_shown_as_json_is_found_as_it_is_shown() -> None:
-    chosen = RecordFilter(question='"level": 2')
-    line = dump_line({"case": {"input": [{"role": "user", "content": {"level": 2}}]}}).lower()
-    assert all(needle in line for needle in chosen.needles())
+    asked = [{"role": "user", "content": {"ok": True}}]
+    line = dump_line({"case": {"input": asked}}).lower()
+    for shown in ('"ok": true', '"content": {"ok"', '"role": "user", "content"'):
+        assert all(needle in line for needle in RecordFilter(question=shown).needles())
     assert RecordFilter(question="How many lamps").needles() == [b"how many lamps"]
 
 

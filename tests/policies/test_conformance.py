@@ -371,7 +371,7 @@ def table() -> str:
         if family.thinking:
             thinking = "on or off" if family.can_switch_thinking else "the model decides"
         source = "TRL" if entry.template.startswith("trl:") else "Sparring"
-        vocabulary = "real" if name in {*REAL, "smollm2"} else "byte-level"
+        vocabulary = "real" if name in REAL else "byte-level"
         cells = (f"`{name}`", entry.tier, format_of(name), thinking, source, vocabulary)
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)

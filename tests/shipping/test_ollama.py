@@ -113,6 +113,7 @@ def test_an_ollama_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
         ("box:8080", "http://box:8080"),
         ("http://box:8080", "http://box:8080"),
         ("https://box", "https://box"),
+        ("http://box:8080/ollama/", "http://box:8080/ollama"),
     ],
 )
 def test_scheme_and_port_of_the_host_are_optional(

@@ -44,8 +44,8 @@ def test_items_of_the_sdk_and_arguments_as_objects_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
-        ("hello", "record 7 has a list as its input that contains a str"),
-        ({"role": "tool", "content": "2"}, "without a `tool_call_id`"),
+        ("hello", "the input of record 7 contains a value of type str"),
+        ({"role": "tool", "content": "2"}, "without the `tool_call_id`"),
         ({"role": "assistant", "tool_calls": [{"function": {"name": "add"}}]}, "without an id"),
         ({"role": "assistant", "tool_calls": ["add"]}, "without an id or a function name"),
     ],

@@ -89,6 +89,8 @@ def test_a_cell_may_name_a_type_without_a_value_or_with_a_threshold(tmp_path: Pa
     assert [(each["type"], each["is_negated"]) for each in found] == [
         ("is-json", False), ("contains-json", True)
     ]  # fmt: skip
+    file.write_text("country,__expected\nItaly,python (3.11): a release\n")
+    assert records(file)[0]["assertions"][0]["type"] == "equals"
     file.write_text("country,__expected\nItaly,similar(0.9): Rome\n")
     with pytest.raises(SuiteError, match="asserts similar"):
         records(file)

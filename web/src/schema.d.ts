@@ -3284,7 +3284,7 @@ export interface components {
         };
         /**
          * Started
-         * @description A run that was started, queued or resumed. It does not depend on the calling process.
+         * @description The run that a start or resume refers to. It outlives the calling process.
          */
         Started: {
             /** Run */

@@ -1,4 +1,4 @@
-"""Formats the progress in the heartbeat of a training run."""
+"""Formats durations, counts and the progress in a training run's heartbeat."""
 
 from __future__ import annotations
 

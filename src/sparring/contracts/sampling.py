@@ -27,8 +27,8 @@ class SamplingServers(Frozen):
     arguments: tuple[str, ...] = Field(default=(), description="further arguments of the command")
     gpus: tuple[int, ...] = Field(
         default=(),
-        description="GPUs, divided evenly among the servers; default: the GPUs after those of the "
-        "training processes",
+        description="GPUs, divided evenly among the servers that the run starts; a joined server "
+        "uses all of them; default: the GPUs after those of the training processes",
     )
     wait_seconds: float = Field(
         default=600.0,
@@ -83,7 +83,8 @@ class SamplingServers(Frozen):
 
 
 def as_table(value: Any) -> Any:
-    """Return the table for a short form: a number of servers, `joined`, or addresses."""
+    """Return the table for a short form: a number of servers, `joined`, or addresses. Copy a table,
+    and return other values unchanged."""
     if isinstance(value, int | str | list | tuple) and not isinstance(value, bool):
         return {"servers": list(value) if isinstance(value, tuple) else value}
     return dict(value) if isinstance(value, Mapping) else value

@@ -7,6 +7,7 @@ rows of a batch go through the model in one pass, or in several that fit into me
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -269,6 +270,8 @@ class TrainSpec(RunSpec):
         is_placed = self.supervision.launcher != "local"  # a scheduler knows where the hosts are
         if self.nodes > 1 and not self.rendezvous and not is_placed:
             raise ValueError("several hosts need a rendezvous address: HOST:PORT of one of them")
+        if self.rendezvous and not re.fullmatch(r".+:\d{1,5}", self.rendezvous):
+            raise ValueError(f"rendezvous: {self.rendezvous!r} is not HOST:PORT, as in node0:29500")
         sampling = self.settings.sampling
         if self.nodes > 1 and sampling is not None and sampling.number_started:
             raise ValueError(

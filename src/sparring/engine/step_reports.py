@@ -65,8 +65,9 @@ class StepReports:
         """
         counts = merged_over_ranks(StepCounts.merged(self._counts))
         self._counts = []
-        self._refuse_start_without_rewards(counts, self._first_cause)
-        self._warn_of_unscored(counts, self._first_cause)
+        cause = next(filter(None, gather_object([self._first_cause])), "")
+        self._refuse_start_without_rewards(counts, cause)
+        self._warn_of_unscored(counts, cause)
         from_trl = {name: logs[name] for name in _TRL_METRICS if logs.get(name) is not None}
         row = {**from_trl, **counts.metrics()}
         if is_main_process:
@@ -80,18 +81,17 @@ class StepReports:
         if not self._was_scored:
             raise InfrastructureError(
                 f"none of the first {int(counts.sums['rollouts'])} rollouts could be scored: "
-                f"{cause or 'see the logs of the other ranks'}"
+                f"{cause or 'no cause is known'}"
             )
 
     def _warn_of_unscored(self, counts: StepCounts, cause: str) -> None:
         """Warn once of unscored rollouts: otherwise, they only make the batch smaller."""
         unscored = counts.sums["rollouts"] - counts.sums["scored"]
-        if unscored and not self._has_warned:
+        if unscored and cause and not self._has_warned:
             self._has_warned = True
             rollouts = counts.sums["rollouts"]
             self._hooks.on_warning(
-                f"{unscored:.0f} of {rollouts:.0f} rollouts could not be scored: "
-                f"{cause or 'see the logs of the other ranks'}"
+                f"{unscored:.0f} of {rollouts:.0f} rollouts could not be scored: {cause}"
             )
 
 

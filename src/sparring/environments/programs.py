@@ -1,4 +1,4 @@
-"""Creates the agent of an environment that declares a function, a command or a service."""
+"""Creates the agent of an environment that declares a function, a command or a URL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProgramDeclaration:
     """An environment's declaration of its agent; one of `play`, `command` and `url` is set.
 
     Paths are relative to `folder`, which holds the environment's file. `is_sandboxed` runs a
-    command in the rollout's sandbox; `is_unsandboxed` removes the containment of that sandbox.
+    command in the rollout's sandbox; `is_unsandboxed` runs it there without containment.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ProgramDeclaration:
 
 
 def gateway_agent(declared: ProgramDeclaration) -> GatewayAgent:
-    """Return the declared agent. A sandboxed command reaches the gateway by a Unix socket."""
+    """Return the declared agent. A contained command reaches the gateway through a Unix socket."""
     if declared.command and declared.is_sandboxed:
         program = _sandboxed(declared)
         return GatewayAgent(
@@ -71,8 +71,8 @@ def _program(declared: ProgramDeclaration) -> Program:
 def _sandboxed(declared: ProgramDeclaration) -> SandboxedProgram:
     if declared.is_reused:
         raise InvalidInput(
-            f"{declared.name} declares reuse and needs_sandbox; each rollout has a new sandbox, so "
-            "remove one of them"
+            f"{declared.name} declares reuse and needs_sandbox: each rollout has a new sandbox, so "
+            "no process can be reused; remove reuse or needs_sandbox"
         )
     return SandboxedProgram(
         SandboxedCommand(declared.command, declared.folder, declared.files, _python(declared)),

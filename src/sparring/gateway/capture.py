@@ -180,8 +180,9 @@ class Capture:
         return task
 
     def _agent_of(self, call: ModelCall, frame: str) -> str:
-        self._main_frame = self._main_frame or frame
         named = self._label(call) if self._label is not None else None
+        if not named:
+            self._main_frame = self._main_frame or frame
         agent = named or (MAIN if frame == self._main_frame else SUB_AGENT)
         self._has_main = self._has_main or agent == MAIN
         return agent
@@ -301,8 +302,7 @@ class Capture:
             parsed = replace(parsed, calls=parsed.calls[:1])
         answer = episode.answer
         calls = tuple(episode.add_reply(parsed, turn))
-        is_main = turn.agent == MAIN or not self._has_main
-        if not is_main:
+        if self._has_main and turn.agent != MAIN:
             episode.answer = answer
         self._unknown = [each.tool for each in calls if each.tool not in call.tool_names]
         for each in calls:
@@ -311,7 +311,7 @@ class Capture:
         is_cut_off = sampled.finish is Finish.LENGTH
         if is_cut_off and is_budget_limit:
             episode.end(Ending.TOKEN_BUDGET, "the answer was cut off")
-        elif parsed.malformed and is_main:
+        elif parsed.malformed and turn.agent == MAIN:
             episode.end(Ending.UNPARSABLE_CALL, parsed.malformed)
         reply = self._reply(node, turn, context, sampled, parsed.content, calls)
         self._tree.add_reply(node, Message("assistant", parsed.content, calls=calls), reply)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import dropwhile
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import SparringError
@@ -23,7 +24,7 @@ def branch_of(
 
     The name is empty for a conversation that starts with the case's messages and never branches, so
     that its seeds equal those of the same agent on the SDK. `after` are the messages since `base`,
-    the last sampled turn; `repeats` is the number of earlier equal calls.
+    the last sampled turn, or all if there is none; `repeats` is the number of earlier equal calls.
     """
     if base is None:
         is_plain = [_plain(message) for message in after] == _case_messages(case)
@@ -35,10 +36,12 @@ def branch_of(
 
 
 def _case_messages(case: Case) -> list[Message] | None:
+    """Return the case's messages after its system messages, which belong to a call's frame."""
     given = case.input
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     try:
-        return [_plain(message) for message in to_messages(items)]
+        messages = [_plain(message) for message in to_messages(items)]
+        return list(dropwhile(lambda message: message.role == "system", messages))
     except (SparringError, KeyError):
         return None
 

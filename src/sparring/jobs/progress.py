@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 
 _BEAT_SECONDS = 0.5
+_ROUNDING = 1e-9  # of a reward that is a sum of weighted scores
 
 
 @dataclass(slots=True)
@@ -30,7 +32,7 @@ class Progress:
         """Add one rollout."""
         self.rollouts += 1
         self.sampled_tokens += rollout.tokens.sampled
-        self.passed += rollout.reward == 1.0
+        self.passed += rollout.reward is not None and rollout.reward > 1 - _ROUNDING
 
 
 class ProgressHeartbeat:
@@ -55,14 +57,19 @@ class ProgressHeartbeat:
             yield
         finally:
             beats.cancel()
-            self.write()
+            self._try_to_write()
 
     async def _keep_beating(self, work: asyncio.Task[Any] | None) -> None:
         while True:
-            self.write()
+            self._try_to_write()
             if self._folder.stop_request.exists() and work is not None:
                 work.cancel()
+                work = None  # a second cancellation would interrupt the end of the worlds
             await asyncio.sleep(_BEAT_SECONDS)
+
+    def _try_to_write(self) -> None:
+        with contextlib.suppress(OSError):  # the next beat writes again
+            self.write()
 
     def write(self) -> None:
         """Write the progress file now."""
@@ -86,7 +93,8 @@ class ProgressHeartbeat:
         self._start = None
 
     def _seconds_left(self) -> float | None:
-        """Return the seconds left at the pace of this process; None before its first rollout."""
+        """Return the seconds left at the pace of this process; None until it has counted a
+        rollout."""
         progress, now = self._progress, time.monotonic()
         if self._start is None:
             self._start = now, progress.rollouts

@@ -53,6 +53,6 @@ _WEIGHTS: Mapping[Normalization, Callable[[int, Totals, int], float]] = {
     "selected_tokens": lambda _, totals, __: 1 / totals.tokens,
     # All rollouts have the same weight, however long their tool results are.
     "sequence_mean": lambda in_rollout, totals, _: 1 / (in_rollout * totals.rollouts),
-    # As in Dr. GRPO: divided by a length that is the same in every step.
+    # As in Dr. GRPO: each rollout is divided by the maximum length, not by its own.
     "seq_mean_token_sum_norm": lambda _, totals, longest: 1 / (longest * totals.rollouts),
 }

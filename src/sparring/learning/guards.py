@@ -138,9 +138,10 @@ class GuardMonitor:
 
     def _warn_if_truncated(self, step: int, row: Row) -> None:
         """Warn once if all groups failed, and truncated, masked rollouts may have all the reward:
-        their share is at least the mean reward."""
+        it is no more than the highest reward for each of them."""
         has_all_failed = row.get("dead/failed", 0) >= row.get("groups", math.inf)
-        has_reward = 0 < row.get("reward", 0) <= row.get("truncated", 0)
+        rewards = row.get("reward", 0) * (1 - row.get("unscored", 0))
+        has_reward = 0 < rewards <= row.get("truncated", 0) * row.get("reward_max", 1)
         if has_all_failed and has_reward and _CUT_OFF not in self._warned:
             self._warned.add(_CUT_OFF)
             self._warn(f"step {step}: {_CUT_OFF}")

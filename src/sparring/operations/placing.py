@@ -64,7 +64,9 @@ def supervise_run(request: RunQuery, caller: Caller) -> Supervised:
     folder = find_run(caller.runs, request.run)
     has_ended = read_history(folder).history.state.has_ended
     if not has_ended and find_supervisor(folder) is SupervisorPresence.YES:
-        raise IllegalMove(f"run {folder.id} already has a supervisor on this host")
+        raise IllegalMove(
+            f"run {folder.id} already has a supervisor; `sparring run watch {folder.id}` follows it"
+        )
     return Supervised(
         run=folder.id,
         folder=str(folder.path.resolve()),
@@ -80,8 +82,8 @@ def render_manifest(request: RenderManifest, caller: Caller) -> Manifest:
     spec = read_run_spec(folder)
     if spec.supervision.launcher != "manual":
         raise InvalidInput(
-            f"run {folder.id} has the launcher {spec.supervision.launcher}; start it with "
-            "--launcher manual, so that Kubernetes can start its supervisor"
+            f"run {folder.id} has the launcher {spec.supervision.launcher}; start a new run "
+            "with --launcher manual, so that Kubernetes can start its supervisor"
         )
     nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
     name = re.sub(r"[^a-z0-9-]+", "-", folder.id.lower()).strip("-")[-_MAX_NAME:].strip("-")

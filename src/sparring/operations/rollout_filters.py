@@ -33,7 +33,7 @@ class RecordFilter:
         named = [json.dumps(each).lower().encode() for each in (self.case, self.measure, self.tool)]
         plain = [each for each in named if each != b'""' and b"\\u" not in each]
         # A question that is not text is shown as JSON with spaces, and stored without them.
-        question = max(_JSON_SYNTAX.split(self.question), key=len)
+        question = max((part.strip() for part in _JSON_SYNTAX.split(self.question)), key=len)
         return [*plain, *(needle_of(each) for each in (question, self.text) if each)]
 
     @property

@@ -10,10 +10,10 @@ from sparring.contracts.foreign import ForeignTable, MixedText
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
+from sparring.run_folder import RunFolder
 from sparring.run_folder.sharded_log import ShardedLog
 
 _MAX_SIBLINGS = 256
-_MAX_MISSING = 8  # rollouts that were not played; a look for one that is missing is slow
 _WITHOUT = ("rows", "format", "key")
 
 
@@ -39,7 +39,7 @@ def show_group(request: ShowRollout, caller: Caller) -> Group:
     folder = readable_run(request.run, caller)
     log = open_log(folder, request.log)
     position, record = find_rollout(log, folder, request.rollout)
-    found = {position: record, **_siblings(log, record)}
+    found = {position: record, **_siblings(log, record, _group_size(folder))}
     ordered = sorted(found.items(), key=lambda each: (each[1]["key"]["index"], each[0]))
     return Group(
         run=folder.id,
@@ -51,21 +51,26 @@ def show_group(request: ShowRollout, caller: Caller) -> Group:
     )
 
 
-def _siblings(log: ShardedLog, record: dict[str, Any]) -> dict[int, dict[str, Any]]:
+def _group_size(folder: RunFolder) -> int:
+    """Return the number of rollouts of a case in a step, by the run's settings."""
+    spec = folder.read_spec()
+    settings = spec.get("settings") or spec.get("play") or {}
+    sizes = (spec.get("rollouts"), settings.get("num_generations"))
+    return max(int(each or 1) for each in sizes)
+
+
+def _siblings(log: ShardedLog, record: dict[str, Any], size: int) -> dict[int, dict[str, Any]]:
     """Return the other rollouts of the group, by position: only the index in their ids differs."""
     stem, _, own = str(record["id"]).rpartition(".")
     found: dict[int, dict[str, Any]] = {}
-    misses = 0
     for number in range(_MAX_SIBLINGS):
         if str(number) == own:
             continue
         position = log.position(f"{stem}.{number}")
-        if position is None:
-            misses += 1
-            if misses > _MAX_MISSING:
-                break
-            continue
-        found[position] = next(log.records(position, position + 1))
+        if position is not None:
+            found[position] = next(log.records(position, position + 1))
+        elif number >= size:
+            break
     return found
 
 

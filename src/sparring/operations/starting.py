@@ -25,7 +25,7 @@ from sparring.runs.queue import launch_or_fail, reconcile_folder
 
 
 class Started(Frozen):
-    """A run that was started, queued or resumed. It does not depend on the calling process."""
+    """The run that a start or resume refers to. It outlives the calling process."""
 
     run: str
     folder: str
@@ -59,8 +59,11 @@ def begin(folder: RunFolder, *, is_limited: bool) -> Started:
     message = ""
     if is_limited or folder.read_spec().get("after"):
         reconcile_folder(folder.path.parent)
+        history = read_history(folder).history
+        if history.state is RunState.FAILED:
+            raise LauncherFailed(history.message)
         with contextlib.suppress(SparringError, OSError):  # the error may concern another run
-            message = waiting_for(folder, read_history(folder).history)
+            message = waiting_for(folder, history)
     else:
         launch_or_fail(folder, newest_epoch(folder) + 1)
     return Started(run=folder.id, folder=str(folder.path), message=message)

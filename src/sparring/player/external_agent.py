@@ -18,8 +18,9 @@ class AgentRun(Protocol):
     """Runs an agent for one rollout."""
 
     async def run(self, world: Any) -> Any:
-        """Run the agent to completion and return its output. Any ending other than an answer is
-        recorded in the episode."""
+        """Run the agent to completion and return its output. If the rollout ends
+        without an answer, record the ending in the episode and raise EpisodeOver, or raise the
+        agent's own error."""
         ...
 
     def rows(self) -> list[TokenRow]:

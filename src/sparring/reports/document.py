@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import jinja2
 
@@ -92,6 +93,13 @@ Block = Heading | Paragraph | Verdict | Grid | Picture | Gallery | SideBySide | 
 _NARROW = 3  # columns that fit a phone screen
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _FIGURE = re.compile(r"^[-+–−]?[\d.,]+( ?%| s| GiB| h| min)?$|^–$|[-+]?\d.* … ")
+
+
+def unsandboxed_note(summary: Mapping[str, Any]) -> Paragraph | None:
+    """Return the warning that a run was not sandboxed; None if it was."""
+    if not summary.get("unsandboxed"):
+        return None
+    return Paragraph("Code that the model wrote ran without a sandbox (unsandboxed=true).")
 
 
 @dataclass(slots=True)

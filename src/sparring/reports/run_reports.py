@@ -17,6 +17,7 @@ from sparring.reports.document import (
     Paragraph,
     SideBySide,
     Verdict,
+    unsandboxed_note,
 )
 from sparring.reports.pictures import Curve, case_bands, curves, intervals
 from sparring.reports.training_report import Row, TrainingFacts, shortened, training_blocks
@@ -33,6 +34,7 @@ def proof_report(
     document.add(
         Verdict(summary["verdict"], summary["sentence"], _tone_of_proof(summary)),
         Paragraph(_what_was_proved(summary)),
+        unsandboxed_note(summary),
         Heading("Before and after"),
         _changes(summary),
         intervals(_rows(summary), "Differences with their 95 % intervals"),
@@ -84,6 +86,7 @@ def check_report(summary: Row) -> Document:
             f"{summary['group_size']} are planned.",
             is_quiet=True,
         ),
+        unsandboxed_note(summary),
         *_measure_verdicts(summary),
         *_notes(summary["notes"]),
     )
@@ -103,14 +106,14 @@ def audit_report(summary: Row) -> Document:
     tone = "good" if not findings else "bad"
     document = Document(f"{summary['environment'] or 'Audit'}: {headline}")
     basis = f"{summary['judgements']} judgements of {', '.join(summary['measures'])}"
-    document.add(Verdict(headline, basis, tone), *_audit(findings))
+    document.add(Verdict(headline, basis, tone), unsandboxed_note(summary), *_audit(findings))
     return document
 
 
 def eval_report(summary: Row) -> Document:
     """Return the report of an evaluation."""
     document = Document(f"{summary['run']}: evaluation")
-    document.add(*_figures(summary))
+    document.add(unsandboxed_note(summary), *_figures(summary))
     return document
 
 

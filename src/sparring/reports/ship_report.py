@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparring.reports.document import Document, Grid, Heading, Paragraph, Picture, Verdict
+from sparring.reports.document import (
+    Document,
+    Grid,
+    Heading,
+    Paragraph,
+    Picture,
+    Verdict,
+    unsandboxed_note,
+)
 from sparring.reports.pictures import artefacts_picture
 
 Row = Mapping[str, Any]
@@ -13,18 +21,21 @@ _TONES = {"equal": "good", "checked": "good", "worse": "bad", "refused": "bad"}
 
 
 def ship_report(summary: Row) -> Document:
-    """Return the report of the shipment whose summary is given."""
+    """Return the report of a shipment, from its summary."""
     document = Document(f"{summary['name']}: {summary['verdict']}")
     tone = _TONES.get(summary["verdict"], "doubtful")
+    if tone == "good" and not summary.get("is_fine", True):
+        tone = "doubtful"
     document.add(Verdict(summary["verdict"], summary["sentence"], tone))
     if summary["problem"]:
         document.add(Paragraph(summary["problem"]))
     document.add(
         Paragraph(
-            f"{summary['training']}, {summary['checkpoint']}, of {summary['model']}; verdict of "
-            f"its proof: {summary['proof_verdict']}."
+            f"Checkpoint {summary['checkpoint']} of run {summary['training']}, trained from "
+            f"{summary['model']}; its proof: {summary['proof_verdict']}."
         )
     )
+    document.add(unsandboxed_note(summary))
     document.add(*(Paragraph(warning) for warning in summary.get("warnings", ())))
     if rows := summary["artefacts"]:
         document.add(Heading("Files compared with the checkpoint"), _files(rows), _picture(rows))

@@ -8,7 +8,13 @@ from typing import Any
 
 from sparring.contracts.progress import duration_text
 from sparring.contracts.training import TrainSettings
-from sparring.reports.document import Block, Folded, Grid, Heading
+from sparring.reports.document import (
+    Block,
+    Folded,
+    Grid,
+    Heading,
+    unsandboxed_note,
+)
 from sparring.reports.pictures import Curve, curves
 
 Row = Mapping[str, Any]
@@ -40,6 +46,7 @@ def training_blocks(facts: TrainingFacts) -> list[Block | None]:
     return [
         Heading("What was trained"),
         Grid(("", ""), about),
+        unsandboxed_note(summary),
         curves(panels_of(facts.history)),
         Folded("Settings, with their sources and locks", [_settings(spec)]),
         Folded("To reproduce it: versions and digests", [_versions(facts)]),

@@ -90,7 +90,8 @@ class EpochWriter:
         self.look()
 
     def beat_if_due(self, workers: WorkerGroup | None) -> bool:
-        """Write a heartbeat if the last one is at least a second old. Return whether it was."""
+        """Write a heartbeat if the last one is at least a second old. Return whether it wrote
+        one."""
         if time.monotonic() - self._beat_at < _BEAT_SECONDS:
             return False
         self.beat(workers)

@@ -29,6 +29,7 @@ from sparring.runs.worker_group import Placement, WorkerGroup
 SILENT_SECONDS = 20.0
 _LOOK_SECONDS = 1.0
 _POLL_SECONDS = 0.2
+_LOCK_SECONDS = 10.0
 _RESERVED_SECONDS = 10.0  # a process that has reserved a number starts to report within it
 
 
@@ -224,7 +225,7 @@ def free_host_number(folder: RunFolder, nodes: int) -> int:
 def _reserve(folder: RunFolder, number: int, beats: Any) -> bool:
     """Write a first report for a host unless another process has written one since `beats`."""
     file = folder.host(number)
-    with file_lock(file.with_suffix(".lock"), _RESERVED_SECONDS):
+    with file_lock(file.with_suffix(".lock"), _LOCK_SECONDS):
         if _beats(folder, number) != beats:
             return False
         report = {"format": 1, "beats": f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"}

@@ -7,8 +7,10 @@ lost server go to other servers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -65,8 +67,15 @@ class JoinedHelper:
         process = subprocess.Popen(
             [*prefix, *command], stdin=subprocess.DEVNULL, start_new_session=True
         )
-        log = self._folder.path / "logs" / f"{name}.log"  # also this process's log
-        return Member(name, identity_of(process.pid), log, process)
+        return Member(name, identity_of(process.pid), self._log(name), process)
+
+    def _log(self, name: str) -> Path:
+        """Return the file that this process and its child print to. Slurm names it by task."""
+        with contextlib.suppress(OSError):
+            printed_to = Path(os.readlink("/proc/self/fd/1"))  # noqa: PTH115 - no other form
+            if printed_to.suffix == ".log" and printed_to.is_file():
+                return printed_to
+        return self._folder.path / "logs" / f"{name}.log"
 
     def _is_over(self) -> bool:
         if not self._folder.spec.exists():  # the run was deleted
@@ -160,6 +169,7 @@ def _reserve(place: Path, name: str, first: int) -> int:
 def main(path: str, role: str, number: str = "") -> int:
     """Run a player or server for a run, with the given number or the next free one. Return the
     exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # `run` ends the child and its entry
     folder = RunFolder(Path(path))
     make = JoinedServer if role == "server" else joined_player
     return make(folder, int(number) if number else free_number(folder, role)).run()

@@ -19,7 +19,7 @@ class SupervisorPresence(Enum):
 
     YES = "yes"
     NO = "no"
-    ELSEWHERE = "elsewhere"  # perhaps: its processes are not visible from this host
+    ELSEWHERE = "elsewhere"  # unknown: this host cannot see its process
 
 
 class Launcher(Protocol):

@@ -3,7 +3,7 @@
 Starts the run's processes, monitors them, restarts them if a restart can help, and records how the
 run ended. It keeps running after the command or server that started it has ended. It may die at
 any time: its state is in the run's folder, and the next operation that reads the run starts another
-supervisor.
+supervisor, unless the launcher is `manual`.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Supervisor:
         self._stop_by: float | None = None
 
     def run(self) -> int:
-        """Claim the run, supervise it until it ends, and return the exit code. Return 0 if another
-        supervisor has the run."""
+        """Claim the run, supervise it until it ends or must be requeued, and return the exit code.
+        Return 0 if there is nothing to supervise."""
         if not claim(self._folder, self._writer.epoch):
             return 0
         try:
@@ -98,8 +98,8 @@ class Supervisor:
     def _conclude(self, cause: Cause | None, *, is_own_attempt: bool = True) -> int | None:
         """End or restart the run after an attempt. Returns the exit code, or None to restart here.
 
-        An attempt of a previous supervisor (`is_own_attempt` is false) is always restarted here,
-        because the scheduler has already launched the run again.
+        If an attempt of a previous supervisor (`is_own_attempt` is false) is restarted, it is
+        restarted here, because the scheduler has already launched the run again.
         """
         history = self._writer.history
         if cause is None and history.fact == "completed":
@@ -174,8 +174,8 @@ class Supervisor:
     # ------------------------------------------------------------------ starting
 
     def _adopt(self) -> bool:
-        """Adopt the live processes of the previous supervisor. Return whether all of them could be
-        adopted; if not, end them."""
+        """Adopt the live processes of the previous supervisor. Return whether all ranks and
+        services could be adopted; if not, end all processes."""
         history, report = self._writer.history, self._writer.last_report
         attempt = report.get("attempt")
         if (

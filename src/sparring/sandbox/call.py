@@ -10,11 +10,12 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.sandbox.cgroups import Group
+from sparring.sandbox.command import search_path
 from sparring.sandbox.limits import SandboxLimits
 from sparring.sandbox.processes import usage_of_tree
 from sparring.sandbox.spawning import spawn_in
@@ -158,22 +159,26 @@ def start_unconfined(
 ) -> Iterator[Call]:
     """Start a program under its limits, without containment."""
     with ExitStack() as stack:
-        call = _spawn(stack, list(command), stdin, None, cwd=folder)
+        environment = {"PATH": search_path(), "HOME": folder, "LANG": "C.UTF-8"}
+        call = _spawn(stack, list(command), stdin, None, cwd=folder, environment=environment)
         stack.callback(_kill_and_wait, call.process)
-        set_limits(call.process.pid, limits)
+        set_limits(call.process.pid, limits, is_confined=False)
         yield call
 
 
-def set_limits(pid: int, limits: SandboxLimits, *, has_group: bool = True) -> None:
+def set_limits(
+    pid: int, limits: SandboxLimits, *, has_group: bool = True, is_confined: bool = True
+) -> None:
     """Set hard limits, which an unprivileged process and its descendants cannot raise. Without a
-    control group, at most 64 files may be open, which bounds the memory of socket buffers."""
+    control group, at most 64 files may be open, which bounds the memory of socket buffers. Without
+    containment, the number of processes is not limited: all processes of the user would count."""
     open_files = limits.open_files
     if not has_group:
         open_files = min(open_files, _OPEN_FILES_WITHOUT_GROUP)
     for kind, value in (
         (resource.RLIMIT_CPU, limits.cpu_seconds),
         (resource.RLIMIT_AS, limits.memory_bytes),
-        (resource.RLIMIT_NPROC, limits.processes),
+        *([(resource.RLIMIT_NPROC, limits.processes)] if is_confined else []),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, open_files),
         (resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS),
@@ -201,6 +206,7 @@ def _spawn(
     *,
     pass_fds: tuple[int, ...] = (),
     cwd: str = "/",
+    environment: Mapping[str, str] = _ENVIRONMENT,
 ) -> Call:
     output, printed = _pipe(stack)
     os.set_blocking(output.number, False)
@@ -212,7 +218,7 @@ def _spawn(
         stdin=stdin_file,
         stdout=printed.number,
         stderr=printed.number,
-        env=_ENVIRONMENT,
+        env=environment,
         cwd=cwd,
         pass_fds=pass_fds,
         start_new_session=True,

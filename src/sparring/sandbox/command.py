@@ -72,7 +72,7 @@ def confined(
     if workspace is not None:
         arguments += ["--bind", str(workspace), INSIDE, "--chdir", INSIDE]
     arguments += _shown(visible)
-    for name, value in (("PATH", _path()), ("HOME", INSIDE), ("LANG", "C.UTF-8")):
+    for name, value in (("PATH", search_path()), ("HOME", INSIDE), ("LANG", "C.UTF-8")):
         arguments += ["--setenv", name, value]
     arguments += ["--remount-ro", "/"]
     for option, descriptor in (
@@ -178,7 +178,8 @@ def _package_folders() -> tuple[str, ...]:
     return tuple(str(folder) for folder in folders if folder.is_dir() and not folder.is_symlink())
 
 
-def _path() -> str:
+def search_path() -> str:
+    """Return the PATH of programs: the folder of Sparring's own Python, then the system's."""
     return os.pathsep.join(
         dict.fromkeys((str(Path(sys.base_prefix) / "bin"), "/usr/bin", "/bin")).keys()
     )

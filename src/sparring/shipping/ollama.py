@@ -84,7 +84,8 @@ def host() -> str:
     given = os.environ.get(_HOST_VARIABLE) or _DEFAULT_HOST
     parts = urlsplit(given if "://" in given else f"http://{given}")
     has_port = parts.port is not None or "://" in given
-    return f"{parts.scheme}://{parts.netloc}{'' if has_port else f':{_PORT}'}"
+    port = "" if has_port else f":{_PORT}"
+    return f"{parts.scheme}://{parts.netloc}{port}{parts.path.rstrip('/')}"
 
 
 def _post(path: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,14 +20,14 @@ def to_input_items(messages: Sequence[Any], where: str) -> list[dict[str, Any]]:
 def _items(message: Any, where: str) -> Iterator[dict[str, Any]]:
     if not isinstance(message, Mapping):
         raise SuiteError(
-            f"{where} has a list as its input that contains a {type(message).__name__}; an input "
+            f"the input of {where} contains a value of type {type(message).__name__}; an input "
             'is a text, or a list of messages such as {"role": "user", "content": "…"}'
         )
     role, calls = message.get("role"), message.get("tool_calls")
     if role == "tool":
         call_id = message.get("tool_call_id")
         if not isinstance(call_id, str):
-            raise SuiteError(f"{where} has a tool message without a `tool_call_id`; name its call")
+            raise SuiteError(f"{where} has a tool message without the `tool_call_id` of its call")
         output = message.get("content") or ""
         yield {"type": "function_call_output", "call_id": call_id, "output": output}
     elif role == "assistant" and calls:

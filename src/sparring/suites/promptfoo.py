@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ _OTHER_TYPES = (
     "factuality",
 )
 _TYPES_WITHOUT_VALUE = ("is-json", "contains-json")
+_THRESHOLD = re.compile(r"\(\d+(\.\d+)?\)$")
 _FILE = "file://"
 
 
@@ -89,7 +91,7 @@ def _short_form(text: str) -> dict[str, Any]:
     """Return the assertion of a CSV cell: `type: value`, `type(threshold): value`, a type that
     needs no value, or a text that the answer must equal."""
     kind, colon, value = text.partition(":")
-    kind = kind.partition("(")[0].strip()
+    kind = _THRESHOLD.sub("", kind.strip())
     name = kind.removeprefix("not-")
     if not colon and text.strip().removeprefix("not-") in _TYPES_WITHOUT_VALUE:
         return {"type": kind}

@@ -39,6 +39,7 @@ class JsonlRecords:
                     self._lines.append(number)
                 offset += len(line)
         self._file = path.open("rb")
+        self.inexact: frozenset[str] = frozenset()  # fields that hold the `repr` of an object
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -91,21 +92,37 @@ def spool(records: Iterable[Mapping[str, Any]]) -> JsonlRecords:
     """Write a stream of records to a temporary file, one at a time, and index it."""
     descriptor, name = tempfile.mkstemp(prefix="suite-", suffix=".jsonl")
     path = Path(name)
+    inexact: set[str] = set()
     try:
         with os.fdopen(descriptor, "wb") as file:
             for number, record in enumerate(records):
-                file.write(_line(record, number))
-        return JsonlRecords(path)
+                file.write(_line(record, number, inexact))
+        spooled = JsonlRecords(path)
+        spooled.inexact = frozenset(inexact)
+        return spooled
     finally:
         path.unlink()  # the open descriptor can still be read
 
 
-def _line(record: Any, number: int) -> bytes:
+def is_json(value: Any) -> bool:
+    """Return whether JSON can express the value."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _line(record: Any, number: int, inexact: set[str]) -> bytes:
+    """Return the record as a line of JSON. An object that JSON cannot express becomes its `repr`,
+    and the name of its field is added to `inexact`."""
     if not isinstance(record, Mapping):
         raise SuiteError(
             f"record {number} is {type(record).__name__}, not a mapping; "
             "give dictionaries like {'input': …, 'expected': …}"
         )
+    if not is_json(dict(record)):
+        inexact |= {name for name, value in record.items() if not is_json(value)}
     try:
         return json.dumps(dict(record), default=repr).encode("ascii") + b"\n"
     except TypeError as error:

@@ -22,7 +22,8 @@ DEFAULT_SHARES: Mapping[Split, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Splitter:
-    """Assigns a case to a split by its id alone, so that adding cases never moves another case.
+    """Assigns a case to a split by its id and fixed thresholds, so that adding cases moves no other
+    case. `adapted` derives the thresholds from the ids of a small suite; there, it can.
 
     Ids are hashed to positions from 0 to 1, which are divided in the order held-out, validation,
     training. Raising the training share at the expense of validation keeps the held-out cases.
@@ -54,8 +55,9 @@ class Splitter:
     def adapted(cls, case_ids: Sequence[str], minimum: int) -> Splitter:
         """Return a splitter with `DEFAULT_SHARES` if they give each split `minimum` cases.
 
-        Otherwise, fewer than 2 × `minimum` cases all go to validation. With more, validation gets
-        `minimum` cases, held-out gets `minimum` if there are 3 × `minimum`, and training the rest.
+        Otherwise, fewer than 2 × `minimum` cases all go to validation. With at least that many,
+        validation gets `minimum` cases and training the rest. With at least 3 × `minimum`, held-out
+        gets `minimum`, too. Cases with the same id stay together.
         """
         default = cls.of(None)
         sizes = Counter(map(default.side, case_ids))
@@ -64,9 +66,10 @@ class Splitter:
         if len(case_ids) < 2 * minimum:
             return cls(held_out=0.0, validation=1.0, is_adapted=True)
         positions = sorted(map(_position, case_ids))
-        held_out = positions[minimum] if len(case_ids) >= 3 * minimum else 0.0
-        first = positions.index(held_out) if held_out else 0
-        return cls(held_out, validation=positions[first + minimum] - held_out, is_adapted=True)
+        held_out = _above(positions, minimum) if len(case_ids) >= 3 * minimum else 0.0
+        first = sum(position < held_out for position in positions)
+        validation = _above(positions, first + minimum) - held_out
+        return cls(held_out, validation, is_adapted=True)
 
     def side(self, case_id: str) -> Split:
         """Return the split of a case."""
@@ -86,6 +89,11 @@ class Splitter:
         return round(1.0 - self.held_out - self.validation, 12)
 
 
+def _above(positions: Sequence[float], count: int) -> float:
+    """Return a threshold with at least `count` of the sorted positions below it."""
+    return next((each for each in positions[count:] if each > positions[count - 1]), 1.0)
+
+
 def _position(case_id: str) -> float:
     """Return a position from 0 to 1 that depends on the id alone."""
     digest = hashlib.sha256(b"split:" + case_id.encode()).digest()
@@ -93,7 +101,8 @@ def _position(case_id: str) -> float:
 
 
 def question_digest(value: Any) -> str:
-    """Return a digest of an input's last user message, the same for other spacing or case."""
+    """Return a digest of an input's last user message, or of the whole input if there is none.
+    White space and capitals of a text do not count."""
     question = value
     if isinstance(value, list):
         users = [each for each in value if isinstance(each, dict) and each.get("role") == "user"]

@@ -1,9 +1,8 @@
-"""A suite: cases with stable splits into training, validation and held-out."""
+"""A suite: cases, split by their ids into training, validation and held-out."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from sparring.suites.chat_format import to_input_items
 from sparring.suites.copies import CopyDetector, canonical
 from sparring.suites.other_tools import inspect_records, json_records, records_by_split
 from sparring.suites.promptfoo import promptfoo_records
-from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, spool
+from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, is_json, spool
 from sparring.suites.splitting import Splitter, input_digest, question_digest
 
 Column = str | Callable[[Mapping[str, Any]], Any]
@@ -52,10 +51,10 @@ class SuiteOptions(TypedDict, total=False):
 
 
 class Suite:
-    """Cases with stable splits, read from their source on demand.
+    """Cases, split by their ids.
 
-    The index takes one byte per case. Iterating over a split reads one case at a time, so memory
-    does not depend on the size of the cases.
+    Records in files are read on demand, one at a time. Lists, JSON files and promptfoo
+    configurations stay in memory. The index takes one byte per case.
     """
 
     def __init__(
@@ -242,7 +241,7 @@ class Suite:
         if self.names_splits:
             remedy = f"give {self.minimum - size} more records the `split` {split.value}"
         elif self.splitter.is_adapted:
-            remedy = f"add {self.cases_to_add(split)} cases"
+            remedy = f"add {self.cases_to_add(split) or self.minimum - size} cases"
         elif share > 0:
             more = math.ceil((self.minimum - size) / share)
             remedy = f"add about {more} cases (at a share of {share:.0%}), {remedy}"
@@ -253,10 +252,11 @@ class Suite:
                 "model was trained on them)"
             )
         points = f"{98 / math.sqrt(size):.0f}" if size else ""
-        margin = f" (which measure a pass rate to within ±{points} points)" if size else ""
+        margin = f" ({size} cases measure a pass rate to within ±{points} points)" if size else ""
         raise SplitTooSmall(
-            f"the {split.value} split has {size} of {len(self)} cases{margin}, but needs at least "
-            f"{self.minimum}: {remedy}, or lower `minimum_cases` if a rough result is enough"
+            f"the {split.value} split has {size} of {len(self)} cases, but needs at least "
+            f"{self.minimum}{margin}: {remedy}, or lower `minimum_cases` if a rough result is "
+            "enough"
         )
 
     # ------------------------------------------------------------------ indexing
@@ -290,6 +290,7 @@ class Suite:
             case_input = self._input(record, number)
             if isinstance(case_input, list):
                 to_input_items(case_input, f"record {number}")  # fails here, not in a rollout
+            _measure_names(_column_value(record, self._columns.measures, number), number)
             digest.update(canonical([case_id, split, case_input, expected]))
             if others := self._other_fields(record):
                 digest.update(canonical(others))
@@ -301,13 +302,16 @@ class Suite:
         """Return the fields that measures may read besides the columns. Only JSON values count: the
         text of another object may differ between processes."""
         columns = self._columns
-        known = {columns.input, columns.expected, columns.id, columns.split, "expected", "split"}
+        known: set[object] = {columns.input, columns.id, *getattr(self._records, "inexact", ())}
+        known |= {columns.expected or "expected", columns.split or "split"}
         return {
-            name: value for name, value in record.items() if name not in known and _is_json(value)
+            str(name): value
+            for name, value in record.items()
+            if name not in known and is_json(value)
         }
 
     def _default_splitter(self) -> Splitter:
-        """Return the default shares, adapted to a suite that is too small for them."""
+        """Return a splitter with the default shares, or with adapted ones for a small suite."""
         count = len(self._records)
         if self._columns.split is not None or count >= 20 * self.minimum:
             return Splitter.of(None)
@@ -339,7 +343,7 @@ class Suite:
         value = _column_value(record, self._columns.input, number)
         if not isinstance(value, str | list) or not value:
             raise SuiteError(
-                f"the input of record {number} is {value!r}; it must be a non-empty text or list "
+                f"the input of record {number} is {value!r}; it must be a non-empty string or list "
                 "of input items"
             )
         return value
@@ -398,18 +402,10 @@ def _column_value(record: Mapping[str, Any], column: Column | None, number: int)
     return record[column]
 
 
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value, sort_keys=True)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def _measure_names(value: Any, number: int) -> tuple[str, ...]:
     if value is None:
         return ()
-    names = [value] if isinstance(value, str) else list(value)
-    if not all(isinstance(name, str) for name in names):
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise SuiteError(f"the measures of record {number} must be names, not {value!r}")
     return tuple(names)

@@ -78,7 +78,7 @@ def server_for(caller: Caller) -> Server[Any]:
 
 
 async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> Answer:
-    """Run `work` in a thread, in a call that can be cancelled.
+    """Run `work` in a thread of `pool`; the call can be cancelled.
 
     The thread of a cancelled call runs to its end and keeps its place in the pool until then, so
     that a client that cancels calls never gets more threads than the pool has.

@@ -90,8 +90,7 @@ class Auditor:
 
     async def play_null(self, cases: Sequence[Case], writer: RolloutWriter | None = None) -> None:
         """Play every null player on every case. Judge each rollout twice in a row, and all of them
-        once more in another order. If judging twice takes more than 240 s, the remaining rollouts
-        and the third judgement are left out."""
+        once more in another order. Judgements that do not start within 240 s are left out."""
         rollouts: list[Rollout] = []
         started = time.monotonic()
         try:
@@ -110,8 +109,9 @@ class Auditor:
                 sights_by_rollout.append(await self._judge_twice(rollout))
             reordered = list(zip(rollouts, sights_by_rollout, strict=False))
             random.Random(0).shuffle(reordered)  # noqa: S311 - a reproducible order
-            has_time = time.monotonic() - started < _TIME_LIMIT_SECONDS
-            for rollout, observations in reordered if has_time else ():
+            for rollout, observations in reordered:
+                if time.monotonic() - started > _TIME_LIMIT_SECONDS:
+                    break
                 for number, each in enumerate(self._measures.measures_for(rollout)):
                     later = await self._judge(each, rollout)
                     score = later.judgement.verdict.score

@@ -17,7 +17,7 @@ def list_runs(
     state: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only runs in this state; several may be given.", autocompletion=complete_states
+            help="Only runs in this state; may be repeated.", autocompletion=complete_states
         ),
     ] = None,
     environment: Annotated[
@@ -85,7 +85,7 @@ def wait(
         float | None, typer.Option(help="Maximum time to wait; default: until the run ends.")
     ] = None,
     news: Annotated[
-        bool, typer.Option("--news", help="Return at the first news, not only at the end.")
+        bool, typer.Option("--news", help="Also return at a new state, warning or checkpoint.")
     ] = False,
     cursor: Annotated[
         int | None, typer.Option(help="Only news after the `cursor` of an earlier answer.")
@@ -93,7 +93,7 @@ def wait(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until a run ends, or with --news has news. Exits with 101 if it has not ended."""
+    """Wait until a run ends. Exits with 101 if it has not ended."""
     from sparring.surfaces.cli import runs as commands
 
     raise typer.Exit(
@@ -145,7 +145,7 @@ def stop(
 def resume(
     run: RunName,
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Resume although code or cases have changed.")
+        bool, typer.Option("--accept-changes", help="Resume even if code or cases have changed.")
     ] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Resume on this host a run whose host is gone.")
@@ -193,7 +193,7 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Two or more runs; the first is the baseline.",
+            help="Two to eight runs; the first is the baseline.",
             autocompletion=complete_runs,
         ),
     ],
@@ -237,7 +237,7 @@ def join(
 
 @runs.command("supervise")
 def supervise(run: RunName, runs: RunsFolder = None) -> None:
-    """Supervise a run in this process, for a scheduler; needs --launcher manual."""
+    """Supervise a run in this process, for a run that was started with --launcher manual."""
     from sparring.surfaces.cli import placing
 
     placing.supervise_here(run, runs)
@@ -255,7 +255,7 @@ def manifest(
     namespace: Annotated[str, typer.Option(help="Namespace of the job.")] = "default",
     runs: RunsFolder = None,
 ) -> None:
-    """Print the Kubernetes manifest of a run; needs --launcher manual."""
+    """Print the Kubernetes manifest of a run that was started with --launcher manual."""
     from sparring.surfaces.cli import placing
 
     pods = {"image": image, "claim": claim, "mount": mount, "gpus": gpus, "namespace": namespace}
