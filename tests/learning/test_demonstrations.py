@@ -117,10 +117,13 @@ def test_the_same_words_on_the_same_case_count_once(tmp_path, cases):
         ({"messages": [{"role": "assistant", "content": "x"}]}, "0 user messages"),
         ({"messages": [{"role": "user", "content": "one"}]}, "no assistant message"),
         (chat("one", {"role": "assistant", "content": 3}), "must be text"),
-        (chat("one", {"role": "assistant", "tool_calls": [{}]}), "needs a name"),
-        (chat("one", {"role": "assistant", "tool_calls": ["x"]}), "needs a name"),
-        (chat("one", {"role": "assistant", "tool_calls": 5}), "needs a name"),
-        (chat("one", {"role": "assistant", "tool_calls": [{"function": "x"}]}), "needs a name"),
+        (chat("one", {"role": "assistant", "tool_calls": [{}]}), "has no function name"),
+        (chat("one", {"role": "assistant", "tool_calls": ["x"]}), "has no function name"),
+        (chat("one", {"role": "assistant", "tool_calls": 5}), "has no function name"),
+        (
+            chat("one", {"role": "assistant", "tool_calls": [{"function": "x"}]}),
+            "has no function name",
+        ),
     ],
 )
 def test_a_record_that_cannot_be_used_is_named_by_file_and_line(tmp_path, cases, record, told):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from sparring.contracts.errors import (
     SettingError,
     SparringError,
 )
-from sparring.contracts.specs import EvalSpec
+from sparring.contracts.specs import COMMAND, EvalSpec
 from sparring.operations.environments import (
     ConfigQuery,
     EnvironmentQuery,
@@ -24,7 +25,7 @@ from sparring.operations.environments import (
 )
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Role
-from sparring.operations.resolution import resolve_run
+from sparring.operations.resolution import _refuse_paths_outside, resolve_run
 from sparring.operations.run_control import ResumeRun, resume_run
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
@@ -216,3 +217,15 @@ def test_a_file_of_an_environments_name_does_not_hide_it(owner, monkeypatch):
     assert resolve_run("shop", "train", {}, owner).found.class_name == "Shop"
     with pytest.raises(EnvironmentNotFound):
         resolve_run("x" * 400, "train", {}, owner)
+
+
+@pytest.mark.parametrize(
+    "value", ["/etc/passwd", ["a", "/etc/passwd"], {"a": {"b": "/etc/passwd"}}, [["../../x"]]]
+)
+def test_a_path_outside_of_the_project_is_refused_at_any_depth(tmp_path, value):
+    resolved = SimpleNamespace(source_of=lambda _: COMMAND)
+    project = SimpleNamespace(root=tmp_path)
+    with pytest.raises(NotPermitted, match=r"config\.files: only the owner"):
+        _refuse_paths_outside({"config": {"files": value}}, resolved, project)
+    inside = {"config": {"files": {"a": ["./x", "y"]}}}
+    _refuse_paths_outside(inside, resolved, project)

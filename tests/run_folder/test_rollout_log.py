@@ -110,6 +110,25 @@ def test_a_log_that_is_cut_and_goes_on_has_the_bytes_of_one_that_was_never_cut(
     assert whole == cut
 
 
+def test_a_cut_that_was_killed_is_completed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
+    played = [replace(each, key=replace(each.key, step=n)) for n, each in enumerate(ten())]
+    with RolloutWriter(tmp_path) as writer:
+        for each in played:
+            writer.append(each, 0.0)
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rollout_log, "remove", dies)
+        with pytest.raises(KeyboardInterrupt):
+            cut_from_step(tmp_path, 2)
+    cut_from_step(tmp_path, 2)
+    assert len(RolloutLog(tmp_path)) == 2
+    assert {path.stem.partition(".")[0] for path in tmp_path.iterdir()} == {"00000"}
+
+
 @pytest.mark.parametrize("calls", range(1, 8))
 def test_a_writer_that_dies_while_it_compresses_loses_nothing(tmp_path, monkeypatch, calls):
     monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)

@@ -30,7 +30,7 @@ _NO_CALL = f"the agent ended without a model call; {_CLIENT}"
 
 
 class Program(Protocol):
-    """Runs the user's agent on one case."""
+    """Runs the user's agent, once for each rollout."""
 
     async def run(self, session: Session) -> Any:
         """Run the agent and return its answer; None means the main agent's last reply."""
@@ -57,14 +57,15 @@ class FunctionProgram:
         return await result if inspect.isawaitable(result) else result
 
     async def close(self) -> None:
-        """Do nothing: a function holds no resources."""
+        """Do nothing: the next batch reuses the threads."""
 
 
 class GatewayAgent(ExternalAgent):
     """An agent of any framework. One server, started for the first rollout, serves all rollouts.
 
-    `label` names the agent that makes a call, for `train_agents`. Without a label, calls with the
-    instructions, tools and output schema of the first call are "main", all others "sub-agent".
+    `label` names the agent that makes a call, for `train_agents`. An unlabelled call is "main"
+    if its instructions, tools and output schema are those of the first unlabelled call, else
+    "sub-agent".
     """
 
     def __init__(
@@ -164,8 +165,9 @@ class GatewayRun:
         return self._take_answer(result)
 
     async def _run_program(self, session: Session) -> Any:
-        """Run the program to its end. If it calls the model after the rollout has ended, as clients
-        that retry do, it is cancelled five seconds later and EpisodeOver is raised."""
+        """Run the program to its end. Once a call is refused because the rollout has ended, the
+        program has five seconds to return; then it is cancelled and EpisodeOver is raised. A
+        function in a thread is abandoned, not stopped."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as deadline:
@@ -195,8 +197,8 @@ class GatewayRun:
         return result
 
     def _end_broken(self, error: Exception) -> None:
-        """Record why the program failed. Raises EpisodeOver if the rollout has already ended, and
-        the error itself if its cause is unknown."""
+        """Record the ending if the cause is known: no model call, or an unknown tool. Raises
+        EpisodeOver if the rollout has already ended, otherwise the error."""
         episode, capture = self._episode, self._capture
         if episode.is_over:
             raise EpisodeOver from error

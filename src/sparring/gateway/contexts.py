@@ -16,9 +16,10 @@ from sparring.gateway.message_tree import MessageTree, SampledReply
 class Context:
     """The token prompt of one turn.
 
-    `tokens` holds all tokens before the turn; the last `observed` of them follow the sampled turn
-    `base`. `opening` holds the first tokens of the turn if a tool choice forces them; they are also
-    in `tokens`. `follows` is the earlier turn of a prompt that had to be rendered again.
+    `tokens` holds the prompt, then the forced tokens in `opening`; sampled tokens are appended.
+    With `base`, the `observed` tokens from `base.end` on are the messages after that sampled turn.
+    `follows` is the sampled turn before this one if the template changes it, so that the prompt
+    had to be rendered again.
     """
 
     tokens: array[int]
@@ -45,10 +46,10 @@ def start_context(
     codec: Codec,
     tree: MessageTree,
 ) -> Context:
-    """Return the prompt of a conversation that does not continue a sampled turn.
+    """Return the prompt of a call that cannot extend the tokens of a sampled turn.
 
-    Replies that were sampled in other conversations are spliced in. If the chat template changes
-    one of the replies, the whole prompt is rendered instead.
+    Replies that this session has sampled are spliced in. If the chat template changes any assistant
+    message, the whole prompt is rendered instead.
     """
     if not codec.keeps_thinking:
         messages = [replace(message, thinking="") for message in messages]

@@ -1,10 +1,11 @@
 """`python forwarder.py SOCKET PORT COMMAND…`: runs a command, and forwards a port to a Unix socket.
 
-It runs in a sandbox without a network. HTTP clients connect to a loopback port, and the forwarder
-passes their connections to the gateway's socket. It reads the command's environment variables from
-standard input, as a JSON object, because other users can read a command line. It imports only the
-standard library, because Sparring is not installed in the sandbox. With port 0 it forwards nothing,
-for a command that runs without a sandbox and reaches the gateway itself.
+It usually runs in a sandbox without a network. HTTP clients connect to a loopback port, and the
+forwarder passes their connections to the gateway's socket. It adds variables to the command's
+environment that it reads from standard input, as a JSON object, because other users can read a
+command line. It imports only the standard library, because Sparring is not installed in the
+sandbox. With port 0 it forwards nothing, for a command that runs without a sandbox and reaches the
+gateway itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
@@ -31,9 +33,13 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 def serve(listening: socket.socket, path: str) -> None:
     """Accept connections forever, and forward each to the Unix socket."""
     while True:
-        client, _ = listening.accept()
-        upstream = socket.socket(socket.AF_UNIX)
         try:
+            client, _ = listening.accept()
+        except OSError:  # no descriptor is free; other connections will close
+            time.sleep(0.05)
+            continue
+        try:
+            upstream = socket.socket(socket.AF_UNIX)
             upstream.connect(path)
         except OSError:
             client.close()

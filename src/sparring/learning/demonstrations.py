@@ -150,7 +150,7 @@ class TriedDemonstrations:
     """The result of playing demonstrations before a warm start.
 
     `problem` is the reason of the first failure. `needed` is the token budget that fits all
-    truncated demonstrations; 0 if none was truncated.
+    truncated demonstrations; 0 if none was truncated, or if 32,768 tokens do not fit one.
     """
 
     total: int
@@ -185,7 +185,8 @@ def try_demonstrations(
         complete = render(
             lambda script: player_of(script, _LARGE_BUDGET), measures, truncated, Place(0, 1)
         )
-        needed = max(completion_tokens(each.rollout) for each in complete)
+        if not any(each.rollout.is_truncated for each in complete):
+            needed = max(completion_tokens(each.rollout) for each in complete)
     first_problem = failed[0][1] if failed else ""
     return TriedDemonstrations(len(played), len(played) - len(failed), first_problem, needed)
 
@@ -238,7 +239,8 @@ def _counts(**by_reason: int) -> dict[str, int]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Split a file at line feeds only: other line separators may occur in a JSON string."""
+    """Split a file at line ends. `str.splitlines` would also split at U+2028, which may occur in a
+    JSON string."""
     try:
         return path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -281,7 +283,7 @@ def _calls(calls: Any, where: str) -> Iterator[RequestedCall]:
         function = call.get("function", call) if isinstance(call, dict) else {}
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str):
-            raise InvalidInput(f"{where}: a tool call needs a name and arguments")
+            raise InvalidInput(f"{where}: a tool call has no function name")
         arguments = function.get("arguments", {})
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         yield RequestedCall(str(number), name, text)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jsonschema
 import regex as regular
 
 from sparring.contracts.rollouts import Rollout
@@ -30,24 +31,34 @@ def assertions(*, name: str = "assertions") -> Measure:
     return Measure(name, judge)
 
 
-def _contains_json(answer: str) -> bool:
+def _contains_json(answer: str, schema: Any) -> bool:
     decoder = json.JSONDecoder()
     for place, character in enumerate(answer):
         if character in "{[":
             try:
-                decoder.raw_decode(answer, place)
+                found, _ = decoder.raw_decode(answer, place)
             except (ValueError, RecursionError):
                 continue
-            return True
+            if _is_valid(found, schema):
+                return True
     return False
 
 
-def _is_json(answer: str) -> bool:
+def _is_json(answer: str, schema: Any) -> bool:
     try:
-        json.loads(answer)
+        found = json.loads(answer)
     except (ValueError, RecursionError):
         return False
-    return True
+    return _is_valid(found, schema)
+
+
+def _is_valid(value: Any, schema: Any) -> bool:
+    """Return whether a value is valid under a JSON schema, an object or its text; None allows all
+    values."""
+    if schema is None or schema == "":
+        return True
+    rules = json.loads(schema) if isinstance(schema, str) else schema
+    return jsonschema.Draft202012Validator(rules).is_valid(value)
 
 
 def _equals(answer: str, value: Any) -> bool:
@@ -86,8 +97,8 @@ ASSERTIONS: Mapping[str, Callable[[str, Any], bool]] = {
     ),
     "starts-with": lambda answer, value: answer.startswith(_text(value)),
     "regex": _matches,
-    "is-json": lambda answer, _: _is_json(answer),
-    "contains-json": lambda answer, _: _contains_json(answer),
+    "is-json": _is_json,
+    "contains-json": _contains_json,
 }
 
 

@@ -5,6 +5,7 @@ Locks are enforced here, so no surface can bypass them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class RunSettings:
 
     @property
     def train_settings(self) -> TrainSettings:
-        """The settings of a training run. Raises TypeError if the kind is another one."""
+        """The settings of a training run. Raises TypeError for other kinds."""
         if not isinstance(self.settings, TrainSettings):
             raise TypeError(f"settings of kind {self.kind} are not those of a training run")
         return self.settings
@@ -78,7 +79,7 @@ class RunSettings:
         return next((each for each in self.binding if touches(each.field, name)), None)
 
     def policy(self) -> PolicySpec:
-        """Return the policy that plays the rollouts."""
+        """Return the spec of the policy that plays the rollouts."""
         return PolicySpec(
             model=self.values["model"],
             family=self.values["family"],
@@ -204,7 +205,7 @@ def _refuse_bare_config_fields(
 def _refuse_unknown_environments(project: Project) -> None:
     """Refuse a project file that names an unknown environment: a lock on it would have no effect.
 
-    Nothing is refused while a file of the project cannot be read, because that file may define the
+    Nothing is refused while the catalogue has problems: a file that cannot be read may define the
     environment.
     """
     catalogue = project.catalogue()
@@ -231,13 +232,15 @@ def _resolve_paths(
     resolved: Resolved,
     project: Project,
 ) -> None:
-    """Make the paths in `values` absolute. A path in the command is relative to the current folder,
-    any other path to the project's root. A model or a warm start's source is a path only if it
-    exists."""
+    """Make the paths in `values` absolute, at any depth. A path in the command is relative to the
+    current folder, any other path to the project's root. A model is a path only if that folder
+    exists, a warm start's source only if that file or folder exists."""
 
     def absolute(value: Any, name: str) -> Any:
         if isinstance(value, list):
             return [absolute(each, name) for each in value]
+        if isinstance(value, dict):
+            return {key: absolute(each, name) for key, each in value.items()}
         if not isinstance(value, str):
             return value
         base = Path.cwd() if resolved.source_of(name) == COMMAND else project.root
@@ -277,18 +280,27 @@ def _refuse_paths_outside(values: dict[str, Any], resolved: Resolved, project: P
     for name, value in by_name.items():
         if resolved.source_of(name) != COMMAND:
             continue
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, str) and _is_outside(each, project.root):
+        for each in _texts(value):
+            if _is_outside(each, project.root):
                 raise NotPermitted(
                     f"{name}: only the owner may use files outside of the project; use a path "
                     "inside it"
                 )
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the strings in a value, at any depth."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
+
+
 def _is_outside(path: str, root: Path) -> bool:
     """Return whether a path, with links resolved, is outside of `root`. A name that does not exist
-    in `root` and does not start with `/`, `.` or `~` is not a path: it may be a run or a model on
-    the hub."""
+    relative to `root` and does not start with `/`, `.` or `~` is not a path: it may be a run or a
+    model on the hub."""
     target = (root / Path(path).expanduser()).resolve()
     is_path = target.exists() or path.startswith(("/", ".", "~"))
     return is_path and not target.is_relative_to(root.resolve())

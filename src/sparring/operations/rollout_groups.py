@@ -60,7 +60,7 @@ def _group_size(folder: RunFolder) -> int:
 
 
 def _siblings(log: ShardedLog, record: dict[str, Any], size: int) -> dict[int, dict[str, Any]]:
-    """Return the other rollouts of the group, by position: only the index in their ids differs."""
+    """Return the other rollouts of the group by position. Their ids differ only in the index."""
     stem, _, own = str(record["id"]).rpartition(".")
     found: dict[int, dict[str, Any]] = {}
     for number in range(_MAX_SIBLINGS):

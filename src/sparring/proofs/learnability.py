@@ -1,4 +1,4 @@
-"""Estimates from a few rollouts the share of live groups that an environment gives.
+"""Estimates the share of live groups of an environment from a few rollouts.
 
 GRPO compares the rollouts of one case with each other, so it learns only from groups whose rewards
 differ. Each case's rewards follow a distribution with a Dirichlet posterior (Beta for pass/fail),
@@ -19,7 +19,7 @@ from sparring.contracts.rollouts import Rollout
 from sparring.proofs.null_players import question_of
 
 _DRAWS = 4000
-_PRIOR = 0.5  # prior rollouts per case, distributed like the rewards of all cases
+_PRIOR = 0.5  # prior rollouts per case, distributed like the frequent rewards of all cases
 _UNSEEN = 0.5  # prior weight of a case unlike the played ones
 _STEPS_AHEAD = 5
 _QUESTION_LENGTH = 80
@@ -31,8 +31,8 @@ Outcomes = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class CaseBand:
-    """A case's scored (`rollouts`) and passed rollouts, the 95 % interval of its pass rate (Beta),
-    and its mean reward."""
+    """The results of one case: the number of its scored rollouts and of those that passed, the 95 %
+    interval of its pass rate (Beta), and its mean reward."""
 
     case: str
     question: str
@@ -45,7 +45,8 @@ class CaseBand:
 
 @dataclass(frozen=True, slots=True)
 class LiveShare:
-    """Expected share of live groups at this size, with an interval for the first five steps."""
+    """Expected share of live groups at this size, and the 95 % interval of the share in five
+    steps."""
 
     group_size: int
     value: float
@@ -65,7 +66,7 @@ def outcomes_of(
 
 
 def bands(rollouts: Sequence[Rollout]) -> list[CaseBand]:
-    """Return the pass band of each case, hardest first."""
+    """Return the band of each case, lowest pass rate first."""
     by_case: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         by_case.setdefault(rollout.case.id, []).append(rollout)

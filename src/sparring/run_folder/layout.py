@@ -76,7 +76,7 @@ class RunFolder:
         return [self.path / log / name for name in (*by_number, *sorted(names - ranks))]
 
     def validation_rollouts(self, rank: int = 0) -> Path:
-        """Return one rank's log of validation rollouts, which select checkpoints."""
+        """Return one rank's log of validation rollouts, by which checkpoints are selected."""
         return self.path / "validation" / f"rank-{rank}"
 
     def demonstrations(self, rank: int = 0) -> Path:
@@ -139,7 +139,7 @@ class RunFolder:
 
     @property
     def launch(self) -> Path:
-        """The launcher's handle of the supervisor started last."""
+        """The launcher's handle for the last supervisor that it started."""
         return self.path / "launch.json"
 
     @property

@@ -148,13 +148,13 @@ def cut_from_step(folder: Path, step: int) -> None:
             os.truncate(path, len(remaining) * ENTRY_BYTES)
             os.truncate(plain_path(folder, shard), last.offset + last.length if last else 0)
             return
+        remove(folder, shard)  # before its index, by which a cut after a crash finds it
         path.unlink()
-        remove(folder, shard)
 
 
 class RolloutLog:
-    """Reads one log, also while it is written, without loading a whole shard. With `is_frozen`, the
-    length is read once, so that it does not change while a page is read."""
+    """Reads one log, even while it is being written, without loading a whole shard. With
+    `is_frozen`, the length is read once, so that it does not change while a page is read."""
 
     def __init__(self, folder: Path, *, is_frozen: bool = False) -> None:
         self._folder = folder

@@ -87,7 +87,7 @@ class ProcessMonitor:
 
     def final_cause(self) -> Cause | None:
         """Return the cause of a failure after all ranks have ended without a bad exit code; None
-        if they reported another result, or if no rank was started."""
+        if they reported that the run completed or stopped, or if no rank was started."""
         history = self._writer.look()
         if history.fact == "failed":
             return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
@@ -155,7 +155,8 @@ class ProcessMonitor:
 
 
 def _hung_seconds(spec: Mapping[str, Any]) -> float:
-    """Return the spec's `hung_seconds`. A default is at least a minute above `rollout_seconds`."""
+    """Return the spec's `hung_seconds`. If no source sets it, it is at least a minute above
+    `rollout_seconds`."""
     seconds = float((spec.get("supervision") or {}).get("hung_seconds", 900.0))
     if "hung_seconds" in (spec.get("sources") or {}):
         return seconds

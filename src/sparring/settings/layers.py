@@ -9,7 +9,7 @@ from typing import Any
 from sparring.settings.locks import UNSET, Lock
 from sparring.settings.names import covers, flatten, nested, touches
 
-DEFAULTS = "defaults"  # the source of values that no layer sets
+DEFAULTS = "defaults"  # the source of the lowest layer, and of names without a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Resolved:
 
     def source_of(self, name: str) -> str:
         """Return the source of a value. For a name that has no value itself, return the source of
-        the first setting that is a table around it or lies inside it."""
+        the first setting whose name covers it or is covered by it, else DEFAULTS."""
         if name in self.settings:
             return self.settings[name].source
         for other, setting in self.settings.items():

@@ -47,8 +47,8 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Options of writing: the model's name, the sampling temperature of the proof, and the parts of
-    llama.cpp on this machine."""
+    """Options for writing artefacts: the model's name, the sampling temperature of the proof, and
+    the parts of llama.cpp on this machine."""
 
     name: str
     temperature: float
@@ -98,7 +98,8 @@ def needed_bytes(source: Source, forms: Sequence[Form], quantizations: Sequence[
 def write_folders(
     folder: ShipFolder, source: Source, forms: Sequence[Form], writing: Writing
 ) -> list[Artefact]:
-    """Write adapter and merged model with tokenizer, template and generation config."""
+    """Write the requested folders, each with tokenizer, template and generation config, and return
+    them. For GGUF without merged, the merged model is written to `WORK` and not returned."""
     artefacts = []
     if Form.ADAPTER in forms:
         started = time.monotonic()

@@ -1,4 +1,5 @@
-"""Verifies an artefact against its checkpoint: stop tokens, prompts, log-probabilities.
+"""Verifies an artefact against its checkpoint: stop tokens, default sampling parameters, prompts,
+log-probabilities.
 
 A fault raises FaultyArtefact, whose message names the cause. `jobs/ship/behaviour.py` compares the
 rollouts of artefact and checkpoint.

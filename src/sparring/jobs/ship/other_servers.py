@@ -26,7 +26,7 @@ from sparring.shipping.vllm import find_vllm, served_by_vllm
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A server that plays one artefact: its name, and a context that yields its address."""
+    """A server of one artefact: its name, and a context that yields its address."""
 
     name: str
     artefact: Artefact
@@ -36,7 +36,7 @@ class _Server:
 async def play_on_other_servers(
     shipping: ShipContext, artefacts: Sequence[Artefact], cases: Sequence[Case]
 ) -> None:
-    """Play validation cases on the servers that the spec requests, vLLM and Ollama. The model is
+    """Play validation cases on vLLM, Ollama or both, as the spec requests. The model is
     registered with Ollama even if there are no cases."""
     for server in _servers(shipping, artefacts, uses_vllm=shipping.spec.vllm and bool(cases)):
         log_name = f"{server.artefact.name}-{server.name}".replace(" ", "-").lower()
@@ -56,14 +56,14 @@ def _servers(
     for artefact in artefacts:
         if uses_vllm and artefact.form is not Form.GGUF:
             yield _Server("vLLM", artefact, _vllm(shipping, artefact))
-    if shipping.spec.register_with_ollama:
-        file = next(each for each in artefacts if each.form is Form.GGUF)
+    file = next((each for each in artefacts if each.form is Form.GGUF), None)
+    if shipping.spec.register_with_ollama and file is not None:
         yield _Server("Ollama", file, _ollama(shipping, file))
 
 
 @contextmanager
 def _vllm(shipping: ShipContext, artefact: Artefact) -> Iterator[str]:
-    """Serve an artefact with the vLLM command of the shipment, with paths on this machine."""
+    """Serve an artefact with vLLM's command in how_to_run.md, but with local paths."""
     template = shipping.folder.path / "checks" / "chat_template.jinja"
     template.parent.mkdir(exist_ok=True)
     template.write_text(shipped_template(shipping.source.template), encoding="utf-8")
