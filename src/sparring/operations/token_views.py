@@ -76,7 +76,7 @@ def show_tokens(request: ShowRollout, caller: Caller) -> ShownTokens:
         rollout=str(record["id"]),
         tokenizer=str(path or ""),
         rows=tuple(rows),
-        is_partial=left <= 0 < sum(_length(row) for row in record["rows"]) - _MAX_TOKENS,
+        is_partial=sum(map(_length, record["rows"])) > _MAX_TOKENS,
     )
 
 

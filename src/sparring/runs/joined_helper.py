@@ -72,7 +72,7 @@ class JoinedHelper:
     def _log(self, name: str) -> Path:
         """Return the file that this process and its child print to. Slurm names it by task."""
         with contextlib.suppress(OSError):
-            printed_to = Path(os.readlink("/proc/self/fd/1"))  # noqa: PTH115 - no other form
+            printed_to = Path("/proc/self/fd/1").readlink()
             if printed_to.suffix == ".log" and printed_to.is_file():
                 return printed_to
         return self._folder.path / "logs" / f"{name}.log"

@@ -18,6 +18,18 @@ DEFAULT_SHARES: Mapping[Split, float] = {
     Split.VALIDATION: 0.1,
     Split.HELD_OUT: 0.1,
 }
+SPLIT_NAMES = {
+    "training": Split.TRAINING,
+    "train": Split.TRAINING,
+    "validation": Split.VALIDATION,
+    "valid": Split.VALIDATION,
+    "val": Split.VALIDATION,
+    "dev": Split.VALIDATION,
+    "held-out": Split.HELD_OUT,
+    "held_out": Split.HELD_OUT,
+    "heldout": Split.HELD_OUT,
+    "test": Split.HELD_OUT,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from sparring.suites.copies import CopyDetector, canonical
 from sparring.suites.other_tools import inspect_records, json_records, records_by_split
 from sparring.suites.promptfoo import promptfoo_records
 from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, is_json, spool
-from sparring.suites.splitting import Splitter, input_digest, question_digest
+from sparring.suites.splitting import SPLIT_NAMES, Splitter, input_digest, question_digest
 
 Column = str | Callable[[Mapping[str, Any]], Any]
 _SPLITS = tuple(Split)
@@ -367,25 +367,11 @@ class Suite:
         self.names_splits = True
         value = _column_value(record, column or "split", number)
         try:
-            return _SPLIT_NAMES[str(value).lower()]
+            return SPLIT_NAMES[str(value).lower()]
         except KeyError:
             raise SuiteError(
                 f"record {number} has the split {value!r}; use training, validation or held-out"
             ) from None
-
-
-_SPLIT_NAMES = {
-    "training": Split.TRAINING,
-    "train": Split.TRAINING,
-    "validation": Split.VALIDATION,
-    "valid": Split.VALIDATION,
-    "val": Split.VALIDATION,
-    "dev": Split.VALIDATION,
-    "held-out": Split.HELD_OUT,
-    "held_out": Split.HELD_OUT,
-    "heldout": Split.HELD_OUT,
-    "test": Split.HELD_OUT,
-}
 
 
 def _column_value(record: Mapping[str, Any], column: Column | None, number: int) -> Any:
