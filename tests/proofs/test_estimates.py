@@ -89,6 +89,14 @@ def test_a_process_that_had_half_a_core_is_faster_alone() -> None:
     assert found.hours_alone == pytest.approx(found.hours.value * 0.5 / 0.85)
 
 
+def test_a_process_that_waits_for_its_agents_says_nothing_about_an_idle_machine() -> None:
+    clock = Measured([80.0, 80.0], group=20.0, update=40.0)
+    found = estimate(clock, SECONDS, replace(PLANNED, cores=1))
+    assert found.cores_had == pytest.approx(0.1)
+    assert found.hours.value > 0
+    assert found.hours_alone == 0.0
+
+
 def test_no_process_has_more_than_its_cores() -> None:
     clock = Measured([1.0], group=1.0, update=1.0)
     found = estimate(clock, Measured([8.0], group=8.0, update=8.0), replace(PLANNED, cores=2))

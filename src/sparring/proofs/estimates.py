@@ -22,6 +22,7 @@ _DRAWS = 2000
 _MARGIN = 1.15  # rollout lengths change during training
 _IDLE_SHARE = 0.85  # share of its cores that a process gets on an idle machine
 _MIN_CORES = 0.01
+_BUSY_CORES = 0.25  # below this, the process waits for other processes, tools or a GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,9 @@ class Planned:
 class Estimate:
     """The estimated cost of the planned training.
 
-    `cores_had` is the number of cores that the measured process used on average; `hours_alone` is
-    the wall time in hours on an idle machine.
+    `cores_had` is the number of cores that the measured process used on average. `hours_alone` is
+    the wall time in hours on an idle machine; 0 if unknown, because the process mostly waited for
+    other processes, tools or a GPU.
     """
 
     seconds_per_step: Amount
@@ -94,6 +96,7 @@ def estimate(
     validation_seconds = planned.validations * planned.validation_cases * per_rollout
     seconds = per_step.times(planned.steps)
     hours = Amount(*((part + validation_seconds) / 3600 for part in _parts(seconds)))
+    alone = hours.value * cores / max(cores, _IDLE_SHARE * planned.cores)
     groups = Amount(*(planned.groups_per_step + part for part in _parts(extra)))
     rollouts = groups.times(planned.rollouts_per_group * planned.steps * planned.world_size)
     return Estimate(
@@ -103,7 +106,7 @@ def estimate(
         sampled_tokens=rollouts.times(planned.tokens_per_rollout),
         cost=None if price_per_hour is None else hours.times(price_per_hour),
         cores_had=cores,
-        hours_alone=hours.value * cores / max(cores, _IDLE_SHARE * planned.cores),
+        hours_alone=alone if cores >= _BUSY_CORES else 0.0,
         proof_hours=planned.proof_rollouts * per_rollout / 3600,
     )
 

@@ -25,11 +25,16 @@ SCHEMA = {
 
 
 def serve(play):
-    """Play case after case: one line of JSON in, one out."""
+    """Play case after case: one line of JSON in, one out.
+
+    What the framework prints goes to standard error. Frameworks redirect `sys.stdout` from their
+    threads, so an answer printed there may get lost.
+    """
+    answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         given = json.loads(line)
         try:
             result = {"answer": play(given["case"], given["session"])}
         except Exception as error:
             result = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(result), flush=True)
+        print(json.dumps(result), file=answers, flush=True)

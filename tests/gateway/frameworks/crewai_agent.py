@@ -1,7 +1,5 @@
 """A CrewAI agent."""
 
-import contextlib
-import io
 import os
 
 os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true"}
@@ -24,17 +22,14 @@ def multiply(a: int, b: int) -> str:
 
 
 def play(case, session):
-    with contextlib.redirect_stdout(io.StringIO()):
-        model = LLM(
-            model=session["model"],
-            provider="openai",
-            base_url=session["base_url"],
-            api_key=session["api_key"],
-        )
-        agent = Agent(
-            role="calculator", goal=SYSTEM, backstory=".", llm=model, tools=[add, multiply]
-        )
-        return agent.kickoff(case["input"]).raw
+    model = LLM(
+        model=session["model"],
+        provider="openai",
+        base_url=session["base_url"],
+        api_key=session["api_key"],
+    )
+    agent = Agent(role="calculator", goal=SYSTEM, backstory=".", llm=model, tools=[add, multiply])
+    return agent.kickoff(case["input"]).raw
 
 
 serve(play)

@@ -1,8 +1,5 @@
 """A smolagents agent that calls tools."""
 
-import contextlib
-import io
-
 from cases import serve
 from smolagents import OpenAIServerModel, ToolCallingAgent, tool
 
@@ -34,8 +31,7 @@ def play(case, session):
         session["model"], api_base=session["base_url"], api_key=session["api_key"]
     )
     agent = ToolCallingAgent([add, multiply], model, max_steps=4, verbosity_level=0)
-    with contextlib.redirect_stdout(io.StringIO()):
-        return str(agent.run(case["input"]))
+    return str(agent.run(case["input"]))
 
 
 serve(play)
