@@ -19,6 +19,7 @@ from sparring.contracts.rollouts import (
     TokenRow,
     clean_text,
 )
+from sparring.contracts.verdicts import Judgement, cannot_tell, passed
 
 PLAYED = Rollout(RolloutKey(0, 4, "c1", 2), Case("c1", "?", expected="42"), Ending.ANSWERED, "41")
 
@@ -87,3 +88,11 @@ def test_rollouts_are_equal_whatever_world_they_were_played_in() -> None:
 def test_only_the_token_budget_truncates() -> None:
     truncated = [ending for ending in Ending if replace(PLAYED, ending=ending).is_truncated]
     assert truncated == [Ending.TOKEN_BUDGET]
+
+
+def test_a_rollout_is_unscored_because_of_a_measure_or_else_of_its_ending() -> None:
+    ended = replace(PLAYED, ending=Ending.TURN_LIMIT, detail="no answer within 5 turns")
+    assert ended.unscored_because == "turn_limit: no answer within 5 turns"
+    unknown = Judgement("judge", cannot_tell("no key"), weight=1.0)
+    right = Judgement("exact", passed("right"), weight=1.0)
+    assert replace(ended, judgements=(right, unknown)).unscored_because == "no key"

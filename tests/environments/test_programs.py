@@ -46,6 +46,10 @@ class Served(Base):
     url = "http://127.0.0.1:9/rollout"
 
 
+class WithoutUrl(Commanded):
+    url = ""  # an environment variable that is not set
+
+
 class Sandboxed(Commanded):
     needs_sandbox = True
     command_files = (Path(__file__).name,)
@@ -58,6 +62,7 @@ class Sandboxed(Commanded):
         (Commanded, CommandProgram),
         (Reused, ReusedProgram),
         (Served, RemoteProgram),
+        (WithoutUrl, CommandProgram),
         pytest.param(
             Sandboxed,
             SandboxedProgram,

@@ -107,7 +107,7 @@ def test_one_failure_after_everything_was_solved_does_not_stop_a_run():
     looking.look(40, {**HEALTHY, **SICK["dead_groups"]})
 
 
-def test_what_lies_behind_is_told_before_what_follows_from_it():
+def test_what_lies_behind_is_reported_before_what_follows_from_it():
     looking, _ = watch()
     cut_off = {**HEALTHY, "truncated": 1.0, "teaching_groups": 0.0, "entropy": 0.0, "call_rate": 0}
     with pytest.raises(GuardStop, match="guard truncated"):
@@ -116,13 +116,26 @@ def test_what_lies_behind_is_told_before_what_follows_from_it():
 
 def test_rollouts_without_a_reward_are_not_called_too_hard():
     looking, _ = watch()
-    with pytest.raises(GuardStop, match="no group had two rollouts with a reward"):
+    with pytest.raises(GuardStop, match="no group had two rollouts to learn from"):
         looking.look(10, {**HEALTHY, "teaching_groups": 0.0, "dead/unscored": 4}, steps=10)
 
 
 def test_the_entropy_of_no_tokens_is_no_collapse():
     looking, _ = watch(dead_groups="off")
-    looking.look(10, {**HEALTHY, "teaching_groups": 0.0, "entropy": 0.0}, steps=10)
+    unscored = {"teaching_groups": 0.0, "entropy": 0.0, "dead/unscored": HEALTHY["groups"]}
+    looking.look(10, {**HEALTHY, **unscored}, steps=10)
+
+
+def test_a_model_that_gives_one_right_answer_has_not_collapsed():
+    looking, _ = watch(dead_groups="off")
+    looking.look(10, {**HEALTHY, **SOLVED, "entropy": 0.0}, steps=10)
+
+
+def test_a_model_that_gives_one_wrong_answer_has_collapsed():
+    looking, _ = watch()
+    failed = {"teaching_groups": 0.0, "entropy": 1e-6, "dead/failed": HEALTHY["groups"]}
+    with pytest.raises(GuardStop, match="always gives the same answer"):
+        looking.look(10, {**HEALTHY, **failed}, steps=10)
 
 
 def test_a_figure_that_is_not_there_is_no_reason_to_stop():
@@ -138,6 +151,15 @@ def test_a_gradient_that_is_not_finite_stops_or_skips():
     looking, warnings = watch(not_finite="warn")
     looking.gradient_is_broken(3)
     assert "skipped" in warnings[0]
+
+
+def test_gradients_that_are_not_finite_stop_a_run_after_so_many_in_a_row():
+    looking, warnings = watch(not_finite={"steps": 2})
+    looking.gradient_is_broken(3)
+    looking.gradient_is_broken(5)
+    assert len(warnings) == 2
+    with pytest.raises(GuardStop, match="step 6"):
+        looking.gradient_is_broken(6)
 
 
 def test_a_guard_that_does_not_exist_is_refused():

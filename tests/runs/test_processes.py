@@ -71,6 +71,16 @@ def test_the_same_number_elsewhere_or_earlier_is_another_process(
     assert process.poll() is None
 
 
+def test_a_pid_is_reused_only_if_another_process_has_it(nursery: Nursery) -> None:
+    process = nursery.start()
+    identity = identity_of(process.pid)
+    assert not identity.is_pid_reused
+    assert replace(identity, start="1").is_pid_reused
+    process.kill()
+    process.wait()
+    assert not identity.is_pid_reused
+
+
 def test_a_process_that_ended_is_gone_before_anybody_waits_for_it(nursery: Nursery) -> None:
     process = nursery.start()
     identity = identity_of(process.pid)

@@ -78,6 +78,11 @@ def test_samples_of_inspect_become_cases_with_their_targets_and_metadata() -> No
     assert len(Suite.from_inspect(task, minimum_cases=1)) == 3
 
 
+def test_the_id_0_of_inspect_is_an_id() -> None:
+    shuffled = [Sample("a", "A", id=2), Sample("b", "B", id=0), Sample("c", "C", id=1)]
+    assert [each["id"] for each in inspect_records(shuffled)] == ["2", "0", "1"]
+
+
 def test_what_is_no_task_of_inspect_is_refused() -> None:
     with pytest.raises(SuiteError, match="takes a task or a dataset"):
         list(inspect_records("mmlu"))

@@ -1,7 +1,7 @@
 """Rollouts: messages, tool calls, endings and tokens.
 
-Token rows are flat arrays. With 4,096 rollouts of 32,000 tokens in flight, nine bytes per token fit
-into memory; a Python object per token does not.
+Token rows are flat arrays of at most 12 bytes per token. 4,096 rollouts of 32,000 tokens in flight
+fit into memory; with a Python object per token, they would not.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ToolCall:
 
 
 class TokenKind(StrEnum):
-    """The origin of a token: the first prompt, the model, or the messages after a sampled turn."""
+    """The origin of a token: the row's first prompt, the model, or text that was added later."""
 
     PROMPT = "prompt"
     SAMPLED = "sampled"
@@ -143,7 +143,7 @@ class TokenRow:
     `logprobs` holds one number per sampled token, in order. `parent` is the index in
     `Rollout.rows` of the row that this one follows or, if nested, was called from. `versions` are
     the weight versions of the sampled tokens, as pairs of (version, number of tokens). `gaps` holds
-    the difference between the log-probabilities of sampler and trainer for each sampled token.
+    the trainer's log-probability minus the sampler's for each sampled token.
     `versions` and `gaps` are empty if not known. A discarded row holds replies that the agent never
     used; it is logged, but not trained on.
     """
@@ -200,8 +200,8 @@ class Rollout:
     """One play of the agent on one case: the input of measures and the content of the log.
 
     `dropped` is the reason why a training rollout carried no gradient. `world`, the object that the
-    tools work on, and `output`, the final output parsed by the SDK, exist only in the process that
-    played the rollout.
+    tools work on, and `output`, the final output as the SDK parsed it or the agent's program
+    returned it, exist only in the process that played the rollout.
     """
 
     key: RolloutKey
@@ -235,3 +235,10 @@ class Rollout:
     def is_truncated(self) -> bool:
         """Whether the token budget cut the rollout off."""
         return self.ending is Ending.TOKEN_BUDGET
+
+    @property
+    def unscored_because(self) -> str:
+        """Why the rollout has no reward: the reason of the first measure that cannot tell, or else
+        its ending."""
+        reasons = [each.verdict.reason for each in self.judgements if each.verdict.score is None]
+        return reasons[0] if reasons else f"{self.ending.value}: {self.detail}"

@@ -21,7 +21,8 @@ class ProgramDeclaration:
     """An environment's declaration of its agent; one of `play`, `command` and `url` is set.
 
     Paths are relative to `folder`, which holds the environment's file. `is_sandboxed` runs a
-    command in the rollout's sandbox; `is_unsandboxed` runs it there without containment.
+    command in the rollout's sandbox; with `is_unsandboxed` as well, the command runs in a workspace
+    without containment.
     """
 
     name: str
@@ -62,7 +63,7 @@ def gateway_agent(declared: ProgramDeclaration) -> GatewayAgent:
 def _program(declared: ProgramDeclaration) -> Program:
     if declared.play is not None:
         return FunctionProgram(declared.play)
-    if declared.url is not None:
+    if declared.url:
         return RemoteProgram(declared.url)
     kind = ReusedProgram if declared.is_reused else CommandProgram
     return kind(declared.command, declared.folder, _python(declared))

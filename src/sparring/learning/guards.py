@@ -23,7 +23,7 @@ class _Rule:
     advice: str
 
 
-# If several guards would stop the run, the first one does. So causes precede their effects.
+# If several guards would stop the run, the first one does, so causes precede their effects.
 _RULES: Mapping[str, _Rule] = {
     "not_finite": _Rule(
         "loss",
@@ -43,26 +43,26 @@ _RULES: Mapping[str, _Rule] = {
         "{value:.0%} of the rollouts called a tool",
         "worked examples in the cases, or a warm start",
     ),
-    "dead_groups": _Rule(
-        "teaching_groups",
-        lambda value, limit: value <= limit,
-        "{value:.0%} of the groups had rewards that differ",
-        "easier cases, more num_generations, or a warm start",
-    ),
     "entropy": _Rule(
         "entropy",
         lambda value, limit: value < limit,
         "the mean entropy was {value:.2g}: the model always gives the same answer",
         "a lower learning_rate, a higher temperature, or beta > 0",
     ),
+    "dead_groups": _Rule(
+        "teaching_groups",
+        lambda value, limit: value <= limit,
+        "{value:.0%} of the groups had a gradient",
+        "easier cases, more num_generations, or a warm start",
+    ),
 }
 _UNSCORED = (
-    "no group had two rollouts with a reward, so no group has a gradient (guard dead_groups); "
+    "no group had two rollouts to learn from, so no group has a gradient (guard dead_groups); "
     "`sparring rollout list` shows the reasons"
 )
 _CUT_OFF = (
-    "every rollout with a reward was cut off by the token budget, and truncated rollouts are "
-    "masked; try a larger max_completion_length"
+    "all reward may come from rollouts that the token budget cut off, which are masked by "
+    "default; try a larger max_completion_length"
 )
 _NOTHING_LEFT = (
     "every group was solved for {steps} steps: nothing is left to learn from these cases; stop "
@@ -88,6 +88,7 @@ class GuardMonitor:
         self._bad_steps: dict[str, int] = dict.fromkeys(_RULES, 0)
         self._warned: set[str] = set()
         self._solved_steps = 0
+        self._broken_gradients = (0, 0)  # the last step with one, and how many steps in a row
         if not has_tools:
             del self._guards["no_tool_call"]
 
@@ -113,9 +114,14 @@ class GuardMonitor:
         return self._guards["not_finite"].action
 
     def gradient_is_broken(self, step: int) -> None:
-        """Raise GuardStop for a gradient that is not finite, or warn that its step is skipped."""
+        """Warn that a step is skipped because its gradient is not finite, or raise GuardStop after
+        `steps` of these in a row."""
         problem = f"step {step}: the gradient is not finite"
-        if self.on_broken_gradients == "stop":
+        last_step, in_a_row = self._broken_gradients
+        in_a_row = in_a_row + 1 if last_step == step - 1 else 1
+        self._broken_gradients = (step, in_a_row)
+        guard = self._guards["not_finite"]
+        if guard.action == "stop" and in_a_row >= guard.steps:
             advice = _RULES["not_finite"].advice
             raise GuardStop(f"{problem}; try {advice} in a new run", guard="not_finite")
         self._warn(f"{problem}; the step is skipped")
@@ -123,8 +129,8 @@ class GuardMonitor:
     def _is_bad(self, name: str, value: float, guard: Guard, row: Row) -> bool:
         if name == "dead_groups" and _is_all_solved(row):
             return False  # `_warn_if_solved` reports this case
-        if name == "entropy" and not row.get("teaching_groups", 1):
-            return False  # no tokens are learned from, so the entropy is meaningless
+        if name == "entropy" and (_is_all_unscored(row) or _is_all_solved(row)):
+            return False  # every token is masked, or the one answer that the model gives is right
         return _RULES[name].is_bad(value, guard.limit)
 
     def _warn_if_solved(self, step: int, row: Row, steps: int) -> None:
@@ -137,8 +143,8 @@ class GuardMonitor:
             self._warn(f"step {step}: {_NOTHING_LEFT.format(steps=self._solved_steps)}")
 
     def _warn_if_truncated(self, step: int, row: Row) -> None:
-        """Warn once if all groups failed, and truncated, masked rollouts may have all the reward:
-        it is no more than the highest reward for each of them."""
+        """Warn once if all groups failed and the step's reward is low enough to come from truncated
+        rollouts alone, which are masked by default."""
         has_all_failed = row.get("dead/failed", 0) >= row.get("groups", math.inf)
         rewards = row.get("reward", 0) * (1 - row.get("unscored", 0))
         has_reward = 0 < rewards <= row.get("truncated", 0) * row.get("reward_max", 1)

@@ -115,8 +115,7 @@ def cause_of(played: Played, version: int | None = None) -> str:
         if others := other_versions(rollout, version):
             return f"sampled with the weights of step {others[0]} instead of step {version}"
         return "cut off by the token budget" if rollout.is_truncated else ""
-    reasons = [each.verdict.reason for each in rollout.judgements if each.verdict.score is None]
-    return reasons[0] if reasons else f"{rollout.ending.value}: {rollout.detail}"
+    return rollout.unscored_because
 
 
 def gaps_of(learned: Sequence[LearningRollout], by_row: Iterable[Sequence[float]]) -> list[Gaps]:

@@ -211,9 +211,9 @@ def _unscored(facts: Facts) -> Iterator[Note]:
     unscored = [each for each in facts.rollouts if each.reward is None]
     if not unscored:
         return
-    causes = Counter(_why_unscored(each) for each in unscored)
+    causes = Counter(each.unscored_because for each in unscored)
     cause, _ = causes.most_common(1)[0]
-    example = next(each for each in unscored if _why_unscored(each) == cause)
+    example = next(each for each in unscored if each.unscored_because == cause)
     share = len(unscored) / len(facts.rollouts)
     if share > _OFTEN / 2:
         yield Note(
@@ -223,11 +223,6 @@ def _unscored(facts: Facts) -> Iterator[Note]:
             _rollout_path(facts, example),
             is_grave=share >= _HALF,
         )
-
-
-def _why_unscored(rollout: Rollout) -> str:
-    reasons = [each.verdict.reason for each in rollout.judgements if each.verdict.score is None]
-    return reasons[0] if reasons else f"{rollout.ending.value}: {rollout.detail}"
 
 
 def _audit_notes(facts: Facts) -> Iterator[Note]:

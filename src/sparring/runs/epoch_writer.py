@@ -142,7 +142,7 @@ class EpochWriter:
 
 def _print(event: str, data: Mapping[str, Any]) -> None:
     """Print an event to the supervisor's log. The message of `CasesBroken` is cut to its first
-    line, because the rest may quote held-out cases; the case loader's log holds all of it."""
+    line, because the rest may quote held-out cases; the run's events hold all of it."""
     if data.get("error") == CasesBroken.__name__:
         data = {**data, "message": str(data.get("message", "")).partition("\n")[0]}
     details = " ".join(f"{name}={value}" for name, value in data.items())

@@ -57,6 +57,11 @@ class Identity:
         is_known = self.start != "gone" and self.is_of_this_host and self.boot == boot_id()
         return is_known and self.start == start_of(self.pid)
 
+    @property
+    def is_pid_reused(self) -> bool:
+        """Whether another process of this host now has the pid."""
+        return start_of(self.pid) not in ("gone", self.start)
+
     def signal(self, number: int) -> None:
         """Send a signal if the process is alive."""
         if self.is_alive:

@@ -1,7 +1,8 @@
 """Starts, adopts and ends the processes of one attempt on this host: services, helpers, ranks.
 
-Each process has its own session and log, and carries the run's mark in its environment. A new
-supervisor adopts the live processes of its predecessor, so that no work is lost if one dies.
+Each process has its own session and log, and carries the run's mark in its environment. Unless they
+are bound (`is_bound`), a new supervisor adopts the live processes of its predecessor, so that the
+death of a supervisor loses no work.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class Placement:
         return range(self.node * self.processes, (self.node + 1) * self.processes)
 
     def environment_of(self, local: int) -> dict[str, str]:
-        """Return the environment variables of one rank, as torchrun sets them. Ranks that share a
-        host get one thread each, unless OMP_NUM_THREADS is set."""
+        """Return the environment variables of one rank; if there are several, also torchrun's.
+        Ranks that share a host get one OpenMP thread each, unless OMP_NUM_THREADS is set."""
         variables = {"SPARRING_ATTEMPT": str(self.attempt)}
         if self.world_size == 1:
             return variables
@@ -87,11 +88,6 @@ class Member:
         self.log = log
         self._process = process
         self.pidfd = _pidfd_of(identity)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is a child of this process."""
-        return self._process is not None
 
     @property
     def exited(self) -> ExitedProcess | None:
@@ -244,8 +240,8 @@ class WorkerGroup:
     # ------------------------------------------------------------------ taking over
 
     def adopt(self, report: Mapping[str, Any], services: Sequence[Service]) -> bool:
-        """Adopt the processes in a previous supervisor's heartbeat. Return whether all ranks and
-        services are alive. Helpers that have ended are restarted."""
+        """Adopt the processes in a previous supervisor's heartbeat, and restart ended helpers.
+        Return False if a rank or service is not alive; some processes are then not adopted."""
         members, helpers = [], {}
         for row in report.get("processes", ()):
             identity, name = Identity.from_dict(row), str(row["name"])
@@ -346,9 +342,9 @@ class WorkerGroup:
         time.sleep(0.5)
 
     def _roots(self, members: Sequence[Member]) -> list[int]:
-        """Return the session ids of these processes, which equal their pids. Adopted processes
-        that have ended are left out, because their pids may have been reused."""
-        return [member.identity.pid for member in members if member.is_ours or not member.exited]
+        """Return the session ids of these processes, which equal their pids, except pids that now
+        belong to other processes. The kernel reuses no pid while its session has a process."""
+        return [each.identity.pid for each in members if not each.identity.is_pid_reused]
 
     def end(self) -> list[str]:
         """Kill the ranks with all their descendants, terminate the services in reverse order, then

@@ -26,7 +26,7 @@ def json_records(path: Path) -> list[Mapping[str, Any]]:
 
 
 def records_by_split(datasets: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a dictionary of datasets, each with its key as `split`."""
+    """Yield the records of a dictionary of datasets, each with its dataset's key as `split`."""
     for split, dataset in datasets.items():
         for record in dataset:
             yield {**record, "split": split}
@@ -43,9 +43,10 @@ def inspect_records(task: Any) -> Iterator[Mapping[str, Any]]:
         if not hasattr(sample, "input"):
             raise SuiteError(f"sample {number} has no input; give a dataset of Inspect's samples")
         choices = getattr(sample, "choices", None)
+        given = getattr(sample, "id", None)
         yield {
             **(getattr(sample, "metadata", None) or {}),
-            "id": str(getattr(sample, "id", None) or number),
+            "id": str(number if given is None else given),
             "input": _inspect_input(sample.input, choices),
             "expected": _inspect_target(sample.target),
         }

@@ -40,7 +40,7 @@ def proved(folder: RunFolder) -> str:
 
 
 def test_a_training_without_a_checkpoint_cannot_be_proved(folder: RunFolder) -> None:
-    with pytest.raises(InvalidInput, match="run swift-lark has no checkpoint to prove; wait for"):
+    with pytest.raises(InvalidInput, match="run swift-lark has no readable checkpoint"):
         proved(folder)
     assert not folder.report.exists()
     assert list(read_lines(folder.events)) == []

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from sparring.contracts.errors import ActivityLogBusy
 from sparring.operations.activity.log import activity_log
 from sparring.operations.operation import Caller, Role
-from sparring.surfaces.tools.catalogue import function_schemas, tools_for
+from sparring.surfaces.tools.catalogue import function_schemas, refuse_unknown_tool, tools_for
 from tests.operations.made import make_project, operator_of
 
 SNAPSHOT = Path(__file__).parents[1] / "snapshots" / "tools.json"
@@ -82,6 +83,16 @@ def test_words_of_an_environment_that_fails_are_marked(operator):
     assert ORDER in told["message"]["untrusted"]
     described = call(operator, "describe_environment", environment="shop")
     assert ORDER in described["description"]["error"]["untrusted"]
+
+
+def test_an_unknown_tool_is_answered_even_if_the_log_is_locked(operator, monkeypatch):
+    def is_locked(*_: object) -> None:
+        raise ActivityLogBusy("another process holds the log's lock")
+
+    monkeypatch.setattr("sparring.surfaces.tools.catalogue.refusal", is_locked)
+    answer = refuse_unknown_tool("no_such_tool", {}, operator, tools_for(Role.OPERATOR))
+    assert answer.is_error
+    assert answer.table["error"]["type"] == "ActivityLogBusy"
 
 
 def test_a_fault_of_ours_does_not_end_the_conversation(operator, monkeypatch):

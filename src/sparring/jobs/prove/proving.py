@@ -100,7 +100,8 @@ class Proving:
         )
         if not checkpoints:
             raise InvalidInput(
-                f"run {self._spec.run} has no checkpoint to prove; wait for its first one"
+                f"run {self._spec.run} has no readable checkpoint, so nothing can be proved; "
+                "train again"
             )
         events = [
             line for line in read_lines(self._folder.events) if line.get("event") == "proving"
@@ -126,8 +127,9 @@ class Proving:
     # ------------------------------------------------------------------ playing
 
     async def _play_and_audit(self, suites: Sequence[_Suite], digest: str) -> None:
-        """Play both models, then audit the measures, because a proof depends on their quality. Both
-        run in one event loop, because a client that a measure keeps is bound to its loop."""
+        """Play both models, then audit the measures, because a proof depends on their quality.
+        Playing and auditing share one event loop, because a client that a measure keeps is bound to
+        its loop."""
         await self._play(suites, digest)
         first = suites[0]
         auditor = Auditor(first.measures, first.parts.world)
@@ -211,8 +213,8 @@ class Proving:
 
     def _chances(self, digest: str) -> int:
         """Return the number of candidates that the interval is corrected for: the largest of
-        `picked_from`, the candidates in the ledger and, on validation cases, the number of
-        validated checkpoints."""
+        `picked_from`, the number of candidates in the ledger and, on validation cases, the number
+        of validated checkpoints."""
         candidates = max(self._spec.picked_from, self._count_look(digest))
         if self._spec.split != "validation":
             return candidates
@@ -278,5 +280,6 @@ def read_rollouts(folder: RunFolder, player: str) -> Iterator[Rollout]:
 def _refuse_unscored_side(played: Played) -> None:
     for side, rollouts in ((BASE, played.base), (TRAINED, played.trained)):
         if rollouts and all(each.reward is None for each in rollouts):
-            why = rollouts[0].detail or "every measure returned cannot tell"
-            raise InfrastructureError(f"no rollout of the {side} model could be scored: {why}")
+            raise InfrastructureError(
+                f"no rollout of the {side} model could be scored: {rollouts[0].unscored_because}"
+            )

@@ -30,7 +30,7 @@ _POOL_OF_TOOL |= dict.fromkeys(
     (*_DESCRIBING, "check_environment", "prove_run", "resume_run", "ship_run"), "environment"
 )
 INSTRUCTIONS = f"""\
-You operate trainings of language-model agents in one project, within limits set by its owner.
+You operate training runs of language-model agents in one project, within limits set by its owner.
 
 Workflow: list_environments and describe_environment show the environments; show_limits shows what
 you may do; check_environment tests whether an environment is learnable (it is a run: wait for it,
@@ -50,8 +50,8 @@ Advice may name a field that is locked for you, and a goal may be out of reach w
 Then report this, with the change that the owner would have to make.
 
 A refusal states the reason and a remedy. Locks, budgets and held-out cases belong to the owner;
-no tool changes them. Every call that changes something, and every refusal, is written to the
-activity log."""
+no tool changes them. The activity log holds every call that changes something, and refusals: up to
+60 an hour, and the number of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """The operation's description, with its names in other tools."""
+        """The operation's description, with the names that other products use for it."""
         about = " ".join(self.operation.about.split())
         aliases = self.operation.forms.known_as
         return f"{about} (Also known as: {', '.join(aliases)}.)" if aliases else about
@@ -152,7 +152,10 @@ def refuse_unknown_tool(
     message = f"there is no tool {name[:80]!r}; the tools are {', '.join(known)}"
     excess = limit_exceeded(arguments)
     request = {"arguments": excess} if excess else dict(arguments)
-    error = refusal(f"tool {name[:80]}", caller, request, message)
+    try:
+        error: SparringError = refusal(f"tool {name[:80]}", caller, request, message)
+    except SparringError as cannot_log:
+        error = cannot_log
     return Answer(_error_table(error), is_error=True)
 
 
