@@ -1,6 +1,6 @@
-"""Two trainers in one process, a step of one and a step of the other, timed side by side.
+"""Times two trainers in one process, alternating between them after each step.
 
-Machines are noisy; what disturbs one of them disturbs the other as much.
+Other load on the machine then affects both alike.
 """
 
 from __future__ import annotations
@@ -13,44 +13,46 @@ from typing import Any
 from transformers import TrainerCallback
 
 
-class Turns:
-    """Hands the machine from one trainer to the other at the end of each step."""
+class Alternation:
+    """Lets two trainers run in alternation, one step at a time, and times each step."""
 
     def __init__(self, names: tuple[str, str]) -> None:
-        self._turn = {name: threading.Semaphore(number == 0) for number, name in enumerate(names)}
+        self._may_step = {
+            name: threading.Semaphore(number == 0) for number, name in enumerate(names)
+        }
         self._next = {names[0]: names[1], names[1]: names[0]}
         self.seconds: dict[str, list[float]] = {name: [] for name in names}
 
     def callback(self, name: str) -> TrainerCallback:
-        turns = self
+        alternation = self
 
-        class Turn(TrainerCallback):
+        class StepTimer(TrainerCallback):
             def on_step_begin(self, *_: Any, **__: Any) -> None:
-                turns._turn[name].acquire()
+                alternation._may_step[name].acquire()
                 self.started = time.perf_counter()
 
             def on_step_end(self, *_: Any, **__: Any) -> None:
-                turns.seconds[name].append(time.perf_counter() - self.started)
-                turns._turn[turns._next[name]].release()
+                alternation.seconds[name].append(time.perf_counter() - self.started)
+                alternation._may_step[alternation._next[name]].release()
 
-        return Turn()
+        return StepTimer()
 
-    def race(self, trainers: dict[str, Any]) -> dict[str, float]:
-        """Run both to the end; the median seconds of a step, the first one left out."""
+    def run(self, trainers: dict[str, Any]) -> dict[str, float]:
+        """Run both to the end; return the median seconds of a step, without the first step."""
         failures: list[BaseException] = []
 
-        def run(name: str) -> None:
+        def train(name: str) -> None:
             try:
                 trainers[name]()
             except BaseException as error:
                 failures.append(error)
-                self._turn[self._next[name]].release(100)
+                self._may_step[self._next[name]].release(100)
 
-        threads = [threading.Thread(target=run, args=(name,)) for name in trainers]
+        threads = [threading.Thread(target=train, args=(name,)) for name in trainers]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         if failures:
             raise failures[0]
-        return {name: statistics.median(given[1:]) for name, given in self.seconds.items()}
+        return {name: statistics.median(seconds[1:]) for name, seconds in self.seconds.items()}

@@ -1,8 +1,8 @@
-"""Our trainer and TRL by itself on the same prompts, batch and number of tokens.
+"""Builds our trainer and a bare TRL trainer with the same prompts, batch and number of tokens.
 
-TRL samples, scores and learns by itself; ours plays through the agents SDK, judges, logs every
-rollout and learns through TRL. Completions never end by themselves on either side, so that both
-sample the same number of tokens.
+The bare trainer samples, scores and updates with TRL alone. Ours plays through the agents SDK,
+judges and logs every rollout, and updates through TRL. Completions never stop early on
+either side, so both sides sample the same number of tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from alternating import Turns
+from alternating import Alternation
 from sparring import Suite, Trainer, failed, measure, passed
 from sparring.contracts.rollouts import Message
 from sparring.policies.codec import ChatCodec
@@ -34,8 +34,8 @@ def even(rollout):
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """What both sides train."""
+class Comparison:
+    """The model, prompts and batch of both trainers."""
 
     model: str
     folder: str
@@ -45,60 +45,61 @@ class Contest:
     group: int
     cases: int
     lora: bool = True
-    rows_of_trl: int | None = None  # in a pass, where all rows of a step would not fit
+    rows_of_trl: int | None = None  # TRL's rows per pass, if a step's rows do not fit into one
 
     @property
     def family(self) -> Family:
         return replace(family_named(FAMILIES[self.model]), also_stops=())
 
-    def race(self) -> dict[str, float]:
-        """Median seconds of whole steps, interleaved."""
-        turns = Turns(("ours", "trl"))
+    def time_steps(self) -> dict[str, float]:
+        """Train with both, alternating steps; return the median seconds of a step of each."""
+        alternation = Alternation(("ours", "trl"))
         ours, bare = our_trainer(self), bare_trainer(self)
-        ours.engine.add_callback(turns.callback("ours"))
-        bare.add_callback(turns.callback("trl"))
-        return turns.race({"ours": ours.train, "trl": bare.train})
+        ours.engine.add_callback(alternation.callback("ours"))
+        bare.add_callback(alternation.callback("trl"))
+        return alternation.run({"ours": ours.train, "trl": bare.train})
 
 
-def our_trainer(contest: Contest, **settings: Any) -> Trainer:
-    made = Trainer(
-        Agent(name="talker", instructions=contest.instructions),
+def our_trainer(comparison: Comparison, **settings: Any) -> Trainer:
+    trainer = Trainer(
+        Agent(name="talker", instructions=comparison.instructions),
         Suite.from_records([{"input": question(n), "split": "training"} for n in NUMBERS]),
-        [even], model=contest.model, family=contest.family, max_steps=contest.steps,
-        lora=contest.lora, learning_rate=1e-4, cases_per_batch=contest.cases,
-        gradient_accumulation_steps=1, num_generations=contest.group,
-        max_completion_length=contest.tokens, mask_truncated_completions=False,
+        [even], model=comparison.model, family=comparison.family, max_steps=comparison.steps,
+        lora=comparison.lora, learning_rate=1e-4, cases_per_batch=comparison.cases,
+        gradient_accumulation_steps=1, num_generations=comparison.group,
+        max_completion_length=comparison.tokens, mask_truncated_completions=False,
         replacement_groups=0, guards=dict.fromkeys(("truncated", "dead_groups"), "off"),
-        validation_cases=0, temperature=1.0, dtype="float32", runs=contest.folder,
+        validation_cases=0, temperature=1.0, dtype="float32", runs=comparison.folder,
         show_progress=False, engine={"disable_dropout": True}, **settings,
     )  # fmt: skip
-    # As `min_new_tokens` on the other side; the work of looking for stops is the same.
-    made.policy.codec.stop_ids = frozenset({-1})
-    return made
+    # No token has the id -1, so sampling never stops early, like TRL with `min_new_tokens`, but it
+    # still checks every token.
+    trainer.policy.codec.stop_ids = frozenset({-1})
+    return trainer
 
 
-def bare_trainer(contest: Contest) -> GRPOTrainer:
-    place = locate(contest.model)
+def bare_trainer(comparison: Comparison) -> GRPOTrainer:
+    place = locate(comparison.model)
     tokenizer = AutoTokenizer.from_pretrained(place)
-    codec = ChatCodec(tokenizer, contest.family)
+    codec = ChatCodec(tokenizer, comparison.family)
     prompts = [
         tokenizer.decode(
             codec.encode_prompt(
-                [Message("system", contest.instructions), Message("user", question(n))], []
+                [Message("system", comparison.instructions), Message("user", question(n))], []
             ).ids.tolist()
         )
         for n in NUMBERS
     ]
-    rows = contest.group * contest.cases
-    per_pass = contest.rows_of_trl or rows
+    rows = comparison.group * comparison.cases
+    per_pass = comparison.rows_of_trl or rows
     config = GRPOConfig(
-        output_dir=f"{contest.folder}/bare-{contest.model}", max_steps=contest.steps,
-        num_generations=contest.group, per_device_train_batch_size=per_pass,
+        output_dir=f"{comparison.folder}/bare-{comparison.model}", max_steps=comparison.steps,
+        num_generations=comparison.group, per_device_train_batch_size=per_pass,
         gradient_accumulation_steps=rows // per_pass,
-        max_completion_length=contest.tokens, temperature=1.0, learning_rate=1e-4,
+        max_completion_length=comparison.tokens, temperature=1.0, learning_rate=1e-4,
         gradient_checkpointing=False, bf16=False, use_cpu=True, report_to=[], logging_steps=1,
         save_strategy="no", disable_tqdm=True, disable_dropout=True, log_level="error",
-        generation_kwargs={"min_new_tokens": contest.tokens},
+        generation_kwargs={"min_new_tokens": comparison.tokens},
     )  # fmt: skip
     adapters = LoraConfig(
         r=16, lora_alpha=32, lora_dropout=0.05, target_modules="all-linear", task_type="CAUSAL_LM"
@@ -109,7 +110,7 @@ def bare_trainer(contest: Contest) -> GRPOTrainer:
         args=config,
         train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=tokenizer,
-        peft_config=adapters if contest.lora else None,
+        peft_config=adapters if comparison.lora else None,
     )
     bare.remove_callback(PrinterCallback)
     return bare

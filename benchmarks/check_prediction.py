@@ -1,11 +1,12 @@
-"""Whether `sparring check` says beforehand what training then shows.
+"""Compares what `sparring check` predicts with what training then measures.
 
     python benchmarks/check_prediction.py [--model smollm2] [--only NAME]
 
-Of each of the four example environments: a check, then five steps of training with the same
-settings. Compared are the share of live groups as first drawn (those that are replaced counted as
-dead) with the interval that was stated, and the CPU time of a step with the one predicted.
-Bars: the share inside of its interval, and the time within 30 %, on three of the four.
+For each of the four example environments, runs a check, then five training steps with the same
+settings. Compares the share of live groups before replacement (a replaced group counts as dead)
+with the predicted interval, and the predicted CPU time of a step with the measured one. Bars: the
+share is inside its interval on three of the four, and the prediction is within 30 % of the measured
+time on three of the four.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main() -> int:
     shown["environments"] = {}
     with tempfile.TemporaryDirectory() as place:
         for name in given.only or FOUR:
-            figures = compared(name, given, place)
+            figures = compare(name, given, place)
             shown["environments"][name] = figures
             print(f"{name}: {figures}", flush=True)
     found = shown["environments"].values()
@@ -49,7 +50,7 @@ def main() -> int:
     return 0 if shown["ok"] else 1
 
 
-def compared(name: str, given: argparse.Namespace, place: str) -> dict[str, Any]:
+def compare(name: str, given: argparse.Namespace, place: str) -> dict[str, Any]:
     target = str(EXAMPLES / name / f"{name}.py")
     settings = [part for each in SETTINGS for part in ("--set", each)]
     common = [target, "--model", given.model, *settings, "--json"]

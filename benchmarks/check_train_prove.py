@@ -1,9 +1,10 @@
-"""The whole way on SmolLM2-135M: check, train, prove, report, on the calculator.
+"""Runs check, train, prove and report on the calculator with SmolLM2-135M.
 
     python benchmarks/check_train_prove.py [--folder FOLDER] [--model smollm2]
 
-With a folder, what is done there already is read, and what is missing is done. Bars: the check
-says learnable, and the proof on held-out cases says better. About 20 minutes on two cores.
+With `--folder`, reuses the runs that are already in the folder, and starts only the missing ones.
+Bars: the verdict of the check is learnable, and the verdict of the proof on held-out cases is
+better. Takes about 20 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def main() -> int:
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = given.folder or Path(place)
-        checked = known_or(folder, "check", given.model)
-        trained = known_or(folder, "train", given.model)
+        checked = load_or_run(folder, "check", given.model)
+        trained = load_or_run(folder, "train", given.model)
         proof = _summary(folder / "runs" / f"proof-{trained['run']}")
         shown = figures(checked, trained, proof)
         shown["report_kib"] = (
@@ -79,18 +80,18 @@ def figures(
     }
 
 
-def known_or(folder: Path, command: str, model: str) -> dict[str, Any]:
-    """What a run of this kind came to, done now if it was not before."""
+def load_or_run(folder: Path, command: str, model: str) -> dict[str, Any]:
+    """Return the summary of a run of this command; if the folder has none, start one."""
     prefix = {"check": "check-calculator-", "train": "calculator-"}[command]
-    there = sorted(folder.glob(f"runs/{prefix}*/report/summary.json"))
-    if not there:
+    summaries = sorted(folder.glob(f"runs/{prefix}*/report/summary.json"))
+    if not summaries:
         settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
         subprocess.run(
             [*COMMAND, command, str(CALCULATOR), "--model", model, *settings],
             cwd=folder, check=True,
         )  # fmt: skip
-        there = sorted(folder.glob(f"runs/{prefix}*/report/summary.json"))
-    return _summary(there[-1].parents[1])
+        summaries = sorted(folder.glob(f"runs/{prefix}*/report/summary.json"))
+    return _summary(summaries[-1].parents[1])
 
 
 def _summary(run: Path) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Train SmolLM2-135M to answer questions over documents, and play held-out cases before and after.
+"""Trains SmolLM2-135M to answer questions over documents; plays held-out cases before and after.
 
     python benchmarks/document_qa.py [--folder FOLDER]
 
-A warm start on 48 demonstrations, then GRPO with LoRA, about an hour on two cores that do nothing
-else. With a folder, runs that are there already are not made again. No bar: what comes out is in
-the page of the example.
+Training is a warm start on 48 demonstrations, then GRPO with LoRA, and takes about an hour on two
+otherwise idle cores. With `--folder`, reuses the results that are already in the folder. No bar:
+the page of the example has the figures.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def main() -> int:
     given = options.parse_args().folder
     with tempfile.TemporaryDirectory() as place:
         folder = given or Path(place)
-        before = known_or(folder / "before.json", "eval", ENVIRONMENT, "--split", "held-out")
-        trained = known_or(
-            folder / "train.json", "train", ENVIRONMENT, "--no-prove", "--lora", *training()
+        before = load_or_run(folder / "before.json", "eval", ENVIRONMENT, "--split", "held-out")
+        trained = load_or_run(
+            folder / "train.json", "train", ENVIRONMENT, "--no-prove", "--lora", *train_options()
         )
         weights = trained["best_checkpoint"] or trained["last_checkpoint"]
-        after = known_or(
+        after = load_or_run(
             folder / "after.json", "eval", ENVIRONMENT, "--split", "held-out", "--model", weights
         )
     shown = {
@@ -54,13 +54,13 @@ def main() -> int:
     return 0
 
 
-def training() -> list[str]:
-    words = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
-    return [*words, *(word for each in SET for word in ("--set", each))]
+def train_options() -> list[str]:
+    options = [part for name, value in TRAINING.items() for part in (f"--{name}", str(value))]
+    return [*options, *(part for each in SET for part in ("--set", each))]
 
 
-def known_or(place: Path, *command: str) -> dict[str, Any]:
-    """The result in a file, or of the command, which is then kept there."""
+def load_or_run(place: Path, *command: str) -> dict[str, Any]:
+    """Return the result in the file; if there is none, run the command and save its result."""
     if not place.is_file():
         done = subprocess.run(
             [*COMMAND, *command, "--json"], cwd=place.parent, stdout=subprocess.PIPE, text=True,

@@ -1,9 +1,9 @@
-"""How the untrained SmolLM2-135M does on the four example environments.
+"""Measures the untrained SmolLM2-135M on the four example environments.
 
     python benchmarks/environments.py [--cases 64]
 
-Plays validation cases of each, once, at temperature 0.8. No bar: the figures are in the pages of
-the examples.
+Plays validation cases of each environment, one rollout per case, at temperature 0.8. No bar: the
+pages of the examples have the figures.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def main() -> int:
     shown = {"benchmark": "environments", "model": "smollm2", "environments": {}}
     with tempfile.TemporaryDirectory() as folder:
         for name in FOUR:
-            shown["environments"][name] = figures = played(name, cases, folder)
+            shown["environments"][name] = figures = play(name, cases, folder)
             print(f"{name}: {figures}", flush=True)
     print(json.dumps(shown))
     return 0
 
 
-def played(name: str, cases: int, folder: str) -> dict[str, object]:
+def play(name: str, cases: int, folder: str) -> dict[str, object]:
     file = EXAMPLES / name / f"{name}.py"
     done = subprocess.run(
         [*COMMAND, "eval", str(file), "--model", "smollm2", "--cases", str(cases), "--json"],
@@ -44,10 +44,10 @@ def played(name: str, cases: int, folder: str) -> dict[str, object]:
 
 
 def figures(summary: dict[str, Any]) -> dict[str, object]:
-    """Pass rates with their intervals."""
+    """Return the pass rates with their intervals, and the mean reward."""
     rates = {
-        measure: [round(told["pass_rate"][part], 3) for part in ("value", "low", "high")]
-        for measure, told in summary["measures"].items()
+        measure: [round(result["pass_rate"][part], 3) for part in ("value", "low", "high")]
+        for measure, result in summary["measures"].items()
     }
     return {"cases": summary["cases"], "pass_rate": rates, "reward": round(summary["reward"], 3)}
 

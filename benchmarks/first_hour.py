@@ -1,13 +1,14 @@
-"""The first hour of a new user: init, env test, check, train and proof, as the screen says them.
+"""Runs the first hour of a new user: init, env test, check, train and proof.
 
     python benchmarks/first_hour.py [--start tool|documents|game] [--seed N] [--quick] [--keep FILE]
 
-In an empty folder, with SmolLM2-135M: every starting point of `sparring init`, with three seeds;
-each line is one of them. Bars, on held-out cases: each measure that carries reward at most 40 %
-before and at least 80 % after; training in at most 10 minutes; at most 4 GB of memory at any time;
-`check` says learnable, and its estimate of the training is within a factor of two.
-`--quick` is one starting point and one seed, with the figures of learning for its bar alone.
-All nine take three hours: `--keep` writes each to a file as it ends, and takes what is there.
+Runs every starting point of `sparring init` with three seeds, each in an empty folder, with
+SmolLM2-135M, and prints a line for each. Bars: on held-out cases, every measure that is not a guard
+is at most 40 % before and at least 80 % after; training takes at most 10 minutes; no process takes
+more than 4 GB of memory at any time; `check` says learnable, and its estimate of the training time
+is within a factor of two. `--quick` runs one starting point with one seed, and requires only the
+bars on held-out cases. All nine take three hours: `--keep` appends each result to a file, and
+reuses the results that the file already has.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ BEFORE, AFTER, MINUTES, GIGABYTES, FACTOR = 0.4, 0.8, 10.0, 4.0, 2.0
 COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
 
 
-class Memory:
-    """The most that any process of a run has taken, looked at all the time."""
+class PeakMemory:
+    """Polls the memory of processes whose command line names the folder; `peak` is the maximum."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self.most = 0
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self.peak = 0
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> PeakMemory:
         self._thread.start()
         return self
 
@@ -46,23 +47,24 @@ class Memory:
         self._done.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._done.wait(0.2):
             for process in psutil.process_iter(["cmdline", "memory_info"]):
-                told = process.info
-                if told["memory_info"] and any(
-                    self._folder in part for part in told["cmdline"] or ()
+                info = process.info
+                if info["memory_info"] and any(
+                    self._folder in part for part in info["cmdline"] or ()
                 ):
-                    self.most = max(self.most, told["memory_info"].rss)
+                    self.peak = max(self.peak, info["memory_info"].rss)
 
 
-def sparring(folder: Path, *words: str) -> Any:
+def sparring(folder: Path, *arguments: str) -> Any:
     done = subprocess.run(
-        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, check=False
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"sparring {' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1]) if "--json" in words else done.stdout
+        output = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        raise SystemExit(f"sparring {' '.join(arguments)}: {output}")
+    return json.loads(done.stdout.splitlines()[-1]) if "--json" in arguments else done.stdout
 
 
 def first_hour(start: str, seed: int) -> dict[str, Any]:
@@ -70,21 +72,21 @@ def first_hour(start: str, seed: int) -> dict[str, Any]:
         folder = Path(place)
         sparring(folder, "init", "my_agent", "--from", start)
         sparring(folder, "env", "test", "my_agent")
-        with Memory(folder) as memory:
+        with PeakMemory(folder) as memory:
             began = time.monotonic()
             checked = sparring(folder, "check", "my_agent", "--set", f"seed={seed}", "--json")
             check_minutes = (time.monotonic() - began) / 60
             trained = sparring(folder, "train", "my_agent", "--set", f"seed={seed}", "--json")
-    return shown(start, seed, checked, trained, check_minutes, memory.most)
+    return figures(start, seed, checked, trained, check_minutes, memory.peak)
 
 
-def shown(
+def figures(
     start: str,
     seed: int,
     checked: dict[str, Any],
     trained: dict[str, Any],
     check_minutes: float,
-    most: int,
+    peak: int,
 ) -> dict[str, Any]:
     proof = trained["proof"]
     minutes = trained["seconds"] / 60
@@ -108,14 +110,14 @@ def shown(
         "training_minutes": round(minutes, 1),
         "estimated_minutes": round(estimated, 1),
         "estimate_off_by": round(factor, 2),
-        "peak_gigabytes": round(most / 1e9, 2),
+        "peak_gigabytes": round(peak / 1e9, 2),
         "learned": learned,
     }
-    fits = minutes <= MINUTES and most <= GIGABYTES * 1e9 and factor <= FACTOR
+    fits = minutes <= MINUTES and peak <= GIGABYTES * 1e9 and factor <= FACTOR
     return {**found, "ok": learned and fits and checked["verdict"] == "learnable"}
 
 
-def kept_in(file: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
+def read_results(file: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
     if file is None or not file.is_file():
         return {}
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -131,13 +133,13 @@ def main() -> int:
     given = options.parse_args()
     starts = given.start or (STARTS[:1] if given.quick else STARTS)
     seeds = given.seed or ([0] if given.quick else [0, 1, 2])
-    kept = kept_in(given.keep)
+    saved = read_results(given.keep)
     found = []
     for seed in seeds:
         for start in starts:
-            found.append(kept.get((start, seed)) or first_hour(start, seed))
+            found.append(saved.get((start, seed)) or first_hour(start, seed))
             print(json.dumps(found[-1]), flush=True)
-            if given.keep and (start, seed) not in kept:
+            if given.keep and (start, seed) not in saved:
                 with given.keep.open("a") as file:
                     file.write(json.dumps(found[-1]) + "\n")
     bar = {

@@ -1,12 +1,13 @@
-"""What a call through the gateway costs its server: CPU per call, and memory per session.
+"""Measures what a call through the gateway costs its server: CPU per call, and memory per session.
 
-Sessions call the model in rounds of one tool each, all of them in flight at once; a policy with a
-fixed reply answers. Clients are a process of their own. CPU is that of the server's process: the
-HTTP server, matching, tokenising what is new, parsing the reply, and reading the next round from
-the clients' process.
+All sessions are in flight at once, and call the model in rounds of one tool call each; a policy
+with a fixed reply answers. The clients run in a separate process. CPU is that of the server's
+process: the HTTP server, matching, tokenising new messages, parsing replies, and exchanging
+requests and replies with the clients' process.
 
-Bar: at most 1.5 ms for a call with ten messages, at 16, 256 and 2,048 sessions in flight, and
-memory per session flat. `by_messages` shows how the cost grows with the length of a conversation.
+Bar: at most 1.5 ms for a call with ten messages, at 16, 256 and 2,048 sessions in flight. Memory
+per session is printed without a bar. `by_messages` shows how the cost grows with the length of a
+conversation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
 
 BAR_MS, BAR_MESSAGES = 1.5, 10
-TRIP_WIRE_MS = 2.5  # a few short rounds on a busy machine
+QUICK_BAR_MS = 2.5  # for a few short rounds on a busy machine
 LIMITS = Limits(tool_rounds=1000, completion_tokens=1 << 30)
 TOOL = {
     "type": "function",
@@ -60,7 +61,7 @@ RESULT = "lamp: 3 in stock, 24 dollars; desk lamp: 1 in stock, 31 dollars; lante
 
 
 class FixedPolicy:
-    """Replies with the same call each time."""
+    """Replies with the same tool call every time."""
 
     name = "fixed"
     samples_in_lockstep = False
@@ -79,12 +80,12 @@ class FixedPolicy:
         return self._sample
 
 
-def serve_requests(port: int, pipe: Connection) -> None:
-    """The clients' process: sends all requests of a round at once, each on its own connection."""
-    asyncio.run(_serve_requests(port, pipe))
+def send_requests(port: int, pipe: Connection) -> None:
+    """Run the clients: send all requests of a round at once, each session on its own connection."""
+    asyncio.run(_send_requests(port, pipe))
 
 
-async def _serve_requests(port: int, pipe: Connection) -> None:
+async def _send_requests(port: int, pipe: Connection) -> None:
     connections: dict[str, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
 
     async def send(key: str, body: bytes) -> tuple[str, bytes]:
@@ -110,14 +111,14 @@ async def _serve_requests(port: int, pipe: Connection) -> None:
 
 
 class Bench:
-    """Plays batches of sessions in rounds, and adds up the CPU of each round."""
+    """Plays batches of sessions in rounds, and measures the CPU of each round."""
 
     def __init__(self) -> None:
         self.policy = FixedPolicy()
         self.server = GatewayServer()
         self.pipe, other = multiprocessing.Pipe()
         context = multiprocessing.get_context("spawn")
-        self.clients = context.Process(target=serve_requests, args=(self.server.port, other))
+        self.clients = context.Process(target=send_requests, args=(self.server.port, other))
         self.clients.start()
 
     async def batch(self, sessions: int, rounds: int) -> tuple[list[float], float]:
@@ -130,12 +131,12 @@ class Bench:
             episode = Episode(key, Case(key.case_id, "Which lamps?"), LIMITS)
             capture = Capture(episode, self.policy, 0.8)
             opened.append(self.server.sessions.open(capture))
-        talks = {session.key: list(START) for session in opened}
+        conversations = {session.key: list(START) for session in opened}
         seconds = []
         for _ in range(rounds):
             requests = [
-                (key, json.dumps({"model": "m", "messages": talk, "tools": [TOOL]}).encode())
-                for key, talk in talks.items()
+                (key, json.dumps({"model": "m", "messages": messages, "tools": [TOOL]}).encode())
+                for key, messages in conversations.items()
             ]
             started = time.process_time()
             self.pipe.send(requests)
@@ -144,13 +145,16 @@ class Bench:
             for key, answer in answers:
                 message = json.loads(answer)["choices"][0]["message"]
                 call = message["tool_calls"][0]["id"]
-                talks[key] += [message, {"role": "tool", "tool_call_id": call, "content": RESULT}]
+                conversations[key] += [
+                    message,
+                    {"role": "tool", "tool_call_id": call, "content": RESULT},
+                ]
         used = psutil.Process().memory_info().rss - before
         for session in opened:
             (row,) = session.capture.rows()
             assert sum(span.kind == "sampled" for span in row.spans) == rounds
             self.server.sessions.close(session)
-        self.pipe.send([])  # closes the connections
+        self.pipe.send([])  # an empty round closes the connections
         await asyncio.to_thread(self.pipe.recv)
         return seconds, used / sessions
 
@@ -161,7 +165,7 @@ class Bench:
 
 
 async def measure(bench: Bench, sessions: int, calls: int, rounds: int) -> dict[str, object]:
-    """Milliseconds of CPU per call by the number of messages, at this many sessions in flight."""
+    """Return CPU per call by number of messages, and memory per session, at this many sessions."""
     batches = max(1, calls // sessions)
     totals, memory = [0.0] * rounds, 0.0
     for _ in range(batches):
@@ -182,7 +186,7 @@ async def measure(bench: Bench, sessions: int, calls: int, rounds: int) -> dict[
 async def run(*, quick: bool) -> dict[str, object]:
     bench = Bench()
     try:
-        await bench.batch(16, 5)  # warm
+        await bench.batch(16, 5)  # warm-up
         calls = 256 if quick else 2048
         sizes = (16, 256) if quick else (16, 256, 2048)
         curve = [await measure(bench, sessions, calls, rounds=5) for sessions in sizes]
@@ -190,7 +194,7 @@ async def run(*, quick: bool) -> dict[str, object]:
     finally:
         bench.close()
     worst = max(float(str(each["ms_per_call"])) for each in curve)
-    bar = TRIP_WIRE_MS if quick else BAR_MS
+    bar = QUICK_BAR_MS if quick else BAR_MS
     return {
         "benchmark": "gateway",
         "curve": curve,
@@ -203,7 +207,7 @@ async def run(*, quick: bool) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two sizes, fewer calls, a trip wire")
+    parser.add_argument("--quick", action="store_true", help="two sizes, fewer calls, a higher bar")
     result = asyncio.run(run(quick=parser.parse_args().quick))
     print(json.dumps(result))
     return 0 if result["passed"] else 1

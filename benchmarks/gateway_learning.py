@@ -1,11 +1,11 @@
-"""Does a LangGraph agent learn through the gateway as the same agent on the SDK does?
+"""Compares training a LangGraph agent through the gateway with training the same agent on the SDK.
 
     python benchmarks/gateway_learning.py [--seed N] [--steps N] [--cases N]
 
-The task of benchmarks/learning.py, SmolLM2-135M on the shop's desk, trained twice with the same
-settings and seed: the agent on the SDK, and on LangGraph (`make frameworks` installs it), a service
-behind the gateway. Bars: the intervals of the held-out pass rates overlap, and training takes at
-most 1.15 times as long.
+The task is that of benchmarks/learning.py: SmolLM2-135M as the assistant of a shop, trained twice
+with the same settings and seed. One agent runs on the agents SDK, the other on LangGraph
+(`make frameworks` installs it), as a service behind the gateway. Bars: the intervals of the
+held-out pass rates overlap, and LangGraph's training takes at most 1.15 times as long.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def service() -> Iterator[str]:
 
 
 def measure(environment: Environment, given: argparse.Namespace, runs: str) -> dict[str, Any]:
-    """Train the environment; return held-out pass rates before and after, and the time."""
+    """Train on the environment; return the held-out pass rates before and after, and the time."""
     trainer = Trainer(
         environment,
         max_steps=given.steps,
@@ -94,7 +94,7 @@ def measure(environment: Environment, given: argparse.Namespace, runs: str) -> d
 def held_out(
     environment: Environment, trainer: Trainer, given: argparse.Namespace, runs: str
 ) -> dict[str, float]:
-    """The share of held-out cases whose answer is right, with its 95 % interval."""
+    """Return the share of held-out cases with a right answer, and its 95 % interval."""
     shown = evaluate(
         environment,
         policy=trainer.policy,

@@ -1,11 +1,11 @@
-"""Do two agents learn together? SmolLM2-135M at a front desk that hands off to specialists.
+"""Trains agents that hand off to one another: SmolLM2-135M as a front desk and its specialists.
 
     python benchmarks/handoffs.py [--seed N] [--quick]
 
-The desk hands a question off to the specialist for it, who looks the answer up with a tool: three
-turns, two rows, pass/fail measures only, LoRA, CPU. Bars: between 20 and 50 % of held-out cases
-right before, at least 85 % after, at most 30 minutes of training. `--quick` trains a few steps and
-asks only that something was learned.
+The front desk hands each question off to a specialist, who looks the answer up with a tool: three
+turns, two rows, pass/fail measures only, LoRA, CPU. Bars: 20 to 50 % of held-out cases are right
+before, at least 85 % after, and training takes at most 30 minutes. `--quick` trains a few steps,
+and requires only that the pass rate rises: the interval after is above the interval before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--steps", type=int, default=5)
-    options.add_argument("--quick", action="store_true", help="a few steps, fewer cases")
+    options.add_argument("--quick", action="store_true", help="a few steps, fewer rollouts")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as runs:
         shown = run(given, runs)
@@ -51,7 +51,7 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
         cases_per_batch=3,
         gradient_accumulation_steps=1,
         learning_rate=5e-4,
-        mask_truncated_completions=False,  # right answers never reach the budget
+        mask_truncated_completions=False,  # right answers never reach the length limit
         lora=True,
         seed=given.seed,
         validation_cases=0,
@@ -85,7 +85,7 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
 
 
 def held_out(trainer: Trainer, given: argparse.Namespace, runs: str) -> dict[str, Any]:
-    """The share of held-out cases whose answer is right, with its 95 % interval."""
+    """Return the share of held-out cases with a right answer, and its 95 % interval."""
     desk = FrontDesk()
     shown = evaluate(
         desk.agent(),

@@ -1,11 +1,10 @@
-"""Simulates a run on 100 hosts with 8 ranks each: what its heartbeats cost the file server, and the
-supervisor.
+"""Measures what heartbeats cost in a simulated run on 100 hosts with 8 ranks each.
 
-The supervisor, the process of each host and the heartbeats are the product's own; a rank is a
-process that sleeps, with a heartbeat that a thread writes for it. Counted are the calls that name a
-path in the run's folder and so reach the file server: opening, renaming, reading attributes,
-creating and removing. The bars: at most 10 calls a second and host, at most 10 % of a core for the
-supervisor, a stop that has reached every host within 10 s, and a host's silence that is noticed.
+The supervisor, the process of each host and the heartbeats are Sparring's own; a rank is a process
+that sleeps, and a thread writes its heartbeats. The benchmark counts the calls that name a path in
+the run's folder and so reach the file server: opening, renaming, reading attributes, listing,
+creating and removing. Bars: at most 10 calls per second and host, at most 10 % of a core for the
+supervisor, at most 10 s from a stop request until every host has stopped, and no restart.
 
     python benchmarks/hosts.py [--hosts 100] [--ranks 8] [--seconds 20] [--quick]
 """
@@ -46,7 +45,7 @@ EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.listdir", "os.scandi
 
 
 class SimulatedGroup(WorkerGroup):
-    """Starts processes that sleep, and beats for them until they are ended."""
+    """Starts processes that sleep, and writes their heartbeats until the group is ended."""
 
     _environment_lock = threading.Lock()
 
@@ -59,7 +58,7 @@ class SimulatedGroup(WorkerGroup):
     ) -> Member:
         member = super()._start_process(name, ["sleep", "infinity"], environment)
         rank = int(name.removeprefix("rank-"))
-        with self._environment_lock:  # a heartbeat finds its folder as it does in a rank's process
+        with self._environment_lock:  # a heartbeat gets its folder from the environment
             os.environ[LOCAL_HEARTBEATS] = environment[LOCAL_HEARTBEATS]
             heartbeat = Heartbeat(self.folder, rank, self.placement.attempt)
         heartbeat.begin()
@@ -74,9 +73,9 @@ class SimulatedGroup(WorkerGroup):
         return super().end()
 
 
-def end_directly(_: str, pids: Sequence[int] = ()) -> list[str]:
-    """End these processes. The product also looks through all processes of its host for others;
-    here those are the processes of a hundred hosts."""
+def kill_directly(_: str, pids: Sequence[int] = ()) -> list[str]:
+    """Kill these processes. `end_all` also searches all processes of its host for others, and here
+    those belong to a hundred hosts."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -84,7 +83,7 @@ def end_directly(_: str, pids: Sequence[int] = ()) -> list[str]:
 
 
 def count_calls(folder: Path) -> Counter[str]:
-    """Count this process's calls that name a path in the folder, from now on."""
+    """Start counting this process's calls that name a path in the folder; return the counter."""
     calls: Counter[str] = Counter()
     prefix, stat = str(folder), os.stat
 
@@ -98,43 +97,43 @@ def count_calls(folder: Path) -> Counter[str]:
         return stat(path, *arguments, **options)
 
     sys.addaudithook(on_event)
-    os.stat = counted_stat  # type: ignore[assignment]  # reading attributes has no audit event
+    os.stat = counted_stat  # type: ignore[assignment]  # os.stat raises no audit event
     return calls
 
 
-def count_meanwhile(calls: Counter[str], begin: Any, end: Any) -> tuple[Counter[str], float, float]:
-    """Return the calls, the seconds and the seconds of CPU between two events."""
+def count_between(calls: Counter[str], begin: Any, end: Any) -> tuple[Counter[str], float, float]:
+    """Return the calls, the seconds and the CPU seconds between two events."""
     begin.wait()
     before, began, cpu = calls.copy(), time.monotonic(), time.process_time()
     end.wait()
     return calls - before, time.monotonic() - began, time.process_time() - cpu
 
 
-def play_hosts(path: Path, numbers: Sequence[int], begin: Any, end: Any, results: Any) -> None:
-    """Run the processes of these hosts as threads; what they called goes to `results`."""
+def run_hosts(path: Path, numbers: Sequence[int], begin: Any, end: Any, results: Any) -> None:
+    """Run the processes of these hosts as threads, and put their calls into `results`."""
     hosts.WorkerGroup = SimulatedGroup  # type: ignore[misc]
-    worker_group.end_all = end_directly  # type: ignore[assignment]
+    worker_group.end_all = kill_directly  # type: ignore[assignment]
     calls = count_calls(path)
     joined = [hosts.JoinedHost(RunFolder(path), number) for number in numbers]
     threads = [threading.Thread(target=host.run) for host in joined]
     for thread in threads:
         thread.start()
-    counted = count_meanwhile(calls, begin, end)
+    counted = count_between(calls, begin, end)
     for thread in threads:
         thread.join()
     results.put(("hosts", *counted, 0))
 
 
 def supervise(path: Path, begin: Any, end: Any, results: Any) -> None:
-    """Run the supervisor, with the ranks of the first host; what it called goes to `results`."""
+    """Run the supervisor with the ranks of the first host, and put its calls into `results`."""
     supervisor.WorkerGroup = SimulatedGroup  # type: ignore[misc]
-    worker_group.end_all = end_directly  # type: ignore[assignment]
+    worker_group.end_all = kill_directly  # type: ignore[assignment]
     calls = count_calls(path)
     codes: list[int] = []
     supervising = supervisor.Supervisor(RunFolder(path), 1)
     thread = threading.Thread(target=lambda: codes.append(supervising.run()))
     thread.start()
-    counted = count_meanwhile(calls, begin, end)
+    counted = count_between(calls, begin, end)
     thread.join()
     results.put(("supervisor", *counted, codes[0]))
 
@@ -158,7 +157,7 @@ def simulate(root: Path, n_hosts: int, n_ranks: int, seconds: float) -> dict[str
     processes = [context.Process(target=supervise, args=(folder.path, *shared))]
     for first in range(1, n_hosts, HOSTS_PER_PROCESS):
         numbers = range(first, min(first + HOSTS_PER_PROCESS, n_hosts))
-        processes.append(context.Process(target=play_hosts, args=(folder.path, numbers, *shared)))
+        processes.append(context.Process(target=run_hosts, args=(folder.path, numbers, *shared)))
     for process in processes:
         process.start()
     wait_for_state(folder, "running", 120)
@@ -216,7 +215,7 @@ def main() -> int:
         result = simulate(Path(root), n_hosts, options.ranks, seconds)
     is_ok = (
         result["calls_per_second_and_host"] <= CALLS_PER_HOST
-        and result["reports_per_second_and_host"] >= 0.8  # else the simulation was starved
+        and result["reports_per_second_and_host"] >= 0.8  # below that, the simulation lacked CPU
         and result["supervisor_core_percent"] <= CORE_PERCENT
         and result["stop_seconds"] <= STOP_SECONDS
         and result["exit_code"] == 103

@@ -1,15 +1,16 @@
-"""Kills at random times and at each move of a run's life: every run ends as if nobody had come.
+"""Kills and suspends processes of runs, and checks that each run ends like an undisturbed one.
 
     python benchmarks/kill_matrix.py [--quick] [--seed N]
 
-Trainings of the tiny model, with one rank and with two, each with a service that its measure
-needs. Supervisor, trainer, one rank of two, the service and the command line are ended with
-SIGKILL, or stopped with SIGSTOP and woken up late; in between, the index is thrown away and built
-anew. Meanwhile an operator looks at each run now and then, as operators do: that is what replaces
-a supervisor that is gone.
+Each run trains the tiny model on one rank or on two, with a service that its measure needs. At
+events of the run and at random times, the supervisor, the trainer, one rank of two, the service or
+the command line is killed (SIGKILL), or suspended (SIGSTOP) and resumed later; in between, the
+index is deleted and rebuilt, and a reindex is killed. Meanwhile an operator requests the status of
+each run once a second; such a request replaces a dead supervisor.
 
-Bars: every run completed, with the weights, the metrics and the rollouts of an undisturbed run;
-no process left; the index equal to one built from the folders alone.
+Bars: every run completes with the weights and the rollouts of an undisturbed run, and with each
+step once in its metrics; no process is left; the index equals one that is built from the folders
+alone; at least 60 kills and suspensions took place (8 with `--quick`).
 """
 
 from __future__ import annotations
@@ -57,15 +58,17 @@ SETTINGS = {
     "validation_cases": 4, "restarts": 50, "hung_seconds": 12, "measure_seconds": 90,
 }  # fmt: skip
 SPARRING = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
-AT_A_MOVE = ("queued", "starting", "attempt", "started", "running", "checkpoint", "completed")
-LONG, SHORT = 22.0, 3.0  # longer than any limit, and shorter
+EVENTS = ("queued", "starting", "attempt", "started", "running", "checkpoint", "completed")
+# Above and below the limits for a hung rank (12 s) and for a supervisor without heartbeat (15 s).
+LONG, SHORT = 22.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
-    """Whom to hit, how, and when: at a move of the run, or so many seconds after the last blow."""
+class Fault:
+    """One fault. `target` is a process, "index", "reindex" or "stop"; `how` is "kill", "stop short"
+    or "stop long"; `when` is an event or state of the run, or seconds after the last fault."""
 
-    victim: str
+    target: str
     how: str = "kill"
     when: str | float = 0.0
 
@@ -73,7 +76,7 @@ class Blow:
 @dataclass(slots=True)
 class Outcome:
     name: str
-    blows: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     state: str = ""
     is_identical: bool = False
     lost: int = 0
@@ -82,7 +85,7 @@ class Outcome:
 
 
 class Matrix:
-    """One project, in which runs are started and disturbed."""
+    """A project in which runs are started and faults are injected."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -90,11 +93,11 @@ class Matrix:
             shutil.copy(JUDGED / name, place)
         self.caller = Caller(Role.OWNER, place / "runs", "operator", folder=place)
         self.model = str(development_model("tiny"))
-        self.whole: dict[int, RunFolder] = {}
+        self.undisturbed: dict[int, RunFolder] = {}
         self.children: list[subprocess.Popen[bytes]] = []
 
     def start(self, ranks: int, *, in_foreground: bool = False) -> RunFolder:
-        """By the real command line; returns when it has told the id."""
+        """Start a run with the real command line; return when it has printed the run's id."""
         given = {**SETTINGS, "model": self.model, "processes": ranks}
         options = [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
         command = [*SPARRING, "train", "judged_talk", "--no-prove", *options]
@@ -113,41 +116,42 @@ class Matrix:
         threading.Thread(target=child.stderr.read, daemon=True).start()
         return RunFolder(self.caller.runs / line.split()[1])
 
-    # ------------------------------------------------------------------ a disturbed run
+    # ------------------------------------------------------------------ a run with faults
 
-    def disturbed(self, name: str, ranks: int, blows: list[Blow]) -> Outcome:
+    def run_with_faults(self, name: str, ranks: int, faults: list[Fault]) -> Outcome:
+        """Run a training with these faults, and compare it with the undisturbed one."""
         outcome = Outcome(name)
-        in_foreground = any(blow.victim == "cli" for blow in blows)
+        in_foreground = any(fault.target == "cli" for fault in faults)
         folder = self.start(ranks, in_foreground=in_foreground)
-        looking = threading.Event()
-        watcher = threading.Thread(target=self._look_after, args=(folder, looking), daemon=True)
-        watcher.start()
+        has_ended = threading.Event()
+        operator = threading.Thread(target=self._poll, args=(folder, has_ended), daemon=True)
+        operator.start()
         cli = self.children[-1] if in_foreground else None
-        for blow in blows:
-            self._wait_for(folder, blow.when)
-            if self._strike(folder, blow, cli):
-                how = "threw away" if blow.victim == "index" else blow.how
-                outcome.blows.append(f"{how} {blow.victim} at {blow.when}")
-        shown = self._end_of(folder)
-        looking.set()
-        watcher.join()
+        for fault in faults:
+            self._wait_for(folder, fault.when)
+            if self._inject(folder, fault, cli):
+                how = "threw away" if fault.target == "index" else fault.how
+                outcome.faults.append(f"{how} {fault.target} at {fault.when}")
+        shown = self._wait_until_ended(folder)
+        has_ended.set()
+        operator.join()
         if shown["state"] == RunState.STOPPED:
             resume_run(ResumeRun(run=folder.id), self.caller)
-            shown = self._end_of(folder)
+            shown = self._wait_until_ended(folder)
         outcome.state = shown["state"]
         outcome.attempts = shown["attempts"]
-        whole = self.whole.get(ranks)
-        outcome.is_identical = whole is None or digest(folder) == digest(whole)
-        outcome.lost = lost_steps(folder, whole)
+        undisturbed = self.undisturbed.get(ranks)
+        outcome.is_identical = undisturbed is None or digest(folder) == digest(undisturbed)
+        outcome.lost = lost_steps(folder, undisturbed)
         outcome.orphans = self._orphans(folder)
         return outcome
 
-    def _look_after(self, folder: RunFolder, done: threading.Event) -> None:
-        """An operator who looks now and then; any operation will do."""
-        while not done.wait(1.0):
+    def _poll(self, folder: RunFolder, has_ended: threading.Event) -> None:
+        """Request the run's status once a second, which replaces a dead supervisor."""
+        while not has_ended.wait(1.0):
             show_run(RunQuery(run=folder.id), self.caller)
 
-    def _end_of(self, folder: RunFolder) -> dict[str, Any]:
+    def _wait_until_ended(self, folder: RunFolder) -> dict[str, Any]:
         deadline = time.monotonic() + 300
         while True:
             shown = show_run(RunQuery(run=folder.id), self.caller)
@@ -156,47 +160,48 @@ class Matrix:
             time.sleep(0.5)
 
     def _wait_for(self, folder: RunFolder, when: str | float) -> None:
-        """A move of the run, as soon as it is written; or a while."""
+        """Wait up to 120 s for this event or state of the run, or for this many seconds."""
         if isinstance(when, float):
             time.sleep(when)
             return
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            told = list(read_lines(folder.events))
-            names = {str(event.get("event")) for event in told}
-            names |= {str(event.get("state")) for event in told if event["event"] == "state"}
+            events = list(read_lines(folder.events))
+            names = {str(event.get("event")) for event in events}
+            names |= {str(event.get("state")) for event in events if event["event"] == "state"}
             if when in names:
                 return
             time.sleep(0.005)
 
-    def _strike(self, folder: RunFolder, blow: Blow, cli: subprocess.Popen[bytes] | None) -> bool:
-        if blow.victim == "index":
+    def _inject(self, folder: RunFolder, fault: Fault, cli: subprocess.Popen[bytes] | None) -> bool:
+        """Inject the fault; return False for a stop request, and if the process is already gone."""
+        if fault.target == "index":
             for path in (folder.path.parent / ".sparring").glob("*"):
                 if path.name.startswith(("index.sqlite", "journal")):
                     path.unlink(missing_ok=True)
             reindex_runs(NoArguments(), self.caller)
             return True
-        if blow.victim == "reindex":
+        if fault.target == "reindex":
             return self._kill_a_reindex()
-        if blow.victim == "stop":
+        if fault.target == "stop":
             stop_run(RunQuery(run=folder.id), self.caller)
             return False
-        pid = cli.pid if blow.victim == "cli" and cli else self._pid_of(folder, blow.victim)
+        pid = cli.pid if fault.target == "cli" and cli else self._pid_of(folder, fault.target)
         if pid is None:
             return False
         try:
-            if blow.how == "kill":
+            if fault.how == "kill":
                 os.kill(pid, signal.SIGKILL)
             else:
                 os.kill(pid, signal.SIGSTOP)
-                seconds = LONG if blow.how == "stop long" else SHORT
-                threading.Timer(seconds, _wake, [pid, _start(pid)]).start()
+                seconds = LONG if fault.how == "stop long" else SHORT
+                threading.Timer(seconds, _resume, [pid, _start(pid)]).start()
         except ProcessLookupError:
             return False
         return True
 
     def _kill_a_reindex(self) -> bool:
-        """In the middle of its work."""
+        """Start a reindex, and kill it while it runs."""
         child = subprocess.Popen(
             [*SPARRING, "run", "reindex"], cwd=self.place, stdout=subprocess.DEVNULL
         )
@@ -205,16 +210,16 @@ class Matrix:
         child.wait()
         return True
 
-    def _pid_of(self, folder: RunFolder, victim: str) -> int | None:
-        """Waits a little: right after a move, the next process is only being started."""
+    def _pid_of(self, folder: RunFolder, target: str) -> int | None:
+        """Return the pid of the target. Waits up to 20 s: the process may not have started yet."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            if victim == "supervisor":
+            if target == "supervisor":
                 holder = claimant(folder, newest_epoch(folder))
                 if holder is not None and holder.is_alive:
                     return holder.pid
             for process in marked(mark_of(folder)):
-                if _name_of(process) == victim:
+                if _name_of(process) == target:
                     return process.pid
             if show_run(RunQuery(run=folder.id), self.caller).state.has_ended:
                 return None
@@ -222,7 +227,7 @@ class Matrix:
         return None
 
     def _orphans(self, folder: RunFolder) -> list[str]:
-        """What lives on a little after the end: of the gang, or a supervisor."""
+        """Return the workers and supervisors of the run that are still alive 5 s after its end."""
         deadline = time.monotonic() + 5
         while True:
             left = [f"{each.pid} {_name_of(each)}" for each in marked(mark_of(folder))]
@@ -244,7 +249,7 @@ class Matrix:
 
 
 def _name_of(process: psutil.Process) -> str:
-    """`trainer` is rank 0, `rank` another one."""
+    """Return `service`, `trainer` for rank 0, `rank` for another rank, or an empty string."""
     command = _command(process)
     if "judge.py" in command:
         return "service"
@@ -272,31 +277,32 @@ def _start(pid: int) -> float:
         return 0.0
 
 
-def _wake(pid: int, start: float) -> None:
-    """Late, and only if it is still the one that was stopped."""
+def _resume(pid: int, start: float) -> None:
+    """Resume the suspended process, unless another process now has its pid."""
     if start and _start(pid) == start:
         os.kill(pid, signal.SIGCONT)
 
 
 def digest(folder: RunFolder) -> str:
-    there = list_checkpoints(folder.checkpoints)
-    if not there:
+    """Return the digest of the weights in the last checkpoint."""
+    checkpoints = list_checkpoints(folder.checkpoints)
+    if not checkpoints:
         return ""
-    files = there[-1].manifest["files"]
+    files = checkpoints[-1].manifest["files"]
     return str(next(row["sha256"] for name, row in files.items() if name.endswith("safetensors")))
 
 
-def lost_steps(folder: RunFolder, whole: RunFolder | None) -> int:
-    """Steps that the metrics lack or have twice, and rollouts that differ from the undisturbed."""
+def lost_steps(folder: RunFolder, undisturbed: RunFolder | None) -> int:
+    """Count steps that the metrics lack or repeat, and rollouts that differ from `undisturbed`."""
     steps = [row["step"] for row in read_history_rows(folder) if "loss" in row]
     wrong = len(set(range(1, STEPS + 1)) ^ set(steps)) + len(steps) - len(set(steps))
-    told = Counter(
+    counts = Counter(
         (row["attempt"], row["step"]) for row in read_lines(folder.metrics) if "loss" in row
     )
-    wrong += sum(count - 1 for count in told.values())
-    if whole is not None:
-        wrong += len(Counter(rollouts(folder)) - Counter(rollouts(whole)))
-        wrong += len(Counter(rollouts(whole)) - Counter(rollouts(folder)))
+    wrong += sum(count - 1 for count in counts.values())
+    if undisturbed is not None:
+        wrong += len(Counter(rollouts(folder)) - Counter(rollouts(undisturbed)))
+        wrong += len(Counter(rollouts(undisturbed)) - Counter(rollouts(folder)))
     return wrong
 
 
@@ -306,41 +312,42 @@ def rollouts(folder: RunFolder) -> Iterator[tuple[int, int, float | None]]:
         yield (entry.step, entry.id_digest, entry.reward)
 
 
-def plan(rng: random.Random, *, is_quick: bool) -> list[tuple[str, int, list[Blow]]]:
-    """Runs and their blows: each victim at each move, and at random times."""
-    moves = [
-        ("supervisor", 1, [Blow("supervisor", "kill", move) for move in AT_A_MOVE[1:4]]),
-        ("supervisor", 1, [Blow("supervisor", "kill", move) for move in AT_A_MOVE[4:]]),
-        ("trainer", 1, [Blow("trainer", "kill", move) for move in ("started", "running")]),
-        ("rank", 2, [Blow("rank", "kill", move) for move in ("started", "running", "checkpoint")]),
-        ("service", 1, [Blow("service", "kill", move) for move in ("attempt", "running")]),
-        ("stopping", 1, [Blow("stop", when="running"), Blow("supervisor", "kill", "stopping"),
-                         Blow("trainer", "kill", 0.2)]),
-        ("index", 1, [Blow("index", when="running"), Blow("reindex", when=0.1),
-                      Blow("supervisor", "kill", 0.1), Blow("index", when=0.1)]),
-        ("cli", 1, [Blow("cli", "kill", "starting"), Blow("trainer", "kill", "checkpoint")]),
-        ("woken late", 1, [Blow("supervisor", "stop long", "running")]),
-        ("woken late", 1, [Blow("trainer", "stop long", "checkpoint")]),
-        ("woken late", 2, [Blow("rank", "stop long", "running")]),
-        ("woken soon", 1, [Blow("supervisor", "stop short", "attempt"),
-                           Blow("service", "stop short", "running"),
-                           Blow("trainer", "stop short", 0.2)]),
+def plan(rng: random.Random, *, is_quick: bool) -> list[tuple[str, int, list[Fault]]]:
+    """Return the runs with their faults: at events of the run, and at random times."""
+    runs = [
+        ("supervisor", 1, [Fault("supervisor", "kill", event) for event in EVENTS[1:4]]),
+        ("supervisor", 1, [Fault("supervisor", "kill", event) for event in EVENTS[4:]]),
+        ("trainer", 1, [Fault("trainer", "kill", event) for event in ("started", "running")]),
+        ("rank", 2, [Fault("rank", "kill", event)
+                     for event in ("started", "running", "checkpoint")]),
+        ("service", 1, [Fault("service", "kill", event) for event in ("attempt", "running")]),
+        ("stopping", 1, [Fault("stop", when="running"), Fault("supervisor", "kill", "stopping"),
+                         Fault("trainer", "kill", 0.2)]),
+        ("index", 1, [Fault("index", when="running"), Fault("reindex", when=0.1),
+                      Fault("supervisor", "kill", 0.1), Fault("index", when=0.1)]),
+        ("cli", 1, [Fault("cli", "kill", "starting"), Fault("trainer", "kill", "checkpoint")]),
+        ("woken late", 1, [Fault("supervisor", "stop long", "running")]),
+        ("woken late", 1, [Fault("trainer", "stop long", "checkpoint")]),
+        ("woken late", 2, [Fault("rank", "stop long", "running")]),
+        ("woken soon", 1, [Fault("supervisor", "stop short", "attempt"),
+                           Fault("service", "stop short", "running"),
+                           Fault("trainer", "stop short", 0.2)]),
     ]  # fmt: skip
     if is_quick:
-        return [moves[number] for number in (0, 3, 4, 6, 8)]
+        return [runs[number] for number in (0, 3, 4, 6, 8)]
     for number in range(15):
         ranks = 1 + number % 2
-        victims = ["supervisor", "trainer", "service", "rank" if ranks == 2 else "trainer"]
-        blows = [
-            Blow(
-                rng.choice(victims),
+        targets = ["supervisor", "trainer", "service", "rank" if ranks == 2 else "trainer"]
+        faults = [
+            Fault(
+                rng.choice(targets),
                 rng.choice(("kill", "kill", "kill", "stop short", "stop long")),
                 round(rng.uniform(0.0, 11.0), 2),
             )
             for _ in range(4)
         ]
-        moves.append((f"random {number}", ranks, blows))
-    return moves
+        runs.append((f"random {number}", ranks, faults))
+    return runs
 
 
 def main() -> int:
@@ -348,25 +355,25 @@ def main() -> int:
     arguments.add_argument("--quick", action="store_true")
     arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"  # ranks share a host, and two runs share this one
+    os.environ["OMP_NUM_THREADS"] = "1"  # two runs of up to two ranks each share this host
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         matrix = Matrix(Path(place))
         planned = plan(random.Random(given.seed), is_quick=given.quick)
         for ranks in sorted({ranks for _, ranks, _ in planned}):
             folder = matrix.start(ranks)
-            assert matrix._end_of(folder)["state"] == "completed"
-            matrix.whole[ranks] = folder
+            assert matrix._wait_until_ended(folder)["state"] == "completed"
+            matrix.undisturbed[ranks] = folder
         with ThreadPoolExecutor(2) as pool:
-            outcomes = list(pool.map(lambda each: told(matrix, *each), planned))
+            outcomes = list(pool.map(lambda each: run_and_print(matrix, *each), planned))
         is_equal = matrix.index_is_equal()
-    hit = [blow for outcome in outcomes for blow in outcome.blows]
-    kills = [blow for blow in hit if blow.startswith(("kill", "stop"))]
+    injected = [fault for outcome in outcomes for fault in outcome.faults]
+    kills = [fault for fault in injected if fault.startswith(("kill", "stop"))]
     shown = {
         "benchmark": "kill_matrix",
         "runs": len(outcomes),
         "kills": len(kills),
-        "by": Counter(" ".join(blow.split(" at ")[0].split()) for blow in hit),
+        "by": Counter(" ".join(fault.split(" at ")[0].split()) for fault in injected),
         "completed": sum(outcome.state == "completed" for outcome in outcomes),
         "identical": sum(outcome.is_identical for outcome in outcomes),
         "lost": sum(outcome.lost for outcome in outcomes),
@@ -385,8 +392,8 @@ def main() -> int:
     return 0 if shown["ok"] else 1
 
 
-def told(matrix: Matrix, name: str, ranks: int, blows: list[Blow]) -> Outcome:
-    outcome = matrix.disturbed(name, ranks, blows)
+def run_and_print(matrix: Matrix, name: str, ranks: int, faults: list[Fault]) -> Outcome:
+    outcome = matrix.run_with_faults(name, ranks, faults)
     print(outcome, file=sys.stderr, flush=True)
     return outcome
 

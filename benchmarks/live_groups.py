@@ -1,12 +1,12 @@
-"""Live groups: dead ones replaced, and cases that teach nothing drawn less, with and without.
+"""Compares training with and without replacement of dead groups and draws by difficulty.
 
     python benchmarks/live_groups.py [--seeds N] [--quick]
 
-The bell, of which two thirds of the cases are too easy (everything passes) or too hard (nothing
-does), on the tiny model after a warm start. Both sides have the same seeds, model and number of
-steps. Printed: the share of live groups, rollouts played, and the steps to 80 % on validation
-cases that can be learned. Bar: a larger share of live groups, and fewer steps to 80 % in the
-mean over the seeds.
+Trains on the bell with the tiny model, after a warm start. Two thirds of the training cases are too
+easy (every rollout passes) or too hard (none passes). Both sides have the same seeds, model and
+number of steps. Prints the share of live groups, the rollouts played, and the steps to 80 % on
+validation cases that can be learned. Bars, as means over the seeds: a larger share of live groups,
+and fewer steps to 80 %. `--quick` checks only the share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIDES: dict[str, dict[str, Any]] = {
 
 @measure
 def rang(rollout):
-    """Easy cases take anything, hard ones nothing; the others want the bell, not a knock."""
+    """Passes easy cases, fails hard ones, and passes a fair one if `ring` is the only call."""
     kind = rollout.case.fields["kind"]
     if kind != "fair":
         return passed("anything will do") if kind == "easy" else failed("nothing will do")
@@ -40,7 +40,7 @@ def rang(rollout):
 
 
 def suite() -> Suite:
-    """Validation has fair cases only: what is measured there can be learned."""
+    """Return the cases. Validation has only fair cases, because those can be learned."""
     kinds = ("fair", "easy", "hard")
     return Suite.from_records(
         [
@@ -67,7 +67,7 @@ def main() -> int:
         for seed in range(seeds):
             model = warm_model(runs, seed)
             for name, settings in SIDES.items():
-                found = one(model, seed, steps, settings, runs)
+                found = train(model, seed, steps, settings, runs)
                 shown["sides"][name].append(found)
                 print(name, found, flush=True)
     means = {
@@ -85,7 +85,7 @@ def main() -> int:
     return 0 if shown["ok"] else 1
 
 
-def one(model: str, seed: int, steps: int, settings: dict[str, Any], runs: str) -> dict[str, Any]:
+def train(model: str, seed: int, steps: int, settings: dict[str, Any], runs: str) -> dict[str, Any]:
     trainer = porter(
         model, runs, suite=suite(), measures=[rang], seed=seed, max_steps=steps, cases_per_batch=4,
         learning_rate=1e-4,
@@ -100,7 +100,7 @@ def one(model: str, seed: int, steps: int, settings: dict[str, Any], runs: str) 
         for (step, reward), following in zip(
             validated.items(), list(validated.values())[1:], strict=False
         )
-        if reward >= GOAL and following >= GOAL  # once is luck, on 32 cases
+        if reward >= GOAL and following >= GOAL  # with 32 cases, once can be chance
     ]
     return {
         "seed": seed,

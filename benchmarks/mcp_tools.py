@@ -1,13 +1,14 @@
-"""How long each tool takes to answer an AI operator, and how much it says, with 10,000 runs.
+"""Measures how long each tool takes to answer an AI operator, and how long its answers are.
 
     python benchmarks/mcp_tools.py [--quick]
 
 The official client talks to `sparring mcp` over standard input and output. The project has 10,000
-runs that have ended, one that trains all the while, others that wait for it, and a training with
-its proof to look at. Bars: 300 ms at the 95th percentile for every tool but those that wait
-(`wait_for_run`) or compute (`compare_runs`, told apart); answers of the default detail stay
-under 4,000 characters. The first plan of all, which builds the index and asks the environment what
-it is, is told apart. `--quick` asks less often, at three times the bar: a trip-wire.
+ended runs, one run that trains throughout, others that are queued behind it, and a completed
+training run with its proof. Bars: 300 ms at the 95th percentile for every tool except
+`wait_for_run`, which waits, and `compare_runs`, which computes and is printed separately; answers
+with the default detail have fewer than 4,000 characters. The first plan, which builds the index and
+describes the environment, is also printed separately. `--quick` makes fewer calls, and allows three
+times the bar.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mcp import Client, StdioServerParameters
 
 from run_index import make_ended
 
-BAR, TRIP_WIRE, MOST_CHARACTERS = 0.300, 0.900, 4_000
+BAR, QUICK_BAR, MOST_CHARACTERS = 0.300, 0.900, 4_000
 RUNS = 10_000
 COMPUTES = ("compare_runs",)
 BELL = Path(__file__).parents[1] / "examples" / "bell"
@@ -48,12 +49,12 @@ may_set = ["max_steps", "checkpoint_steps"]
 
 
 class Timed:
-    """A client that keeps how long each tool took, and how much it said."""
+    """A client that records how long each tool's calls take, and how long its answers are."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.took: dict[str, list[float]] = {}
-        self.said: dict[str, int] = {}
+        self.lengths: dict[str, int] = {}
         self.first: dict[str, float] = {}
 
     async def call(self, tool: str, **given: Any) -> dict[str, Any]:
@@ -62,16 +63,17 @@ class Timed:
         self.took.setdefault(tool, []).append(time.perf_counter() - started)
         text = result.content[0].text
         if given.get("detail") != "full":
-            self.said[tool] = max(self.said.get(tool, 0), len(text))
+            self.lengths[tool] = max(self.lengths.get(tool, 0), len(text))
         if result.is_error:
             raise RuntimeError(f"{tool}: {text}")
         return dict(result.structured_content)
 
-    def forget(self) -> None:
+    def end_warm_up(self) -> None:
+        """Move the first duration of each tool to `first`, and discard the others."""
         self.first = {tool: round(took[0], 3) for tool, took in self.took.items()}
         self.took.clear()
 
-    async def end_of(self, run: str) -> None:
+    async def wait_until_ended(self, run: str) -> None:
         since = 0
         while True:
             news = await self.call("wait_for_run", run=run, since=since)
@@ -81,20 +83,20 @@ class Timed:
 
 
 async def drive(client: Timed, times: int) -> None:
-    """First a training with its proof, then everything again and again, while one trains."""
+    """Run a training with its proof, then call every tool repeatedly while another run trains."""
     first = await client.call("plan_run", environment="bell")
     done = await client.call("start_run", plan=first["plan"])
-    await client.end_of(done["run"])
-    await client.end_of(done["proof"])
+    await client.wait_until_ended(done["run"])
+    await client.wait_until_ended(done["proof"])
     long = {"max_steps": 100_000, "checkpoint_steps": 1_000}
     plan = await client.call("plan_run", environment="bell", settings=long)
     busy = await client.call("start_run", plan=plan["plan"])
     page = await client.call("list_rollouts", run=done["run"])
-    client.forget()  # the first look builds the index, and asks the environment what it is
+    client.end_warm_up()  # the first calls build the index and describe the environment
     try:
         for number in range(times):
-            await look(client, done, page["rollouts"][0]["id"], number)
-        waiting = [await begin(client, done, number) for number in range(times)]
+            await call_reading_tools(client, done, page["rollouts"][0]["id"], number)
+        waiting = [await call_starting_tools(client, done, number) for number in range(times)]
         for runs in waiting:
             for run in runs:
                 await client.call("stop_run", run=run)
@@ -103,10 +105,12 @@ async def drive(client: Timed, times: int) -> None:
             await client.call("stop_run", run=run)
     finally:
         await client.call("stop_run", run=busy["run"])
-        await client.end_of(busy["run"])
+        await client.wait_until_ended(busy["run"])
 
 
-async def look(client: Timed, done: dict[str, Any], rollout: str, number: int) -> None:
+async def call_reading_tools(
+    client: Timed, done: dict[str, Any], rollout: str, number: int
+) -> None:
     await client.call("list_environments")
     await client.call("describe_environment", environment="bell")
     await client.call("show_config", environment="bell")
@@ -125,7 +129,7 @@ async def look(client: Timed, done: dict[str, Any], rollout: str, number: int) -
         await client.call("compare_runs", runs=[done["run"], done["proof"]])
 
 
-async def begin(client: Timed, done: dict[str, Any], number: int) -> list[str]:
+async def call_starting_tools(client: Timed, done: dict[str, Any], number: int) -> list[str]:
     plan = await client.call("plan_run", environment="bell", settings={"seed": number})
     plan = await client.call("revise_plan", plan=plan["plan"], field="temperature", value=0.9)
     started = await client.call("start_run", plan=plan["plan"])
@@ -134,7 +138,7 @@ async def begin(client: Timed, done: dict[str, Any], number: int) -> list[str]:
     return [started["run"], check["run"], proof["run"]]
 
 
-async def measured(place: Path, times: int) -> Timed:
+async def measure(place: Path, times: int) -> Timed:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "sparring", "mcp", "--project", str(place), "--as", "coach"],
@@ -150,23 +154,22 @@ def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--quick", action="store_true")
     is_quick = arguments.parse_args().quick
-    with tempfile.TemporaryDirectory(
-        ignore_cleanup_errors=True
-    ) as folder:  # the last may still end
+    # The last run may still write while the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         shutil.copy(BELL / "bell.py", place)
         (place / "sparring.toml").write_text(PROJECT)
         (place / "runs").mkdir()
         make_ended(place / "runs", 0, RUNS)
-        timed = asyncio.run(measured(place, 8 if is_quick else 40))
+        timed = asyncio.run(measure(place, 8 if is_quick else 40))
     p95 = {
         tool: round(sorted(took)[int(0.95 * len(took))], 4)
         for tool, took in sorted(timed.took.items())
         if tool != "wait_for_run"
     }
-    bar = TRIP_WIRE if is_quick else BAR
+    bar = QUICK_BAR if is_quick else BAR
     slow = {tool: took for tool, took in p95.items() if took > bar and tool not in COMPUTES}
-    long = {tool: most for tool, most in timed.said.items() if most >= MOST_CHARACTERS}
+    long = {tool: most for tool, most in timed.lengths.items() if most >= MOST_CHARACTERS}
     shown = {
         "benchmark": "mcp_tools",
         "bars": {"p95": bar, "characters": MOST_CHARACTERS},
@@ -174,7 +177,7 @@ def main() -> int:
         "p95": {tool: took for tool, took in p95.items() if tool not in COMPUTES},
         "first_plan": timed.first["plan_run"],
         "computes": {tool: p95[tool] for tool in COMPUTES},
-        "most_characters": dict(sorted(timed.said.items())),
+        "most_characters": dict(sorted(timed.lengths.items())),
         "ok": not slow and not long,
     }
     print(json.dumps(shown))

@@ -1,11 +1,12 @@
-"""How much of each module its own test covers: tests/a/test_b.py for src/sparring/a/b.py.
+"""Measures how much of each module its own test covers: tests/a/test_b.py for src/sparring/a/b.py.
 
     python benchmarks/mirrored_tests.py [FOLDER ...]
 
-Runs the fast tests (of all folders of tests/, or of those named) once under coverage, which notes
-the test that executed each line. A module counts as covered by the lines that its own test file
-executes, or that run at import. Bar: at most 10 % of the modules lack a test of their own that
-covers at least 70 % of them. Lines that only slow tests or child processes execute do not count.
+Runs the fast tests in these files (in all folders of tests/, or in those named) once under
+coverage, which records the test that executed each line. A line of a module counts as covered if
+the module's own test file executes it, or if it runs outside of tests, as at import. Bar: at most
+10 % of the modules lack a test of their own that covers at least 70 % of their lines. Lines that
+only slow tests or child processes execute do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST_WITHOUT, LEAST_COVERED = 0.10, 0.70
 
 
 def mirrored() -> dict[Path, Path]:
-    """Return each module with where its own test belongs."""
+    """Return each module with the path of its own test file, which may not exist."""
     modules = [
         path
         for path in sorted(SOURCE.rglob("*.py"))
@@ -75,7 +76,7 @@ def main() -> int:
 
 
 def share(measured: coverage.Coverage, module: Path, test: Path) -> float:
-    """Return the share of a module's lines that its own test executes."""
+    """Return the share of a module's lines that its own test covers."""
     _, statements, _, _, _ = measured.analysis2(str(module))
     own = ".".join(test.relative_to(ROOT).with_suffix("").parts)
     by_line = measured.get_data().contexts_by_lineno(str(module))

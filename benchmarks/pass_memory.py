@@ -1,13 +1,13 @@
-"""What an update takes: memory by rows and vocabulary, and a training in a control group of 3 GB.
+"""Measures the memory of an update by rows and vocabulary, over steps, and under a limit of 3 GB.
 
     python benchmarks/pass_memory.py [--no-group]
 
-1. Peak memory of a pass as rows times vocabulary grow by eight: tiles of the head keep it from
-   growing with their product. Bar: at most 3 times as much.
-2. Does memory grow with steps? Resident memory after each of 12 steps over rows of changing length,
-   with and without giving freed memory back. Bar: no growth of more than 10 % over the last six.
-3. The same two steps of SmolLM2-135M with all memory there is, and in a control group of 3 GB (as
-   root). Bar: it finishes, with the same rollouts.
+1. Peak memory of a pass when rows times vocabulary grows by a factor of eight: the head computes in
+   tiles, so memory does not grow with the product. Bar: at most 3 times as much.
+2. Resident memory after each of 12 steps over rows of changing length, with and without returning
+   freed memory to the system. Bar: with it, growth of at most 10 % over the last six steps.
+3. The same two training steps of SmolLM2-135M without a limit, and in a control group of 3 GB
+   (needs root). Bar: the limited run finishes, with the same rollouts.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if __name__ == "__main__":
 
 
 def peak(rows: int, vocabulary: int) -> int:
-    """Bytes above what was there before, of one forward and backward pass."""
+    """Return the bytes that a forward and backward pass needs at its peak."""
     code = f"""
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 from sparring.cpu import share_machine
-from sparring.engine.cpu_head import scored_sparingly
+from sparring.engine.cpu_head import small_tiles_on_cpu
 from sparring.engine.shared_prompts import completion_scores
 share_machine()
 shape = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
@@ -57,7 +57,7 @@ def memory(name):
     return int(dict(line.split(":", 1) for line in open("/proc/self/status"))[name].split()[0])
 open("/proc/self/clear_refs", "w").write("5")
 before = memory("VmRSS")
-with scored_sparingly(ids.device):
+with small_tiles_on_cpu(ids.device):
     completion_scores(model, model, ids, torch.ones_like(ids), 64).log_probs.sum().backward()
 print((memory("VmHWM") - before) * 1024)
 """
@@ -65,7 +65,7 @@ print((memory("VmHWM") - before) * 1024)
 
 
 def growth() -> dict[str, list[float]]:
-    """Resident megabytes after each step, rows changing their length from step to step."""
+    """Return the resident megabytes after each step; every step has rows of another length."""
     code = """
 import sys
 if sys.argv[1] == "sparring":
@@ -89,10 +89,10 @@ for step in range(12):
     }
 
 
-def in_a_group() -> dict[str, Any]:
+def train_in_group() -> dict[str, Any]:
     shop = str(Path(__file__).resolve().parent.parent / "examples" / "shop")
     with tempfile.TemporaryDirectory() as runs:
-        told = {}
+        results = {}
         for run in ("roomy", "tight"):
             script = Path(runs) / f"{run}.py"
             script.write_text(CODE.format(shop=shop, run=run, runs=runs))
@@ -100,29 +100,29 @@ def in_a_group() -> dict[str, Any]:
                 _run([sys.executable, str(script)], group)
             rollouts = sorted((Path(runs) / run / "rollouts").rglob("*.jsonl"))
             passes = json.loads((Path(runs) / run / "passes.json").read_text())
-            told[run] = {
+            results[run] = {
                 "rows_a_pass": passes["rows"],
-                "rollouts": [_tokens(line) for path in rollouts for line in path.open()],
+                "rollouts": [_key_and_answer(line) for path in rollouts for line in path.open()],
             }
-    same = told["roomy"]["rollouts"] == told["tight"]["rollouts"]
-    counts = {run: len(each.pop("rollouts")) for run, each in told.items()}
-    return {"limit": LIMIT, "rollouts": counts["tight"], "same_rollouts": same, **told}
+    same = results["roomy"]["rollouts"] == results["tight"]["rollouts"]
+    counts = {run: len(each.pop("rollouts")) for run, each in results.items()}
+    return {"limit": LIMIT, "rollouts": counts["tight"], "same_rollouts": same, **results}
 
 
-def _tokens(line: str) -> Any:
+def _key_and_answer(line: str) -> Any:
     record = json.loads(line)
     return [record.get("key") or record.get("id"), record.get("answer")]
 
 
 class _Group:
-    """A control group of its own for a child, of either version; None limits nothing."""
+    """A control group (v1 or v2) with a memory limit for a child; None creates no group."""
 
     def __init__(self, limit: int | None) -> None:
         root = Path("/sys/fs/cgroup")
-        is_first = (root / "memory").is_dir()
+        is_v1 = (root / "memory").is_dir()
         self._limit = limit
-        self._place = (root / "memory" if is_first else root) / f"sparring-bench-{os.getpid()}"
-        self._file = "memory.limit_in_bytes" if is_first else "memory.max"
+        self._place = (root / "memory" if is_v1 else root) / f"sparring-bench-{os.getpid()}"
+        self._file = "memory.limit_in_bytes" if is_v1 else "memory.max"
 
     def __enter__(self) -> Path | None:
         if self._limit is None:
@@ -147,7 +147,7 @@ def _run(command: list[str], group: Path | None = None) -> str:
 
 def main() -> int:
     options = argparse.ArgumentParser()
-    options.add_argument("--no-group", action="store_true", help="leave out the control group")
+    options.add_argument("--no-group", action="store_true", help="skip the control group")
     given = options.parse_args()
     small, large = peak(8, 16_000), peak(16, 64_000)
     steps = growth()
@@ -160,7 +160,7 @@ def main() -> int:
     }
     is_fine = large <= 3 * small and max(last) <= 1.1 * min(last)
     if not given.no_group:
-        shown["group"] = in_a_group()
+        shown["group"] = train_in_group()
         is_fine = is_fine and shown["group"]["same_rollouts"]
     print(json.dumps({**shown, "ok": is_fine}))
     return 0 if is_fine else 1

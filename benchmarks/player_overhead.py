@@ -1,17 +1,17 @@
-"""What the player costs beside the bare SDK: CPU per turn, and memory per rollout in flight.
+"""Compares the player with the bare SDK: CPU per turn, and memory per rollout in flight.
 
-Five-turn rollouts with one tool and a scripted model, interleaved in one run: the bare SDK
-`Runner`; ours with a scripted chat policy, which does the same work; and ours with a
-scripted token policy, which besides tokenises, splices and parses.
+Plays five-turn rollouts with one tool and a scripted model, alternately with the bare SDK `Runner`;
+with the player and a scripted chat policy, which does the same work; and with the player and a
+scripted token policy, which also tokenises, splices and parses.
 
-Bar: ours over bare at most 1.3 at 16, 256 and 4,096 rollouts in flight, by the chat policy,
-and memory per rollout in flight flat. The token policy is printed beside it: tokenising is
-work that the bare SDK leaves to a server.
+Bar: with the chat policy, the player takes at most 1.3 times the CPU of the bare Runner at 16, 256
+and 4,096 rollouts in flight, and memory per rollout in flight is flat. The ratio of the token
+policy is printed without a bar: the bare SDK leaves tokenising to a server.
 
-The bare Runner is given a clone of the agent for each run, as the player does. With one
-shared Agent object the SDK compares, at every turn, its tools with those of every other
-run in flight (`agent_tool_configuration._observe_tools`), so that its cost per turn grows
-with their number; `shared_ms_per_turn` shows that curve.
+The bare Runner gets a clone of the agent for each run, as the player does. With one shared Agent
+object, the SDK compares its tools, at every turn, with those of every other run in flight
+(`agent_tool_configuration._observe_tools`), so its cost per turn grows with their number;
+`shared_ms_per_turn` shows this growth.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from sparring.policies.families import family_named
 from sparring.policies.scripted_policy import ScriptedPolicy
 
 TURNS, BAR = 5, 1.3
-TRIP_WIRE = 1.6  # three short rounds on a busy machine tell 1.3 from 2, not from 1.31
+QUICK_BAR = 1.6  # a few rounds on a busy machine can tell 1.3 from 2, but not from 1.31
 ARGUMENTS = '{"number": 7}'
 
 
@@ -67,7 +67,7 @@ AGENT: Agent[Any] = Agent(name="looker", instructions="Look things up.", tools=[
 
 
 class BareModel(Model):
-    """The least that a scripted model can do."""
+    """A minimal scripted model."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -96,7 +96,7 @@ class BareModel(Model):
 
 
 class ScriptedChat:
-    """A chat policy that says the same."""
+    """A chat policy with the same replies."""
 
     name = "scripted"
 
@@ -139,7 +139,7 @@ def play_ours(policy: Any) -> Callable[[int], Awaitable[None]]:
 
 
 def cpu_per_turn(play: Callable[[int], Awaitable[None]], count: int, repeats: int) -> float:
-    """CPU milliseconds per turn."""
+    """Return the CPU milliseconds per turn."""
     gc.collect()
     started = _cpu()
     for _ in range(repeats):
@@ -153,7 +153,7 @@ def _cpu() -> float:
 
 
 def peak_kib_per_rollout(count: int) -> float:
-    """How much a fresh process grows at its peak, per rollout in flight, with token rows."""
+    """Return the peak growth of a new process in KiB per rollout, with the token policy."""
     command = [sys.executable, __file__, "--peak", str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout)
@@ -165,15 +165,15 @@ def print_peak(count: int) -> None:
     process, seen = psutil.Process(), [0]
     before, done = process.memory_info().rss, threading.Event()
 
-    def watch() -> None:
+    def poll() -> None:
         while not done.wait(0.02):
             seen.append(process.memory_info().rss)
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    poller = threading.Thread(target=poll)
+    poller.start()
     asyncio.run(play(count))  # type: ignore[arg-type]
     done.set()
-    watcher.join()
+    poller.join()
     print((max(seen) - before) / 1024 / count)
 
 
@@ -187,8 +187,8 @@ def players() -> dict[str, Callable[[int], Awaitable[None]]]:
 
 
 def compare(count: int, repeats: int, rounds: int) -> dict[str, float]:
-    """All players side by side, the order turned round each time; the best round of each, since
-    whatever else the machine does can only add."""
+    """Measure all players in each round, in alternating order; compare their best rounds, because
+    other load can only add time."""
     seen: dict[str, list[float]] = {name: [] for name in players()}
     for number in range(rounds):
         names = list(seen) if number % 2 else list(reversed(seen))
@@ -204,7 +204,7 @@ def compare(count: int, repeats: int, rounds: int) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer in flight, as in CI")
+    parser.add_argument("--quick", action="store_true", help="fewer in flight, a higher bar")
     parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
@@ -214,8 +214,8 @@ def main() -> int:
     for play in (*players().values(), play_shared):
         cpu_per_turn(play, 16, 1)
     sizes = {}
-    races = [(16, 8, 5 if options.quick else 7), (256, 1, 3 if options.quick else 7)]
-    for count, repeats, rounds in races if options.quick else [*races, (largest, 1, 2)]:
+    plan = [(16, 8, 5 if options.quick else 7), (256, 1, 3 if options.quick else 7)]
+    for count, repeats, rounds in plan if options.quick else [*plan, (largest, 1, 2)]:
         sizes[str(count)] = compare(count, repeats, rounds)
         print(f"{count:>5} in flight: {sizes[str(count)]}", flush=True)
     shared = {
@@ -226,7 +226,7 @@ def main() -> int:
     memory = {str(count): round(peak_kib_per_rollout(count), 1) for count in (256, largest)}
     print(f"peak KiB per rollout in flight: {memory}", flush=True)
     flat = memory[str(largest)] <= 1.2 * memory["256"]
-    bar = TRIP_WIRE if options.quick else BAR
+    bar = QUICK_BAR if options.quick else BAR
     passed = flat and all(size["ratio_chat"] <= bar for size in sizes.values())
     figures = {"turns": TURNS, "bar": bar, "sizes": sizes, "shared_ms_per_turn": shared}
     print(json.dumps({**figures, "peak_kib_per_rollout": memory, "passed": passed}))

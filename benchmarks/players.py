@@ -1,13 +1,13 @@
-"""Do two player processes play twice as much? Turns a second, with a scripted policy inside them.
+"""Compares the turns per second of one player process and of two, each with a scripted policy.
 
     python benchmarks/players.py [--orders N] [--rounds N]
 
 Each process is Sparring's own `OrderPlayer`: it claims orders of eight rollouts from a folder,
-plays and judges them, and hands in the results. One process and two play the same number of orders,
-in turns. Two busy cores are each slower than one that is alone; how much, a loop shows that shares
-nothing. Bars, on two cores: the best round of two processes has at least 1.6 times the turns a
-second of the best round of one, and a turn takes at most 1.15 times the CPU, beyond what the loop
-takes.
+plays and judges them, and writes the results. One process and two alternately play the same number
+of orders. Two busy cores are each slower than one busy core; a loop that shares nothing measures by
+how much. Bars, on two cores: the best round of two processes has at least 1.6 times the turns per
+second of the best round of one, and at most 1.15 times its CPU per turn, after division by the
+loop's ratio.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def answered(answer: str) -> Verdict:
 
 
 class Scripted(ScriptedPolicy):
-    """A scripted policy in the place of servers."""
+    """A scripted policy in place of sampling servers."""
 
     @contextmanager
     def assigned(self, weights: PublishedWeights, rollouts: Iterable[Any]) -> Iterator[None]:
@@ -56,7 +56,7 @@ class Scripted(ScriptedPolicy):
 
 
 def play(folder: str, name: str, ready: Any, go: Any, stop: Any, cpu: Any) -> None:
-    """Play orders until `stop`; put the CPU seconds that it took."""
+    """Play orders until `stop` is set; put the CPU seconds into `cpu`."""
     policy = Scripted(token_script, ChatCodec(build_tokenizer(), family_named("qwen3")))
     player = OrderPlayer(
         Orders(Path(folder)),
@@ -74,8 +74,8 @@ def play(folder: str, name: str, ready: Any, go: Any, stop: Any, cpu: Any) -> No
     cpu.put(time.process_time() - began)
 
 
-def round_of(players: int, orders: int) -> dict[str, float]:
-    """Have `players` processes play the orders; return turns a second and CPU per turn."""
+def play_round(players: int, orders: int) -> dict[str, float]:
+    """Play the orders with `players` processes; return turns per second and CPU per turn."""
     context = multiprocessing.get_context("spawn")
     ready, go, stop, cpu = context.Semaphore(0), context.Event(), context.Event(), context.Queue()
     with tempfile.TemporaryDirectory(prefix="sparring-players-") as place:
@@ -107,7 +107,7 @@ def round_of(players: int, orders: int) -> dict[str, float]:
 
 
 def spin(ready: Any, go: Any, cpu: Any) -> None:
-    """Handle texts and dictionaries as playing does, without files; put the CPU seconds."""
+    """Process texts and dictionaries, as a player does; put the CPU seconds into `cpu`."""
     ready.release()
     go.wait()
     began = time.process_time()
@@ -116,8 +116,8 @@ def spin(ready: Any, go: Any, cpu: Any) -> None:
     cpu.put(time.process_time() - began)
 
 
-def loop_of(processes: int) -> float:
-    """Return the CPU seconds that the loop takes in each of so many processes."""
+def time_loop(processes: int) -> float:
+    """Return the CPU seconds of the loop per process, with this many processes at once."""
     context = multiprocessing.get_context("spawn")
     ready, go, cpu = context.Semaphore(0), context.Event(), context.Queue()
     started = [context.Process(target=spin, args=(ready, go, cpu)) for _ in range(processes)]
@@ -140,15 +140,15 @@ def take(folder: Orders, name: str) -> list[dict[str, Any]]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--orders", type=int, default=100, help="of eight rollouts, in each round")
+    options.add_argument("--orders", type=int, default=100, help="of eight rollouts, per round")
     options.add_argument("--rounds", type=int, default=4)
     given = options.parse_args()
     rounds: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     loops: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(given.rounds):
         for players, found in rounds.items():
-            found.append(round_of(players, given.orders))
-            loops[players].append(loop_of(players))
+            found.append(play_round(players, given.orders))
+            loops[players].append(time_loop(players))
     speed = {n: max(each["turns_per_second"] for each in found) for n, found in rounds.items()}
     cost = {n: min(each["cpu_ms_per_turn"] for each in found) for n, found in rounds.items()}
     times, more_cpu = speed[2] / speed[1], cost[2] / cost[1]

@@ -1,4 +1,4 @@
-"""The bell's porter on the tiny model: warm-started once, then trained in several ways."""
+"""Trainers for the bell on the tiny model, which start from the same warm-started weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparring import Trainer
 
 
 def warm_model(runs: str, seed: int) -> str:
-    """A model that has seen the demonstrations: it rings as often as it knocks."""
+    """Return a checkpoint after a warm start on demonstrations, half of which ring, half knock."""
     trainer = porter(
         "tiny", runs, seed=seed, max_steps=1, learning_rate=1e-12, run=f"warm-{seed}",
         warm_start={"source": str(DEMONSTRATIONS), "num_train_epochs": 40, "learning_rate": 3e-3},

@@ -1,17 +1,19 @@
-"""Whether a proof says what it means: simulated suites whose true difference is known.
+"""Checks the calibration of proofs on simulated suites whose true difference is known.
 
     python benchmarks/proof_calibration.py [--quick]
 
-A case has a chance to be passed, by the base and by the trained model, both probit-normal over
-cases, so that rollouts are correlated within a case and the true difference is known exactly.
-30 to 2,000 cases, 1 to 16 rollouts each, easy and hard, alike and unlike.
+Each case has a pass probability with the base and one with the trained model, both probit-normal
+over cases, so that the rollouts of a case are correlated and the true difference is known exactly.
+Suites have 30 to 2,000 cases, 1 to 16 rollouts per case, high or low pass probabilities, and
+probabilities that are nearly equal or spread widely over cases.
 
-Bars: with no true difference, "better" in at most 3.5 % of suites, also when the best of ten
-checkpoints was picked on the same cases; the 95 % interval covers the truth in at least 93 %
-everywhere, and in at most 97 % where ten differing cases are expected (a picked one apart: its
-estimate is high by luck, so that its interval errs on one side only); "better" in at least 80 %
-where the truth is the smallest effect that is stated.
-`--quick`, as in CI, does fewer kinds of suites, 2,000 of each for false alarms.
+Bars: with no true difference, the verdict is "better" in at most 3.5 % of suites, also if the best
+of ten checkpoints was picked on the same cases; the 95 % interval covers the true difference in at
+least 93 % everywhere, and in at most 97 % where ten or more cases differ on average (except for a
+picked checkpoint: picking biases its estimate upwards, so that its interval misses on one side
+only); the verdict is "better" in at least 80 % where the true difference is the smallest effect
+that the proof states. `--quick` simulates fewer kinds of suites; both forms simulate 2,000 of each
+kind without a difference.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ TEN = 10
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of suite. `alike` is the correlation of a case's two chances."""
+    """A kind of suite. `share` is the mean pass probability of the base, `spread` the standard
+    deviation of its probit over cases, `alike` the correlation of a case's two probits, and
+    `picked` the number of checkpoints from which the best is picked."""
 
     cases: int
     rollouts: int
@@ -46,7 +50,7 @@ class Kind:
     effect: float = 0.0
     picked: int = 1
 
-    def named(self) -> str:
+    def describe(self) -> str:
         picked = f", best of {self.picked}" if self.picked > 1 else ""
         return (
             f"{self.cases} cases × {self.rollouts}, {self.share:.0%} ± {self.spread:g}, "
@@ -55,7 +59,7 @@ class Kind:
 
 
 def suite(kind: Kind, random: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Mean rewards per case of the base, and of the (picked) trained model."""
+    """Return the mean reward per case of the base, and of the (picked) trained model."""
     scale = np.sqrt(1 + kind.spread**2)
     before, after = (
         scale * stats.norm.ppf(share) for share in (kind.share, kind.share + kind.effect)
@@ -72,7 +76,7 @@ def suite(kind: Kind, random: np.random.Generator) -> tuple[NDArray[Any], NDArra
     return base / kind.rollouts, best / kind.rollouts
 
 
-def simulated(task: tuple[Kind, int]) -> dict[str, float]:
+def simulate(task: tuple[Kind, int]) -> dict[str, float]:
     kind, suites = task
     random = np.random.default_rng([kind.cases, kind.rollouts, int(1e4 * kind.share), kind.picked])
     covered = better = 0
@@ -108,7 +112,7 @@ def main() -> int:
     started = time.monotonic()
     kinds = _kinds(given.quick)
     with Pool(given.processes) as pool:
-        found = pool.map(simulated, [(kind, _suites(kind, given.suites)) for kind in kinds], 1)
+        found = pool.map(simulate, [(kind, _suites(kind, given.suites)) for kind in kinds], 1)
         worst = _judge(kinds, found)
         worst["power"] = _power(pool, kinds, found, given.suites // (4 if given.quick else 2))
     shown = {
@@ -131,19 +135,19 @@ def main() -> int:
 
 
 def _suites(kind: Kind, most: int) -> int:
-    """As many as it takes to tell 2.5 % from 3.5 %, where false alarms are counted."""
+    """Return how many suites to simulate: more without an effect, to tell 2.5 % from 3.5 %."""
     return most if kind.effect == 0 else most // 2
 
 
 def _judge(kinds: list[Kind], found: list[dict[str, float]]) -> dict[str, Any]:
-    """The worst of each, with the kind of suite that it was."""
+    """Print all figures; return the worst of each, with its kind of suite."""
     rows = list(zip(kinds, found, strict=True))
     for kind, figures in rows:
-        print(f"{kind.named()}: {figures}", flush=True)
+        print(f"{kind.describe()}: {figures}", flush=True)
 
-    def of(name: str, picked: Any, key: Any) -> dict[str, Any]:
+    def worst(name: str, picked: Any, key: Any) -> dict[str, Any]:
         kind, figures = key((row for row in rows if picked(*row)), key=lambda row: row[1][name])
-        return {"share": figures[name], "kind": kind.named()}
+        return {"share": figures[name], "kind": kind.describe()}
 
     def no_effect(kind: Kind, _: Any) -> bool:
         return kind.effect == 0 and kind.picked == 1
@@ -152,17 +156,18 @@ def _judge(kinds: list[Kind], found: list[dict[str, float]]) -> dict[str, Any]:
         return figures["differing"] >= TEN and kind.picked == 1
 
     return {
-        "false_alarms": of("better", no_effect, max),
-        "false_alarms_picked": of("better", lambda kind, _: kind.picked > 1, max),
-        "least_covered": of("covered", lambda *_: True, min),
-        "most_covered": of("covered", dense, max),
+        "false_alarms": worst("better", no_effect, max),
+        "false_alarms_picked": worst("better", lambda kind, _: kind.picked > 1, max),
+        "least_covered": worst("covered", lambda *_: True, min),
+        "most_covered": worst("covered", dense, max),
     }
 
 
 def _power(
     pool: Any, kinds: list[Kind], found: list[dict[str, float]], suites: int
 ) -> dict[str, Any]:
-    """Where the truth is the effect that suites without one would state, as far as it fits."""
+    """Return the lowest power. Simulates the kinds without an effect again, with the smallest
+    effect that they state, unless that raises the pass probability to 99.9 %."""
     tasks = []
     for kind, figures in zip(kinds, found, strict=True):
         effect = round(figures["smallest_effect"], 4)
@@ -170,11 +175,11 @@ def _power(
             tasks.append(
                 Kind(kind.cases, kind.rollouts, kind.share, kind.spread, kind.alike, effect)
             )
-    powers = pool.map(simulated, [(task, suites) for task in tasks], chunksize=1)
+    powers = pool.map(simulate, [(task, suites) for task in tasks], chunksize=1)
     for task, figures in zip(tasks, powers, strict=True):
-        print(f"power, {task.named()}: {figures['better']:.3f}", flush=True)
+        print(f"power, {task.describe()}: {figures['better']:.3f}", flush=True)
     least = min(range(len(tasks)), key=lambda number: powers[number]["better"])
-    return {"share": powers[least]["better"], "kind": tasks[least].named()}
+    return {"share": powers[least]["better"], "kind": tasks[least].describe()}
 
 
 def _kinds(is_quick: bool) -> list[Kind]:

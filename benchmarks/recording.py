@@ -1,8 +1,8 @@
-"""The picture of a terminal in README.md: what `sparring train` printed.
+"""Draws the picture of a terminal in README.md: the output of `sparring train`.
 
     python benchmarks/recording.py FILE.svg [--project FOLDER --run RUN] [--start NAME]
 
-Draws a training that has ended, with its proof, from its log and its results. Without a run, it
+Draws a training run that has ended, with its proof, from its log and its results. Without a run, it
 first trains one in an empty folder, as a new user does, with SmolLM2-135M.
 """
 
@@ -26,10 +26,15 @@ WIDTH = 132
 SHOWN = ("step ", "validation at")
 
 
-def sparring(folder: Path, *words: str) -> str:
+def sparring(folder: Path, *arguments: str) -> str:
     environment = {**os.environ, "COLUMNS": str(WIDTH), "FORCE_COLOR": "1"}
     done = subprocess.run(
-        [*COMMAND, *words], cwd=folder, env=environment, capture_output=True, text=True, check=True
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout
 
@@ -43,7 +48,8 @@ def draw(folder: Path, run: str) -> str:
             console.print(Text(line, style="dim"), soft_wrap=True)
     console.print(Text.from_ansi(sparring(folder, "run", "watch", run).strip("\n")), soft_wrap=True)
     svg = console.export_svg(title="sparring")
-    return re.sub(r"@font-face \{.*?\}\s*(?=@font-face|\.)", "", svg, flags=re.DOTALL)  # no fonts
+    # Without web fonts, the picture loads nothing from the network.
+    return re.sub(r"@font-face \{.*?\}\s*(?=@font-face|\.)", "", svg, flags=re.DOTALL)
 
 
 def main() -> int:

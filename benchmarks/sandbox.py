@@ -1,11 +1,12 @@
-"""What a call in the sandbox costs beside bare bubblewrap and a bare subprocess.
+"""Compares a call in the sandbox with bare bubblewrap and with a bare subprocess.
 
     python benchmarks/sandbox.py [--quick]
 
-At 1, 16 and 64 at once, interleaved in one run: `true` by our sandbox (with its limits, its
-user, its filter, its control group and the wait until every process is gone), by
-`bwrap --unshare-all --die-with-parent --ro-bind / / … true`, and by a bare subprocess. Bar: a
-call costs at most 1.5 times bare bubblewrap, at each width (`--quick`, as in CI: 2).
+Runs `true` alternately in our sandbox (with its limits, its user, its system call filter, its
+control group and the wait until every process has ended), with bare bubblewrap
+(`bwrap --unshare-all --die-with-parent --ro-bind / / … true`), and in a bare subprocess, at 1, 16
+and 64 at once. Bar: a call takes at most 1.5 times as long as with bare bubblewrap, at each width
+(`--quick`, as in CI: 2).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sparring.sandbox import Sandbox, probe
 
 BAR = 1.5
-QUICK_BAR = 2.0  # a few rounds on a busy machine
+QUICK_BAR = 2.0  # for a few rounds on a busy machine
 BARE = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/", "/"]
 BARE += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "true"]
 
@@ -32,7 +33,7 @@ def main() -> int:
     options.add_argument("--quick", action="store_true")
     quick = options.parse_args().quick
     support = probe()
-    if not support.works:  # nothing to measure, and nothing that is too slow
+    if not support.works:  # there is nothing to measure
         print(
             json.dumps(
                 {
@@ -43,7 +44,7 @@ def main() -> int:
             )
         )
         return 0
-    widths = {str(width): race(width, 7 if quick else 25) for width in (1, 16, 64)}
+    widths = {str(width): time_calls(width, 7 if quick else 25) for width in (1, 16, 64)}
     bar = QUICK_BAR if quick else BAR
     worst = max(figures["ratio"] for figures in widths.values())
     shown = {
@@ -54,8 +55,8 @@ def main() -> int:
     return 0 if shown["ok"] else 1
 
 
-def race(width: int, rounds: int) -> dict[str, float]:
-    """Median milliseconds of a call, with so many at once; calls of one kind at a time."""
+def time_calls(width: int, rounds: int) -> dict[str, float]:
+    """Return the median milliseconds per call, with this many calls of the same kind at once."""
     sandboxes = [Sandbox() for _ in range(width)]
     kinds: dict[str, Callable[[int], None]] = {
         "ours": lambda n: _fine(sandboxes[n].run(["true"]).exit_code),
@@ -79,7 +80,7 @@ def race(width: int, rounds: int) -> dict[str, float]:
 
 
 def start_cost() -> float:
-    """Milliseconds to make a sandbox and to take it away again."""
+    """Return the milliseconds to create and remove a sandbox."""
     seen = []
     for _ in range(50):
         started = time.perf_counter()

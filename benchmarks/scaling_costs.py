@@ -1,14 +1,14 @@
-"""A cost model of a training run: what a turn, a rollout, a publication of weights and a heartbeat
-cost, measured here, and what follows for one GPU, eight, and a hundred hosts.
+"""Measures the unit costs of a training run outside the GPUs, and predicts those of larger runs.
 
     python benchmarks/scaling_costs.py [--quick]
 
-Measured with the product's own parts and a scripted model: the player with a token policy; the
-client of sampling servers (`server_policy.py`); the rollout log; orders to player processes; an
-adapter written, digested and renamed; heartbeats (`hosts.py`). GPUs are not part of the model: it
-says what everything around them costs.
+Measures a turn, a rollout in the log, an order, a publication of weights and a host's heartbeats
+with Sparring's own components and a scripted model: the player with a token policy; the client of
+sampling servers (`server_policy.py`); the rollout log; orders to player processes; writing,
+digesting and renaming an adapter; heartbeats (`hosts.py`). Predicts the costs of runs on one GPU,
+on eight, and on a hundred hosts. The cost model does not include the GPUs.
 
-The bar: playing and logging in one go takes at most 1.5 × what the model says.
+The bar: playing and logging together takes at most 1.5 × the CPU that the model predicts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PLAYS_PER_ORDER = 8
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one of each costs. Milliseconds are of CPU, except for a publication's."""
+    """The unit costs. Milliseconds are CPU time, except for publishing, which is wall time."""
 
     turn_ms: float
     client_ms: float
@@ -64,7 +64,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A training run, by its sizes. `step_seconds` is what a step is assumed to take."""
+    """The sizes of a training run. `step_seconds` is the assumed duration of a step."""
 
     name: str
     hosts: int
@@ -81,7 +81,7 @@ SETUPS = (
 
 
 def measure(*, is_quick: bool) -> Costs:
-    """Measure every constant."""
+    """Measure every unit cost."""
     count, repeats = (64, 1) if is_quick else (256, 3)
     rollouts = asyncio.run(play_all(count))
     with tempfile.TemporaryDirectory(prefix="sparring-costs-") as place:
@@ -110,7 +110,7 @@ async def play_all(count: int) -> list[Rollout]:
 
 
 def cost_of_log(place: Path, rollouts: list[Rollout]) -> tuple[float, int]:
-    """Return the CPU of logging one rollout, and its bytes."""
+    """Return the CPU milliseconds to log one rollout, and its bytes."""
     began = time.process_time()
     with RolloutWriter(place / "log") as writer:
         for rollout in rollouts:
@@ -121,7 +121,7 @@ def cost_of_log(place: Path, rollouts: list[Rollout]) -> tuple[float, int]:
 
 
 def cost_of_order(place: Path, count: int = 200) -> tuple[float, float]:
-    """Return the CPU and the calls of one order: posted, claimed, finished and taken."""
+    """Return the CPU milliseconds and calls to post, claim, finish and take one order."""
     calls = count_calls(place)
     orders, began = Orders(place / "orders"), time.process_time()
     results = [{"reward": 1.0, "ids": list(range(500))}] * PLAYS_PER_ORDER
@@ -136,21 +136,21 @@ def cost_of_order(place: Path, count: int = 200) -> tuple[float, float]:
 
 
 def cost_of_publishing(place: Path) -> float:
-    """Return the milliseconds that an adapter of 100 MB takes until servers can load it."""
+    """Return the milliseconds until servers can load an adapter of 100 MB."""
     numbers = ADAPTER_MEGABYTES * 1_000_000 // 2 // 64
     state = {f"layer{n}": torch.zeros(numbers, dtype=torch.bfloat16) for n in range(64)}
     staging = place / "staging"
     staging.mkdir()
     began = time.monotonic()
     save_file(state, str(staging / "adapter.safetensors"))
-    _digest_of(staging / "adapter.safetensors")
+    _digest_of(staging / "adapter.safetensors", staging)
     sync_folder(staging)
     staging.rename(place / "published")
     return round(1000 * (time.monotonic() - began), 1)
 
 
 def predict(costs: Costs, setup: Setup) -> dict[str, Any]:
-    """Return what a step of this run costs around its GPUs."""
+    """Return the predicted costs of a step outside the GPUs."""
     turns = setup.rollouts * setup.turns
     orders = setup.rollouts / PLAYS_PER_ORDER
     cpu = turns * (costs.turn_ms + costs.client_ms) + setup.rollouts * costs.log_ms
@@ -170,7 +170,7 @@ def predict(costs: Costs, setup: Setup) -> dict[str, Any]:
 
 
 def check_model(costs: Costs, count: int) -> float:
-    """Return how much longer playing and logging takes than the model says."""
+    """Return the measured CPU of playing and logging, divided by the prediction."""
     began = time.process_time()
     rollouts = asyncio.run(play_all(count))
     with (

@@ -1,11 +1,12 @@
-"""Does the shop learn through sampling servers as it does with sampling in the trainer?
+"""Compares training that samples on servers with training that samples in the trainer.
 
     python benchmarks/server_learning.py [--seed N] [--steps N] [--cases N] [--servers N]
 
-The task of benchmarks/learning.py, SmolLM2-135M on the shop's desk in float32, trained twice by
-`sparring train` with the same settings and seed: sampled in the trainer, and by vLLM servers that
-the run starts on this machine's CPU (`make vllm-venv` installs vLLM). `sparring eval` plays the
-held-out cases with both. Bar: both pass rates rose, and their intervals overlap.
+The task is that of benchmarks/learning.py in float32: SmolLM2-135M as the assistant of a shop.
+`sparring train` trains it twice with the same settings and seed: sampled in the trainer, and by
+vLLM servers that the run starts on this machine's CPU (`make vllm-venv` installs vLLM).
+`sparring eval` plays the held-out cases with both. Bar: both pass rates rise, and their intervals
+overlap.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ def main() -> int:
 
 
 def train(project: Path, settings: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
-    """Train the shop in a project of its own; return the pass rate of its checkpoint, and more."""
+    """Train on the shop in a new project; return the held-out pass rate, times and largest gap."""
     project.mkdir()
-    (project / "sparring.yaml").write_text(json.dumps({"settings": settings}))  # JSON is YAML
+    (project / "sparring.yaml").write_text(json.dumps({"settings": settings}))  # JSON is valid YAML
     started = time.monotonic()
     steps = ["--max-steps", str(given.steps), "--seed", str(given.seed)]
     shown = sparring(project, "train", SHOP, "--model", "smollm2", "--no-prove", *steps)
@@ -97,7 +98,7 @@ def train(project: Path, settings: dict[str, Any], given: argparse.Namespace) ->
 
 
 def held_out(project: Path, model: str, given: argparse.Namespace) -> dict[str, float]:
-    """The share of held-out cases whose answer is right, with its 95 % interval."""
+    """Return the share of held-out cases with a right answer, and its 95 % interval."""
     cases = ["--split", "held-out", "--cases", str(given.cases), "--seed", str(given.seed + 1)]
     limits = ["--max-completion-length", "80", "--tool-rounds", "2"]
     shown = sparring(project, "eval", SHOP, "--model", model, *cases, *limits)
@@ -106,7 +107,7 @@ def held_out(project: Path, model: str, given: argparse.Namespace) -> dict[str, 
 
 
 def sparring(project: Path, *arguments: str) -> Any:
-    """Run a command in the project and return what it prints as JSON."""
+    """Run a command in the project; return the JSON that it prints."""
     command = [sys.executable, "-m", "sparring", *arguments, "--json"]
     variables = {**os.environ, **VARIABLES}
     done = subprocess.run(command, cwd=project, env=variables, stdout=subprocess.PIPE, check=True)

@@ -1,8 +1,8 @@
-"""What a turn through sampling servers costs, in CPU of the process that plays.
+"""Measures the CPU that a turn through sampling servers costs the process that plays.
 
-The same rollouts, interleaved, with a scripted policy and with `ServerPolicy` in front of a server
-that answers at once with the scripted tokens (another process, whose CPU is not counted). Prompts
-have 500 to 8,000 tokens.
+Samples the same requests alternately with `ServerPolicy` and with a scripted policy. The server
+replies immediately with the scripted tokens; it is another process, whose CPU is not counted.
+Prompts have 500 to 8,000 tokens.
 
 Bar: at most 1.5 ms of CPU per turn above the scripted policy, at every length.
 """
@@ -55,7 +55,7 @@ asyncio.run(main())
 
 
 class Scripted:
-    """Answers at once, in this process."""
+    """Replies immediately, in this process."""
 
     async def sample(self, _: SampleRequest) -> Sample:
         """Return the scripted tokens."""
@@ -64,7 +64,7 @@ class Scripted:
 
 
 def requests(length: int, count: int) -> list[SampleRequest]:
-    """Return turns whose prompts have this many tokens."""
+    """Return requests whose prompts have this many tokens."""
     prompt = array("i", [1 + number % 400 for number in range(length)])
     return [
         SampleRequest(SampleKey(RolloutKey(0, 0, f"c{n % 8}", n), 0), prompt, Sampling(0.8, 64))
@@ -73,7 +73,7 @@ def requests(length: int, count: int) -> list[SampleRequest]:
 
 
 def cpu_ms(policy: Any, loop: asyncio.AbstractEventLoop, turns: list[SampleRequest]) -> float:
-    """Return the CPU of one turn, 16 at the same time."""
+    """Return the CPU milliseconds per turn, with 16 turns at the same time."""
 
     async def play() -> None:
         for start in range(0, len(turns), 16):

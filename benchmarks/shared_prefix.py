@@ -1,12 +1,12 @@
-"""Prompts computed once: updates and whole steps beside bare TRL, with the same gradients.
+"""Compares shared prompts with bare TRL: the time of updates and of whole steps, and gradients.
 
     python benchmarks/shared_prefix.py [--quick]
 
-SmolLM2-135M in float32, a group of 8, prompt/completion of 320/56 and 2,000/200 tokens;
-interleaved in one process. Bars: updates 3 and 4 times faster, whole steps 2 and 2.5 times;
-gradients within 1e-4 of TRL's, with LoRA and without, on one and on two ranks. `head` is TRL
-with prompts left out of its head on a CPU, which is the part of the gain that a GPU has
-already. `--quick` compares gradients only, on the tiny model.
+SmolLM2-135M in float32, a group of 8, prompt/completion of 320/56 and 2,000/200 tokens; interleaved
+in one process. Bars: updates 3 and 4 times faster, whole steps 2 and 2.5 times; gradients within
+1e-4 of TRL's, with LoRA and without, on one and on two ranks. `head` is TRL with a head that skips
+prompts on a CPU, as TRL's own head does on a GPU. `--quick` compares only gradients, on the tiny
+model.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from typing import Any
 
 import torch
 
-from bare_trl import Contest, bare_trainer, our_trainer
+from bare_trl import Comparison, bare_trainer, our_trainer
 
 GROUP = 8
 SHAPES = {"320/56": (320, 56), "2000/200": (2000, 200)}
-ROWS_OF_TRL = {"320/56": 8, "2000/200": 1}  # in a pass: what fits into 24 GB beside ours
+# TRL's rows per pass: as many as fit into 24 GB together with our trainer.
+ROWS_OF_TRL = {"320/56": 8, "2000/200": 1}
 UPDATE_BARS = {"320/56": 3.0, "2000/200": 4.0}
 STEP_BARS = {"320/56": 2.0, "2000/200": 2.5}
 CLOSE = 1e-4
@@ -73,7 +74,7 @@ def main() -> int:
 
 
 def in_its_own_process(measure: Callable[..., dict[str, Any]], *args: str) -> dict[str, Any]:
-    """Trainers hold gigabytes, and what one leaves behind the next has not got."""
+    """Measure in a new process, because trainers leave gigabytes of memory behind."""
     with (
         tempfile.TemporaryDirectory() as folder,
         multiprocessing.get_context("spawn").Pool(1) as pool,
@@ -81,7 +82,7 @@ def in_its_own_process(measure: Callable[..., dict[str, Any]], *args: str) -> di
         return pool.apply(measure, (*args, folder))
 
 
-# ------------------------------------------------------------------ updates alone
+# ------------------------------------------------------------------ updates
 
 
 def updates(model: str, shape: str, folder: str) -> dict[str, Any]:
@@ -106,15 +107,15 @@ def updates(model: str, shape: str, folder: str) -> dict[str, Any]:
 
 
 class Sides:
-    """One update of the same rows by TRL, by TRL with prompts left out of its head, and by us."""
+    """Updates on the same rows: by TRL, by TRL with a head that skips prompts, and by us."""
 
     def __init__(self, model: str, folder: str, *, lora: bool) -> None:
         run = f"sides-{model}-{lora}"
-        contest = Contest(
+        comparison = Comparison(
             model, folder, steps=1, tokens=8, instructions="", group=GROUP, cases=1, lora=lora
         )
-        self._bare = bare_trainer(contest)
-        self._ours = our_trainer(contest, run=run).engine
+        self._bare = bare_trainer(comparison)
+        self._ours = our_trainer(comparison, run=run).engine
         self._vocabulary = self._bare.model.config.vocab_size
         for trainer in (self._bare, self._ours):
             trainer.current_gradient_accumulation_steps = 1
@@ -122,7 +123,7 @@ class Sides:
         adapters = {n: p for n, p in self._bare.model.named_parameters() if p.requires_grad}
         for number, (name, weights) in enumerate(self._ours.model.named_parameters()):
             if weights.requires_grad:
-                # LoRA begins at zero, where half of its gradients vanish.
+                # LoRA's B starts at zero, where the gradients of A vanish.
                 if "lora_B" in name:
                     torch.manual_seed(number)
                     torch.nn.init.normal_(weights, std=0.02)
@@ -135,7 +136,7 @@ class Sides:
 
     def inputs(self, prompt: int, completion: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(int(os.environ.get("RANK", 0)))
-        rows = GROUP // self._ours.accelerator.num_processes  # two ranks share the memory of one
+        rows = GROUP // self._ours.accelerator.num_processes  # two ranks share one machine's memory
         ids = torch.randint(10, self._vocabulary, (1, prompt)).expand(rows, -1)
         completions = torch.randint(10, self._vocabulary, (rows, completion))
         return {
@@ -152,7 +153,7 @@ class Sides:
     def update(
         self, name: str, inputs: dict[str, torch.Tensor], rows: int = GROUP
     ) -> dict[str, torch.Tensor]:
-        """Loss and gradients, as a training step computes them, `rows` a pass."""
+        """Compute loss and gradients as a training step does, with `rows` rows per pass."""
         trainer = self._bare if name == "trl" else self._ours
         self._ours.shares_prompts = name == "ours"
         trainer.model.zero_grad()
@@ -169,7 +170,7 @@ class Sides:
         }
 
     def difference(self, prompt: int, completion: int) -> float:
-        """The largest difference of a gradient, relative to the largest of its tensor."""
+        """Return the largest difference of a gradient, relative to the largest in its tensor."""
         inputs = self.inputs(prompt, completion)
         wanted = {name: grad.clone() for name, grad in self.update("trl", inputs).items()}
         found = self.update("ours", inputs)
@@ -184,7 +185,7 @@ def differences(model: str, folder: str) -> dict[str, float]:
     for lora in (True, False):
         name = "lora" if lora else "full"
         shown[f"{name}, 1 rank"] = Sides(model, folder, lora=lora).difference(320, 56)
-        gc.collect()  # trainers hold themselves in cycles, and gigabytes in those
+        gc.collect()  # trainers are in reference cycles, and hold gigabytes
     print(f"gradients: {shown}", flush=True)
     return shown
 
@@ -202,7 +203,7 @@ def on_two_ranks(model: str) -> dict[str, float]:
 
 
 def one_of_two_ranks(model: str) -> int:
-    """Each rank has a group of its own; what is compared is the mean over both."""
+    """Compare gradients that are averaged over both ranks; each rank has rows of its own."""
     torch.set_num_threads(1)
     shown = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -222,17 +223,17 @@ def one_of_two_ranks(model: str) -> int:
 
 def steps(model: str, shape: str, folder: str) -> dict[str, Any]:
     prompt, completion = SHAPES[shape]
-    contest = Contest(
+    comparison = Comparison(
         model,
         folder,
-        steps=5 if prompt < 1000 else 2,  # the first is left out
+        steps=5 if prompt < 1000 else 2,  # the median leaves out the first
         tokens=completion,
-        instructions=" ".join(["word"] * (prompt - 40)),  # a token each; the template has the rest
+        instructions=" ".join(["word"] * (prompt - 40)),  # one token each; the template adds more
         group=GROUP,
         cases=1,
         rows_of_trl=ROWS_OF_TRL[shape],
     )
-    medians = contest.race()
+    medians = comparison.time_steps()
     shown = {
         "times_faster": round(medians["trl"] / medians["ours"], 2),
         "seconds": {name: round(value, 2) for name, value in medians.items()},
@@ -242,7 +243,7 @@ def steps(model: str, shape: str, folder: str) -> dict[str, Any]:
 
 
 def profile(model: str, shape: str) -> None:
-    """Where the time of our update goes."""
+    """Print where our update spends its time."""
     with tempfile.TemporaryDirectory() as folder:
         sides = Sides(model, folder, lora=True)
         inputs = sides.inputs(*SHAPES[shape])
@@ -251,9 +252,9 @@ def profile(model: str, shape: str) -> None:
         with torch.profiler.profile() as profiled:
             run()
         print(profiled.key_averages().table(sort_by="self_cpu_time_total", row_limit=15))
-        walked = cProfile.Profile()
-        walked.runcall(run)
-        pstats.Stats(walked).sort_stats("cumulative").print_stats(15)
+        profiler = cProfile.Profile()
+        profiler.runcall(run)
+        pstats.Stats(profiler).sort_stats("cumulative").print_stats(15)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
     python benchmarks/ship.py --project FOLDER --run RUN [--quants q8_0,f16] [--quick] [--vllm]
 
-Without a run, SmolLM2 is trained on the calculator first, which takes about half an hour on two
-cores. An agent of the openai-agents SDK is then pointed at each server by the lines that the
-shipment printed, and plays ten validation cases. The bar: every artefact is verified, none
-but the information-only quantisations plays worse than the checkpoint, the improvement is kept on
-held-out cases, and the agent passes eight of its ten. With `--vllm`, which must be on PATH, adapter
-and merged model also play on vLLM, and play no worse there.
+Without a run, it first trains SmolLM2 on the calculator, which takes about half an hour on two
+cores. Then an agent of the openai-agents SDK, pointed at each server with the lines that the
+shipment printed, plays ten validation cases. The bar: every artefact is verified; only the
+information-only quantisations may play worse than the checkpoint; the improvement is kept on
+held-out cases; and the agent passes eight of its ten cases. With `--vllm`, which needs vLLM on
+PATH, adapter and merged model also play on vLLM, and must play no worse there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
 BOUND = ("adapter", "merged", "gguf f16", "gguf q8_0")
-ASKED, PASSED = 10, 8
+CASES, LEAST_PASSED = 10, 8
 COLUMNS = ("file", "MB", "written in", "mean gap", "KL", "mean reward", "difference", "verdict")
 
 
 def sparring(project: Path, *arguments: object) -> dict[str, Any]:
-    """Run a command, and return the JSON that it prints."""
+    """Run a command; return the JSON that it prints."""
     done = subprocess.run(
         [*COMMAND, *map(str, arguments), "--json"],
         cwd=project, capture_output=True, text=True, check=False,
@@ -46,14 +46,14 @@ def sparring(project: Path, *arguments: object) -> dict[str, Any]:
 
 
 def train(project: Path) -> str:
-    """Train SmolLM2 on the calculator, prove it, and return the id of the run."""
+    """Train SmolLM2 on the calculator and prove it; return the id of the run."""
     shutil.copy(ROOT / "examples" / "calculator" / "calculator.py", project)
     options = ["--lora", "--max-steps", 6, "--learning-rate", 5e-4, "--num-generations", 8]
     return str(sparring(project, "train", "calculator", *options)["run"])
 
 
 def line(row: dict[str, Any]) -> dict[str, Any]:
-    """The figures of one artefact."""
+    """Return the figures of one artefact."""
     played, gap = row.get("validation") or {}, row.get("gap") or {}
     difference = played.get("difference") or {}
     return {
@@ -78,7 +78,7 @@ def line(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The figures as a table for the docs."""
+    """Return the figures as a Markdown table for the docs."""
     lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     for row in rows:
         low, high = row["interval"]
@@ -94,8 +94,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 def agent_passes(
     place: Path, summary: dict[str, Any], target: str, *, uses_vllm: bool
 ) -> dict[str, dict[str, int]]:
-    """How many of ten validation cases the user's own agent passes on each server, pointed at it
-    by the printed lines, with its own tools, without Sparring's player."""
+    """Return how many of ten validation cases the environment's agent passes on each server. The
+    agent is configured by the printed lines, and runs its own tools without Sparring's player."""
     from sparring.shipping.llama_cpp import find_llama_cpp, served
     from sparring.shipping.vllm import find_vllm, served_by_vllm
 
@@ -118,15 +118,15 @@ def _agent_on(address: str, summary: dict[str, Any], target: str) -> dict[str, i
     from sparring.environments import load_environment
 
     environment = load_environment(target)
-    cases = list(environment.suite().cases(Split.VALIDATION, ASKED))
+    cases = list(environment.suite().cases(Split.VALIDATION, CASES))
     lines = summary["agent_lines"].replace("http://127.0.0.1:8080/v1", address)
     names: dict[str, Any] = {"agent": environment.agent(), "AsyncOpenAI": AsyncOpenAI}
     names["OpenAIChatCompletionsModel"] = OpenAIChatCompletionsModel
     exec(lines, names)
-    return {"asked": len(cases), **asyncio.run(_ask(names["agent"], cases))}
+    return {"asked": len(cases), **asyncio.run(_play(names["agent"], cases))}
 
 
-async def _ask(agent: Any, cases: list[Any]) -> dict[str, int]:
+async def _play(agent: Any, cases: list[Any]) -> dict[str, int]:
     from agents import RunConfig, Runner
 
     called = passed = 0
@@ -140,7 +140,7 @@ async def _ask(agent: Any, cases: list[Any]) -> dict[str, int]:
 
 
 def main() -> int:
-    """Ship and print."""
+    """Ship the model and print the figures; return 1 if they miss the bar."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--project", type=Path)
     parser.add_argument("--run", default="")
@@ -173,7 +173,7 @@ def main() -> int:
     is_met &= all(row["likeness"] != "worse" for row in rows if row["name"] in BOUND)
     others = [other["likeness"] for row in rows for other in row["servers"].values()]
     is_met &= "worse" not in others and len(others) == (2 if given.vllm else 0)
-    is_met &= bool(agents) and all(each["passed"] >= PASSED for each in agents.values())
+    is_met &= bool(agents) and all(each["passed"] >= LEAST_PASSED for each in agents.values())
     result = {
         "benchmark": "ship",
         "verdict": summary["verdict"],

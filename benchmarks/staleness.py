@@ -1,15 +1,15 @@
-"""A step whose tools take 1 to 5 s, played when it is needed and played ahead.
+"""Compares steps with tools that take 1 to 5 s, played when needed and played ahead.
 
     python benchmarks/staleness.py [--steps N]
 
-The tiny model with LoRA, sampled by a stand-in server in a process of its own; 8 rollouts a step,
-one call each of a tool that takes 1 to 5 s, depending on its case. The same training runs with
-`max_staleness` 0 and 1. A random model writes no tool calls, so whatever it says is read as one.
+The tiny model with LoRA, sampled by a stand-in server in a separate process; 8 rollouts a step,
+each with one call of a tool that takes 1 to 5 s, depending on its case. The same training runs with
+`max_staleness` 0 and 1. A random model writes no tool calls, so every reply is parsed as one.
 
 Bars: a step takes at most 1/1.6 of the time; the importance weight of every token is the
-exponential of its log-probability by the trainer minus that by the sampler, cut off at 3; every
-gap to the weights that sampled is at most 1e-4; the final pass rates of validation are equal
-within the 95 % interval of their difference.
+exponential of its log-probability by the trainer minus that by the sampler, cut off at 3; with
+`max_staleness` 1, every gap to the weights that sampled is at most 1e-4; the final pass rates of
+validation are equal within the 95 % interval of their difference.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GROUP, CASES, VALIDATION = 4, 2, 48
 
 
 class EverythingIsACall:
-    """Reads every turn as a call of the tool."""
+    """Parses every turn as a call of the tool."""
 
     def parse(self, text: str, tools: object = ()) -> Reply:
         """Return the call."""
@@ -52,7 +52,7 @@ class EverythingIsACall:
 
 
 def seconds_of(case: Any) -> float:
-    """Return how long the tool of a case takes: 1 to 5 s."""
+    """Return the seconds that a case's tool call takes: 1 to 5."""
     return 1 + 4 * hashlib.sha256(case.id.encode()).digest()[0] / 255
 
 
@@ -66,19 +66,19 @@ async def wait(context: RunContextWrapper[Any]) -> str:
 
 @measure
 def even(rollout: Any) -> Any:
-    """Pass rollouts with an even number of tokens."""
+    """Passes rollouts with an even number of sampled tokens."""
     count = rollout.tokens.sampled
     return passed(f"{count} tokens") if count % 2 == 0 else failed(f"{count} tokens")
 
 
 class Ratios:
-    """Compares TRL's importance weights with what they must be, token by token."""
+    """Compares TRL's importance weights with the expected ones, token by token."""
 
     def __init__(self) -> None:
         self.tokens, self.largest_error = 0, 0.0
 
     def check(self, batch: dict[str, torch.Tensor]) -> None:
-        """Compare a batch that was scored."""
+        """Compare the weights of a scored batch."""
         mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
         gaps = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"])[mask]
         errors = (batch["importance_sampling_ratio"][mask] - gaps.exp().clamp(max=CUT_OFF)).abs()
@@ -87,7 +87,7 @@ class Ratios:
 
 
 def train(runs: Path, server: str, steps: int, staleness: int, ratios: Ratios) -> list[dict]:
-    """Train, and return the rows of its metrics."""
+    """Train, and return the rows of the run's metrics."""
     family = replace(
         family_named("qwen3"),
         also_stops=tuple(string.ascii_letters),
@@ -106,12 +106,12 @@ def train(runs: Path, server: str, steps: int, staleness: int, ratios: Ratios) -
     )  # fmt: skip
     score = PolicyTrainer._generate_and_score_completions
 
-    def and_check(self: PolicyTrainer, inputs: Any) -> Any:
+    def score_and_check(self: PolicyTrainer, inputs: Any) -> Any:
         batch = score(self, inputs)
         ratios.check(batch)
         return batch
 
-    PolicyTrainer._generate_and_score_completions = and_check  # type: ignore[method-assign]
+    PolicyTrainer._generate_and_score_completions = score_and_check  # type: ignore[method-assign]
     try:
         result = trainer.train()
     finally:
@@ -120,7 +120,7 @@ def train(runs: Path, server: str, steps: int, staleness: int, ratios: Ratios) -
 
 
 def figures_of(rows: list[dict]) -> dict[str, Any]:
-    """Return the figures of a run: medians over its steps, the first two left out."""
+    """Return the figures of a run. Medians leave out the first two steps."""
     learned = [row for row in rows if "loss" in row]
     steady = learned[2:]
 

@@ -1,10 +1,10 @@
-"""How many files one setting passes through: from a request to a run, and from a spec to training.
+"""Counts the files that a setting passes through: from request to run, and from spec to training.
 
     python benchmarks/structure.py
 
-Follows one value, a learning rate that occurs nowhere else, by looking at the arguments of every
-call: a file counts when one of its functions receives the value, alone or inside of something.
-Bars: at most 8 files from the request to the spec on disk, at most 20 from there to the first step.
+Follows one value, a learning rate that occurs nowhere else, through the arguments of every call: a
+file counts if one of its functions receives the value, alone or inside another object. Bars: at
+most 8 files from the request to the spec on disk, at most 20 from there to the first step.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ SOURCE = ROOT / "src" / "sparring"
 RATE = 0.000123457
 REQUEST_BAR, TRAINING_BAR = 8, 20
 DEEPEST = 6
-FIRST_STEP = ("engine/grpo.py", "play")  # from here on, only metrics mention it
+FIRST_STEP = ("engine/grpo.py", "play")  # after it, only metrics contain the value
 
 
-def holds(value: Any, depth: int = 0) -> bool:
+def contains_rate(value: Any, depth: int = 0) -> bool:
     if isinstance(value, float):
         return value == RATE
     if depth > DEEPEST or isinstance(value, str | bytes | int | type(None)):
         return False
     if isinstance(value, dict):
-        return any(holds(each, depth + 1) for each in list(value.values())[:100])
+        return any(contains_rate(each, depth + 1) for each in list(value.values())[:100])
     if isinstance(value, list | tuple):
-        return any(holds(each, depth + 1) for each in list(value)[:100])
+        return any(contains_rate(each, depth + 1) for each in list(value)[:100])
     fields = getattr(value, "__dict__", None) or {
         name: getattr(value, name, None) for name in getattr(type(value), "__slots__", ())
     }
     module = type(value).__module__
-    return module.startswith("sparring") and holds(dict(fields), depth + 1)
+    return module.startswith("sparring") and contains_rate(dict(fields), depth + 1)
 
 
-def files_on_the_way(work: Callable[[], Any]) -> list[str]:
+def files_receiving_rate(work: Callable[[], Any]) -> list[str]:
     found: dict[str, None] = {}
 
-    def look(frame: Any, event: str, _: Any) -> None:
+    def on_event(frame: Any, event: str, _: Any) -> None:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(str(SOURCE)):
             return
@@ -54,10 +54,10 @@ def files_on_the_way(work: Callable[[], Any]) -> list[str]:
         if name in found:
             return
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if any(holds(frame.f_locals.get(each)) for each in names):
+        if any(contains_rate(frame.f_locals.get(each)) for each in names):
             found[name] = None
 
-    sys.setprofile(look)
+    sys.setprofile(on_event)
     try:
         work()
     finally:
@@ -73,16 +73,16 @@ def request_to_run(place: Path) -> list[str]:
 
     write_environment(place, "my_agent")
 
-    class Nowhere:
+    class NullLauncher:
         def start(self, *_: Any) -> dict[str, Any]:
             return {}
 
-    launchers.launcher_named = lambda _name: Nowhere()  # type: ignore[assignment]
+    launchers.launcher_named = lambda _name: NullLauncher()  # type: ignore[assignment]
     caller = Caller(Role.OWNER, place / "runs", "owner", folder=place)
     request = StartTrain(
         environment="my_agent", settings={"learning_rate": RATE, "model": "tiny"}, prove=False
     )
-    return files_on_the_way(lambda: start_train(request, caller))
+    return files_receiving_rate(lambda: start_train(request, caller))
 
 
 def spec_to_training(place: Path) -> list[str]:
@@ -96,7 +96,7 @@ def spec_to_training(place: Path) -> list[str]:
     spec = folder.read_spec()
     spec["settings"] |= {"max_steps": 1, "validation_cases": 0, "max_completion_length": 16}
     attempt = Attempt(folder, spec, Heartbeat(folder, 0, None))
-    return files_on_the_way(lambda: load(run_kind("train", folder.spec).job)(attempt))
+    return files_receiving_rate(lambda: load(run_kind("train", folder.spec).job)(attempt))
 
 
 def main() -> int:

@@ -1,12 +1,12 @@
-"""What other work on the machine does to sampling, by number of threads and how they wait.
+"""Measures how other load affects sampling, by number of threads and how they wait.
 
     python benchmarks/threads.py [--quick]
 
-The same tokens of SmolLM2-135M are sampled in a process of its own for each line: with OpenMP's
-default wait policy (threads spin), with the one that Sparring sets (threads sleep), and with one
-thread; with nothing else running, and beside two processes that never pause. Bars: on a quiet
-machine Sparring's choice takes at most 5 % more than the default (50 % in the short form, which a
-shared machine can miss), beside the two it takes at most half of the default's time.
+Samples the same tokens of SmolLM2-135M in a new process for each figure: with OpenMP threads that
+spin while they wait (`default`: the policy ACTIVE), with the policy that Sparring sets (threads
+sleep), and with one thread; on an idle machine, and beside one busy process per core. Bars: on an
+idle machine, Sparring's policy takes at most 5 % more than `default` (50 % with `--quick`, because
+a shared machine can miss 5 %); on a busy one, at most half of the time of `default`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 QUIET_BAR, BUSY_BAR = 1.05, 0.5
-WAYS: dict[str, dict[str, str]] = {
+VARIANTS: dict[str, dict[str, str]] = {
     "default": {"OMP_WAIT_POLICY": "ACTIVE"},
     "sparring": {},
     "one thread": {"OMP_NUM_THREADS": "1"},
@@ -29,7 +29,7 @@ BUSY = "while True: pass"
 
 
 def sample(rows: int, tokens: int) -> float:
-    """Seconds for `rows` prompts of `tokens` tokens each, the second time."""
+    """Return the seconds to sample `tokens` tokens for each of `rows` prompts, after a warm-up."""
     from sparring.cpu import share_machine
 
     share_machine()
@@ -55,12 +55,12 @@ def sample(rows: int, tokens: int) -> float:
     return time.monotonic() - started
 
 
-def measured(way: dict[str, str], given: argparse.Namespace) -> float:
+def measure(variables: dict[str, str], given: argparse.Namespace) -> float:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
     command = [sys.executable, __file__, "--sample", "--rows", str(given.rows)]
     done = subprocess.run(
         [*command, "--tokens", str(given.tokens)],
-        env={**environment, **way},
+        env={**environment, **variables},
         capture_output=True,
         text=True,
         check=True,
@@ -68,16 +68,18 @@ def measured(way: dict[str, str], given: argparse.Namespace) -> float:
     return float(done.stdout.split()[-1])
 
 
-def table(given: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """In rounds, one way after the other, so that what comes and goes hits all of them; the least
-    of each, as whatever else runs only ever adds to it."""
-    found: dict[str, dict[str, list[float]]] = {way: {"quiet": [], "busy": []} for way in WAYS}
+def measure_all(given: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Measure all variants in each round, so that temporary load affects all of them; return the
+    minimum of each, because other load can only add time."""
+    found: dict[str, dict[str, list[float]]] = {
+        name: {"quiet": [], "busy": []} for name in VARIANTS
+    }
     for state, others in (("quiet", 0), ("busy", os.cpu_count() or 2)):
         busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(others)]
         try:
             for _ in range(given.rounds):
-                for name, way in WAYS.items():
-                    found[name][state].append(measured(way, given))
+                for name, variables in VARIANTS.items():
+                    found[name][state].append(measure(variables, given))
         finally:
             for each in busy:
                 each.kill()
@@ -101,7 +103,7 @@ def main() -> int:
         return 0
     if given.quick:
         given.rounds, given.tokens = 2, 8
-    found = table(given)
+    found = measure_all(given)
     quiet = found["sparring"]["quiet"] / found["default"]["quiet"]
     busy = found["sparring"]["busy"] / found["default"]["busy"]
     bar = 1.5 if given.quick else QUIET_BAR

@@ -1,7 +1,8 @@
-"""64 rollouts whose tool takes 0.2 s: how long from the first tool's start to the last's end?
+"""Measures 64 rollouts with a tool that takes 0.2 s, from the first call's start to the last's end.
 
-Run for plain and for async tools, and once more one rollout after another: the transcripts
-must be the same. Bar: at most 1.0 s. TRL's own loop, one tool after another, takes 12.8 s.
+Plays them with a plain tool and with an async tool, and again one rollout after another: the
+transcripts must be the same. Bar: at most 1.0 s. One after another, as in TRL's own loop, the calls
+would take 12.8 s.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def main() -> int:
         "bar_seconds": BAR_SECONDS,
     }
     for kind in ("plain", "async"):
-        asyncio.run(play(kind, 4, 4, codec))  # imports and caches, outside of the measurement
+        asyncio.run(play(kind, 4, 4, codec))  # warm-up: imports and caches
         seconds, together = asyncio.run(play(kind, ROLLOUTS, ROLLOUTS, codec))
         _, alone = asyncio.run(play(kind, 1, ROLLOUTS, codec))
         figures[f"{kind}_seconds"] = round(seconds, 3)

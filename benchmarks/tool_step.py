@@ -1,11 +1,11 @@
-"""A step with a slow tool, beside TRL's own `tools=` loop.
+"""Compares the time of a step whose tool is slow with that of TRL's own `tools=` loop.
 
     python benchmarks/tool_step.py [--quick]
 
-The tiny model, 16 rollouts a step, one call each of a tool that takes 0.2 s. A random model
-writes no tool calls, so on both sides whatever it says in its first turn is read as one. TRL
-runs the tools one after another; we run them at the same time. Bar: at least 4 times faster.
-`--quick` asks for 2.5 times: a trip wire for a machine that does other work too.
+The tiny model, 16 rollouts a step, each with one call of a tool that takes 0.2 s. A random model
+writes no tool calls, so both sides parse every first turn as one. TRL runs the tools one after
+another; Sparring runs them at the same time. Bar: at least 4 times faster. `--quick` requires 2.5
+times, for a machine with other load.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from alternating import Turns
+from alternating import Alternation
 from sparring import Suite, Trainer, failed, measure, passed
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.families import family_named
 from sparring.policies.model_names import locate
 
-BAR, TRIP_WIRE = 4.0, 2.5
+BAR, QUICK_BAR = 4.0, 2.5
 STEPS, GROUP, CASES, SECONDS = 8, 4, 4, 0.2
 
 
@@ -59,16 +59,16 @@ def even(rollout):
 def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--quick", action="store_true")
-    bar = TRIP_WIRE if options.parse_args().quick else BAR
+    bar = QUICK_BAR if options.parse_args().quick else BAR
     with tempfile.TemporaryDirectory() as folder:
-        turns = Turns(("ours", "trl"))
+        alternation = Alternation(("ours", "trl"))
         ours, bare = our_trainer(folder), bare_trainer(folder)
-        ours.engine.add_callback(turns.callback("ours"))
-        bare.add_callback(turns.callback("trl"))
+        ours.engine.add_callback(alternation.callback("ours"))
+        bare.add_callback(alternation.callback("trl"))
         result: list[Any] = []
-        turns.race({"ours": lambda: result.append(ours.train()), "trl": bare.train})
-        # The best step of each: a neighbour on the machine can only make a step slower.
-        best = {name: min(seconds[1:]) for name, seconds in turns.seconds.items()}
+        alternation.run({"ours": lambda: result.append(ours.train()), "trl": bare.train})
+        # The fastest step of each, because other load can only slow a step down.
+        best = {name: min(seconds[1:]) for name, seconds in alternation.seconds.items()}
         called = sum(
             call.result == "done" for each in result[0].rollouts() for call in each.tool_calls
         )
@@ -105,17 +105,17 @@ def _even_tokens(completion_ids: Any, **_: Any) -> list[float]:
 
 
 class WithCalls(GRPOTrainer):
-    """TRL's trainer, whose first turns are read as calls."""
+    """TRL's trainer, with every first turn parsed as a tool call."""
 
     calls = 0
-    reads_calls = True
+    parses_calls = True
 
     def _tool_call_loop(self, *given: Any) -> Any:
-        self.reads_calls = False
+        self.parses_calls = False
         try:
             return super()._tool_call_loop(*given)
         finally:
-            self.reads_calls = True
+            self.parses_calls = True
 
 
 def bare_trainer(folder: str) -> WithCalls:
@@ -139,13 +139,13 @@ def bare_trainer(folder: str) -> WithCalls:
         time.sleep(SECONDS)
         return "done"
 
-    def read(tokenizer: Any, ids: Any, **_: Any) -> dict[str, Any]:
-        if not bare.reads_calls:
+    def parse(tokenizer: Any, ids: Any, **_: Any) -> dict[str, Any]:
+        if not bare.parses_calls:
             return {"role": "assistant", "content": tokenizer.decode(ids)}
         call = {"type": "function", "function": {"name": "wait", "arguments": {}}}
         return {"role": "assistant", "content": "", "tool_calls": [call]}
 
-    grpo_trainer.parse_response = read
+    grpo_trainer.parse_response = parse
     bare = WithCalls(
         model=model,
         reward_funcs=_even_tokens,

@@ -1,12 +1,12 @@
-"""What the web view costs with 100,000 runs, ten million rollouts and fifty viewers.
+"""Measures what the web view costs with 100,000 runs, ten million rollouts and fifty viewers.
 
     python benchmarks/web.py [--quick]
 
-Each figure is the 95th percentile over HTTP, from a server process of its own. Bars: 200 ms for a
-page of runs, the first and any page of rollouts, and a live update; 500 ms for a rollout of 1 MB;
-5 % of one core with 50 viewers of a running run; the median step of a process that works beside
-it within 5 %. `--quick` makes 5,000 runs and 200,000 rollouts, at three times the bars: a
-trip-wire.
+Times are 95th percentiles over HTTP; the server is a separate process. Bars: 200 ms for a page of
+runs, for the first page, any page and a step's page of rollouts, and for a live update; 500 ms for
+a rollout of 1 MB; 5 % of one core with 50 viewers of a running run; the median step of a process
+that works beside it is at most 5 % slower. `--quick` creates 5,000 runs and 200,000 rollouts, and
+allows three times the bars.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from sparring.runs.lifecycle import RunState
 
 PAGE_BAR, LARGE_BAR, CPU_BAR, STEP_BAR = 0.2, 0.5, 0.05, 0.05
 VIEWERS = 50
-STEP_HASHES = 10  # of 1 MB each
-STEPS = itertools.count(1)  # a live view leaves out the rows of a step that it has
+STEP_HASHES = 10  # per step, of 1 MB each
+STEPS = itertools.count(1)  # metrics have one row per attempt and step
 ENTRY = struct.Struct("<QQIIffBBHI")
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -78,7 +78,7 @@ def record(number: str, text: str = "There are 12 lamps.") -> dict[str, Any]:
 
 
 def make_rollouts(folder: RunFolder, count: int) -> None:
-    """Shards as a writer leaves them, made from a template: ids have a fixed width."""
+    """Write shards as the rollout writer does, from a template: ids have a fixed width."""
     place = folder.rollouts()
     place.mkdir(parents=True)
     lines = [dump_line(record(f"SSSSS-{n:04d}")) for n in range(SHARD_ROLLOUTS)]
@@ -117,7 +117,7 @@ def p95(work: Callable[[], object], times: int) -> float:
 
 
 class Served:
-    """`sparring view` in a process of its own, and a signed-in client."""
+    """`sparring view` in a separate process, and a signed-in client."""
 
     def __init__(self, runs: Path) -> None:
         command = [sys.executable, "-m", "sparring", "view", "--no-browser", "--runs", str(runs)]
@@ -145,8 +145,8 @@ class Served:
         self.process.wait(20)
 
 
-def watch(base: str, cookies: dict[str, str], run: str, seconds: float, found: Any) -> None:
-    """Fifty viewers of one run; latencies are from the time that each row carries."""
+def follow_run(base: str, cookies: dict[str, str], run: str, seconds: float, found: Any) -> None:
+    """Follow a run with fifty viewers; put the time from writing to arrival into `found`."""
 
     async def view(client: httpx.AsyncClient, latencies: list[float]) -> None:
         address = f"/api/live?run={run}&metrics=0&events=0"
@@ -174,7 +174,7 @@ def watch(base: str, cookies: dict[str, str], run: str, seconds: float, found: A
 
 
 def work_steps(folder: RunFolder, seconds: float) -> list[float]:
-    """Time small steps of fixed work, and write a row of metrics each second, as a trainer does."""
+    """Time small steps of fixed work, and write a row of metrics every second, like a trainer."""
     took = []
     written = time.monotonic()
     end = written + seconds
@@ -192,7 +192,7 @@ def work_steps(folder: RunFolder, seconds: float) -> list[float]:
 
 
 def measure_live(served: Served, folder: RunFolder, rounds: int, seconds: float) -> dict[str, Any]:
-    """Alternate between no viewers and fifty, and compare the neighbours."""
+    """Alternate between no viewers and fifty, and compare adjacent measurements."""
     ratios: list[float] = []
     latencies: list[float] = []
     shares: list[float] = []
@@ -202,9 +202,9 @@ def measure_live(served: Served, folder: RunFolder, rounds: int, seconds: float)
         alone = statistics.median(work_steps(folder, seconds))
         found = SPAWN.Queue()
         given = (served.base, cookies, folder.id, seconds + 8, found)
-        viewers = SPAWN.Process(target=watch, args=given)
+        viewers = SPAWN.Process(target=follow_run, args=given)
         viewers.start()
-        time.sleep(6)  # they connect
+        time.sleep(6)  # until all viewers are connected
         before, start = sum(server.cpu_times()[:2]), time.monotonic()
         ratios.append(statistics.median(work_steps(folder, seconds)) / alone)
         shares.append((sum(server.cpu_times()[:2]) - before) / (time.monotonic() - start))
@@ -222,7 +222,7 @@ def measure_live(served: Served, folder: RunFolder, rounds: int, seconds: float)
 
 
 def measure(count_runs: int, count_rollouts: int, *, quick: bool) -> dict[str, Any]:
-    """All figures, from folders made for it."""
+    """Create runs in a temporary folder, and return all figures."""
     figures: dict[str, Any] = {"runs": count_runs, "rollouts": count_rollouts}
     with tempfile.TemporaryDirectory(prefix="sparring-web-") as temporary:
         runs = Path(temporary) / "runs"
@@ -267,7 +267,7 @@ def measure(count_runs: int, count_rollouts: int, *, quick: bool) -> dict[str, A
             ),
         }
         print(json.dumps(figures), file=sys.stderr, flush=True)
-        # Made last, and as if started from Python: a list of runs would end a run without process.
+        # Created last, as a run of this process: listing runs fails a run whose process is gone.
         live = make_run(runs, "live-1")
         append_event(live, "started", author="worker", pid=os.getpid(), host=socket.gethostname())
         write_json(live.heartbeat, {"format": 1, "step": 0, "steps": 100})
@@ -279,7 +279,7 @@ def measure(count_runs: int, count_rollouts: int, *, quick: bool) -> dict[str, A
 
 
 def main() -> int:
-    """Print the figures; exit with 1 if one misses its bar."""
+    """Print the figures; return 1 if one misses its bar."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick

@@ -1,4 +1,4 @@
-"""`python judge.py PORT`: answers a number with whether it is even."""
+"""`python judge.py PORT`: a service that replies whether a number is even."""
 
 import socketserver
 import sys

@@ -1,7 +1,7 @@
-"""A talker whose words are judged by a service: what the kill matrix trains.
+"""The environment that the kill matrix trains: a service judges the answers.
 
-Small enough that a random model shows differences within the group, and with a process beside it
-whose loss would show in the weights.
+The task is so small that the rollouts of a random model differ within a group. If the service were
+lost, the weights would differ.
 """
 
 import socket
@@ -23,7 +23,7 @@ class World:
 
 @measure
 def even(rollout):
-    """The service says whether the answer has an even number of letters."""
+    """Passes if, according to the service, the answer has an even number of characters."""
     host, _, port = rollout.world.judge.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(f"{len(rollout.answer)}\n".encode())
@@ -32,11 +32,11 @@ def even(rollout):
 
 
 class JudgedTalk(Environment):
-    """Talks, and is judged by a service."""
+    """Answers questions; a service judges the answers."""
 
     name = "judged_talk"
     measures = (even,)
-    # A random model ends its turns only if many tokens end a turn.
+    # A random model ends its turns only if many tokens are stop tokens.
     family = replace(family_named("qwen3"), also_stops=tuple(string.ascii_lowercase[:6]))
     services = (
         Service("judge", [sys.executable, str(Path(__file__).with_name("judge.py")), "{port}"]),

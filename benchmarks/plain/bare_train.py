@@ -1,4 +1,4 @@
-"""`python bare_train.py MODEL FOLDER`: what one writes with TRL alone, up to its first step."""
+"""`python bare_train.py MODEL FOLDER`: a script on plain TRL that exits after its first step."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The same task for Sparring: an agent without tools, on the same prompts."""
+"""The task of bare_train.py for Sparring: an agent without tools, with the same questions."""
 
 from dataclasses import replace
 
@@ -10,12 +10,12 @@ from sparring.policies.families import family_named
 
 @measure
 def odd(rollout):
-    """Its answer has an odd number of letters."""
+    """Passes if the answer has an odd number of characters."""
     return passed("odd") if len(rollout.answer) % 2 else failed("even")
 
 
 class PlainTalk(Environment):
-    """Talks about numbers."""
+    """Answers questions about numbers."""
 
     name = "plain_talk"
     measures = (odd,)
@@ -42,7 +42,7 @@ class PlainTalk(Environment):
 
 
 class PlainTiny(PlainTalk):
-    """The same for the tiny model, which speaks another family's format."""
+    """The same for the tiny model, which uses the chat format of another family."""
 
     name = "plain_tiny"
     family = replace(family_named("qwen3"), also_stops=())

@@ -70,8 +70,9 @@ def test_a_step_tells_loss_reward_pass_rates_and_live_groups(tiny_folder, tmp_pa
     row = trainer(tiny_folder, tmp_path).train().history[0]
     for name in ("loss", "grad_norm", "learning_rate", "reward", "reward_min", "reward_max",
                  "advantage", "advantage_min", "advantage_max", "pass_rate/even", "live_groups",
-                 "tokens_per_second", "truncated", "parse_rate", "call_rate"):  # fmt: skip
+                 "tokens_per_second", "truncated", "parse_rate"):  # fmt: skip
         assert name in row, name
+    assert "call_rate" not in row  # the agent has no tools
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(tiny_folder, tmp_path):

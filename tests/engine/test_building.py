@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, function_tool
 
 from sparring import Suite
 from sparring.contracts.cases import Case, Split
@@ -27,12 +26,6 @@ from sparring.player import Play, Player
 from sparring.player.function_player import FunctionPlayer
 from sparring.run_folder import RunFolder
 from tests.training import TALKATIVE, even, questions, talker
-
-
-@function_tool
-def look(text: str) -> str:
-    """Look."""
-    return text
 
 
 def settings(**fields: Any) -> TrainSettings:
@@ -70,13 +63,6 @@ def test_a_small_validation_split_is_refused_only_where_cases_are_wanted(work: T
     assert replace(work, suite=few).validation_cases() == 0
     with pytest.raises(SplitTooSmall, match="validation"):
         replace(work, suite=few, settings=settings(validation_cases=2)).validation_cases()
-
-
-def test_a_rollout_function_has_no_tools_whatever_its_agent_has(work: TrainWork) -> None:
-    armed = replace(work, agent=Agent(name="armed", tools=[look]))
-    assert not work.has_tools()
-    assert armed.has_tools()
-    assert not replace(armed, rollout_function=lambda *_: None).has_tools()  # type: ignore[arg-type, return-value]
 
 
 def test_a_trial_finds_prompts_that_leave_no_room_for_an_answer(work: TrainWork) -> None:

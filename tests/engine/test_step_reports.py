@@ -26,7 +26,7 @@ class Reported:
             on_step=lambda step, row: self.rows.append((step, row)),
             on_warning=self.warnings.append,
         )
-        self.reports = StepReports(hooks, GuardMonitor(Guards(), has_tools=False))
+        self.reports = StepReports(hooks, GuardMonitor(Guards()))
 
     def report(self, step: int = 1, *, is_main: bool = True, **logs: Any) -> None:
         self.reports.report(step, logs, is_main_process=is_main, logging_steps=1)

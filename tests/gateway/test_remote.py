@@ -90,6 +90,22 @@ def test_a_service_that_fails_leaves_the_rollout_unscored(codecs):
     assert "status 500" in rollout.detail
 
 
+class Failing(Service):
+    """Reports that its agent failed, as a reused process does."""
+
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"error": "no such table"}')
+
+
+def test_an_agent_that_its_service_reports_as_failed_is_not_scored(codecs):
+    with service(Failing) as url:
+        rollout = played(f"{url}/rollout", codecs)
+    assert not rollout.ending.is_judged
+    assert "the agent failed: no such table" in rollout.detail
+
+
 def test_a_service_that_is_not_there_is_named(codecs):
     rollout = played("http://127.0.0.1:9/rollout", codecs)
     assert rollout.ending is Ending.NO_MODEL_CALL

@@ -102,6 +102,8 @@ def test_items_may_be_referred_to(codecs):
         {"tools": [{"type": "web_search"}]},
         {"text": {"format": {"type": "xml"}}},
         {"max_output_tokens": -1},
+        {"top_logprobs": 3},
+        {"include": ["message.output_text.logprobs"]},
     ],
 )
 def test_what_cannot_be_done_is_refused(codecs, fields):

@@ -43,6 +43,20 @@ def test_adapters_are_served_up_to_the_rank_of_the_run() -> None:
     assert command[command.index("--max-lora-rank") + 1] == "32"
 
 
+@pytest.mark.parametrize(("rank", "served"), [(4, "8"), (24, "32"), (300, "320"), (600, "600")])
+def test_the_rank_is_rounded_up_to_one_that_vllm_accepts(rank: int, served: str) -> None:
+    command = server_command(spec_of(lora={"r": rank}), "/m", 8000)
+    assert command[command.index("--max-lora-rank") + 1] == served
+
+
+def test_servers_stay_within_the_gpus_that_are_visible(tmp_path: Path) -> None:
+    folder, environment = RunFolder(tmp_path / "run"), {"CUDA_VISIBLE_DEVICES": "4, GPU-8f,6"}
+    variables = server_environment(folder, is_adapter=True, gpus=[1, 2], environment=environment)
+    assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-8f,6"
+    with pytest.raises(SettingError, match=r"sampling\.gpus has 3, .* lists 3 GPUs"):
+        server_environment(folder, is_adapter=True, gpus=[3], environment=environment)
+
+
 def test_further_arguments_come_last_so_that_they_prevail() -> None:
     sampling = {"servers": 1, "command": ["vllm"], "arguments": ["--max-model-len", "2048"]}
     command = server_command(spec_of(sampling), "/m", 8000)
@@ -51,7 +65,7 @@ def test_further_arguments_come_last_so_that_they_prevail() -> None:
 
 def test_servers_fetch_adapters_by_name_from_the_folder_of_the_run(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    variables = server_environment(folder, is_adapter=True, gpus=[2, 3])
+    variables = server_environment(folder, is_adapter=True, gpus=[2, 3], environment={})
     assert variables["VLLM_LORA_RESOLVER_CACHE_DIR"] == str(folder.policies)
     assert variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
     assert variables["CUDA_VISIBLE_DEVICES"] == "2,3"

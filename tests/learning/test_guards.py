@@ -25,9 +25,9 @@ SICK = {
 SOLVED = {"teaching_groups": 0.0, "dead/solved": 4}
 
 
-def watch(has_tools=True, **guards):
+def watch(**guards):
     warnings = []
-    return GuardMonitor(Guards(**guards), has_tools=has_tools, warn=warnings.append), warnings
+    return GuardMonitor(Guards(**guards), warn=warnings.append), warnings
 
 
 def test_a_healthy_run_is_left_alone():
@@ -87,9 +87,10 @@ def test_a_row_that_sums_up_several_steps_counts_as_many():
 
 
 def test_an_agent_without_tools_need_not_call_any():
-    looking, _ = watch(has_tools=False)
+    looking, _ = watch()
+    without = {name: value for name, value in HEALTHY.items() if name != "call_rate"}
     for step in range(1, 50):
-        looking.look(step, {**HEALTHY, "call_rate": 0.0})
+        looking.look(step, without)
 
 
 def test_a_run_that_has_solved_everything_is_told_so_and_not_failed():

@@ -45,5 +45,11 @@ def test_figures_are_shares_and_means_of_what_was_scored():
     assert figures["unscored"] == 1 / 3
 
 
+def test_only_rollouts_with_tools_have_a_call_rate():
+    counts = StepCounts.of([made(1.0, 1.0), made(0.0, -1.0)])
+    assert "call_rate" not in counts.metrics()
+    assert counts.plus(with_tools=2).metrics()["call_rate"] == 0.0
+
+
 def test_no_rollouts_give_no_figures():
     assert StepCounts().metrics() == {}

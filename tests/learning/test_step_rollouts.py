@@ -103,7 +103,8 @@ def test_a_group_that_teaches_without_a_gradient_is_not_called_dead() -> None:
 
 def test_groups_are_counted_by_their_outcome(step: StepRollouts) -> None:
     assert step.counts().sums == {
-        "play_seconds": 2.5, "skipped": 3, "groups": 2, "live_groups": 1, "teaching_groups": 1,
+        "play_seconds": 2.5, "with_tools": 0, "skipped": 3, "groups": 2, "live_groups": 1,
+        "teaching_groups": 1,
         "dead/solved": 1, "replaced/failed": 1, "failed_replacements/unscored": 1,
     }  # fmt: skip
 

@@ -8,10 +8,13 @@ import pytest
 from agents import Agent
 
 from sparring import measure, passed, tool
-from sparring.contracts.rollouts import CallFailure, Ending
+from sparring.contracts.cases import Case
+from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey
 from sparring.learning.judged_play import play_and_judge
 from sparring.measures import MeasureSet
+from sparring.player import Play, Player
 from sparring.player.worlds import end_world, world_tools
+from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.rollouts import call, play_script
 
 AGENT = Agent(name="a")
@@ -98,8 +101,6 @@ class OnePlay:
 
 
 def test_a_world_ends_when_it_has_been_judged_and_not_before(codec):
-    from sparring.player import Play
-
     rollout = play_script(AGENT, ["hi"], codec, context=Shelf)
     assert not rollout.world.has_ended
     plays = [Play(rollout.key, rollout.case)]
@@ -107,6 +108,14 @@ def test_a_world_ends_when_it_has_been_judged_and_not_before(codec):
     (judged,) = asyncio.run(play_and_judge(OnePlay(rollout), measures, plays))
     assert judged.rollout.reward == 1.0
     assert rollout.world.has_ended
+
+
+@pytest.mark.parametrize(("context", "offers"), [(Shelf, True), (None, False)])
+def test_tools_of_a_world_are_offered_to_the_agent(codec, context, offers):
+    player = Player(AGENT, ScriptedPolicy(lambda _: "hi", codec), context=context)
+    plays = [Play(RolloutKey(0, 0, "c", 0), Case("c", "?"))]
+    (played,) = asyncio.run(play_and_judge(player, MeasureSet.of([sees_a_live_world]), plays))
+    assert played.offers_tools is offers
 
 
 class Stubborn(Shelf):

@@ -143,6 +143,12 @@ def test_a_run_without_use_for_a_helper_says_what_it_needs(
         free_number(folder, role)
 
 
+def test_no_player_joins_a_run_whose_services_it_cannot_reach(folder: RunFolder) -> None:
+    write_spec(folder, {"players": 2, "sampling": {"servers": "joined"}}, services=[{"name": "db"}])
+    with pytest.raises(InvalidInput, match=r"services of run .* answer on its own host only"):
+        free_number(folder, "player")
+
+
 @pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(400)
@@ -176,5 +182,5 @@ def server_at(address: str) -> psutil.Process:
     raise AssertionError(f"no server at {address}")
 
 
-def write_spec(folder: RunFolder, settings: dict[str, Any]) -> None:
-    write_json(folder.spec, {"format": 1, "kind": "train", "settings": settings})
+def write_spec(folder: RunFolder, settings: dict[str, Any], **more: Any) -> None:
+    write_json(folder.spec, {"format": 1, "kind": "train", "settings": settings, **more})

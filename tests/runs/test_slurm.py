@@ -236,6 +236,8 @@ def test_components_are_for_runs_that_use_them():
         "player": {"partition": "cpu"},
     }
     assert _given({"supervision": {"slurm": {**given, "partition": "gpu"}}}) == {"partition": "gpu"}
+    for kind in ("prove", "eval", "check"):  # these inherit the table, and start one process
+        assert _components({"kind": kind, "supervision": {"slurm": given}}) == {}
     for wrong, settings, reason in (
         ({"servers": {}}, {"sampling": {"servers": 2}}, "--sampling joined"),
         ({"players": {}}, {"sampling": joined}, "players=1"),

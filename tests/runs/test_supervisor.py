@@ -71,6 +71,14 @@ def test_a_worker_that_completes_completes_the_run(run: Run) -> None:
     assert not run.folder.reserve.exists()
 
 
+def test_a_check_of_a_training_on_many_processes_is_one_process(run: Run) -> None:
+    planned = {"sampling": {"servers": 2}, "players": 1}
+    run.queue(COMPLETE, kind="check", processes=4, nodes=2, settings=planned)
+    assert run.supervise() == 0
+    assert run.history.state is RunState.COMPLETED
+    assert [each.name for each in run.folder.log(1).parent.iterdir()] == ["worker.log"]
+
+
 def test_an_epoch_that_is_taken_is_left_alone(run: Run) -> None:
     run.queue(COMPLETE)
     assert claim(run.folder, 1)

@@ -42,6 +42,39 @@ def test_a_value_that_is_not_json_is_a_string(text: str, value: Any) -> None:
     assert assigned([f"model={text}"], {}) == {"model": value}
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [
+            "sampling=2",
+            "sampling.wait_seconds=60",
+            "guards.truncated=warn",
+            "guards.truncated.limit=1",
+        ],
+        [
+            "sampling.wait_seconds=60",
+            "sampling=2",
+            "guards.truncated.limit=1",
+            "guards.truncated=warn",
+        ],
+    ],
+)
+def test_a_short_form_and_fields_of_its_table_go_together(arguments: list[str]) -> None:
+    assert assigned(arguments, {}) == {
+        "sampling": {"servers": 2, "wait_seconds": 60},
+        "guards": {"truncated": {"action": "warn", "limit": 1}},
+    }
+
+
+def test_a_table_replaces_and_null_removes_what_was_set() -> None:
+    assert assigned(["engine.a=1", 'engine={"b": 2}'], {}) == {"engine": {"b": 2}}
+    assert assigned(["sampling.wait_seconds=60", "sampling=null"], {}) == {"sampling": None}
+    given = {"sampling": "http://a:1,http://b:2"}
+    assert assigned(["sampling.wait_seconds=60"], given) == {
+        "sampling": {"servers": "http://a:1,http://b:2", "wait_seconds": 60}
+    }
+
+
 def test_dots_separate_the_names_of_tables() -> None:
     arguments = ["lora.r=8", "guards.entropy.limit=0.1", "lora.bias=none"]
     assert assigned(arguments, {}) == {

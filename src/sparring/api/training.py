@@ -275,7 +275,7 @@ def _checked(given: Mapping[str, Any], suite: Suite, world_size: int) -> TrainSe
     if settings.players:
         raise SettingError(
             "players is not available in train(), which plays in this process; use "
-            "`sparring train --players N`"
+            "`sparring train --set players=N`"
         )
     if settings.sampling is not None and settings.sampling.number_started:
         raise SettingError(

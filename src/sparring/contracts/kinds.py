@@ -22,7 +22,8 @@ from sparring.contracts.training import TrainSpec
 @dataclass(frozen=True, slots=True)
 class RunKind:
     """The properties of one kind of run. `job`, `report`, `comparable` and `view` are references of
-    the form `module:attribute`."""
+    the form `module:attribute`. Only a kind that `is_distributed` starts several ranks, sampling
+    servers and players."""
 
     name: str
     spec: type[RunSpec]
@@ -35,6 +36,7 @@ class RunKind:
     steps_setting: str = "max_steps"
     plays_held_out: bool = False
     has_metrics: bool = False
+    is_distributed: bool = False
 
 
 KINDS: Mapping[str, RunKind] = {
@@ -49,6 +51,7 @@ KINDS: Mapping[str, RunKind] = {
             view="sparring.surfaces.cli.kind_views:TRAIN",
             budget_settings="max_steps, replacement_groups or validation_cases",
             has_metrics=True,
+            is_distributed=True,
         ),
         RunKind(
             name="eval",
@@ -112,6 +115,13 @@ def run_kind(name: str, place: Path | str) -> RunKind:
         known = ", ".join(sorted(KINDS))
         raise InvalidInput(f"{place}: kind is {name!r}; this version knows {known}")
     return kind
+
+
+def distribution_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the spec if its kind is distributed, and otherwise an empty mapping. The spec of a
+    check has the ranks and servers of the planned training, but a check is one process."""
+    kind = KINDS.get(str(spec.get("kind", "train")))
+    return spec if kind is not None and kind.is_distributed else {}
 
 
 def load(reference: str) -> Any:

@@ -19,7 +19,7 @@ OURS: Mapping[str, str] = {
     "load_best_model_at_end": "the best checkpoint is kept; result.best has it",
     "metric_for_best_model": "checkpoints are picked by the mean validation reward",
     "greater_is_better": "checkpoints are picked by the mean validation reward",
-    "resume_from_checkpoint": "runs resume by id: --resume RUN, or run=… in Python",
+    "resume_from_checkpoint": "runs resume by id: `sparring run resume RUN`, or run=… in Python",
     "ignore_data_skip": "resuming always continues with the next cases",
     "restore_callback_states_from_checkpoint": "resuming always restores everything",
     "eval_strategy": "use validation_cases: validation is played before each checkpoint",

@@ -37,7 +37,6 @@ from sparring.player import Player
 from sparring.player.external_agent import PlayedAgent
 from sparring.player.function_player import FunctionPlayer, RolloutFunction
 from sparring.player.player import ContextFactory
-from sparring.player.trainability import has_tools
 from sparring.player.trial_round import longest_cases, trial_round
 from sparring.player.users import UserFunction
 from sparring.policies.pretrained import positions_of
@@ -110,10 +109,6 @@ class TrainWork:
             agents=settings.train_agents or None,
             one_row_reason=why_one_row(settings),
         )
-
-    def has_tools(self) -> bool:
-        """Whether the agent can call tools; False for a rollout function."""
-        return self.rollout_function is None and has_tools(self.agent, self.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +199,7 @@ def _trainer(
                 work.settings.world_model_normalization,
                 work.settings.max_completion_length,
             ),
-            guards=GuardMonitor(
-                work.settings.guards, has_tools=work.has_tools(), warn=hooks.on_warning
-            ),
+            guards=GuardMonitor(work.settings.guards, warn=hooks.on_warning),
             shares_prompts=work.settings.share_prompts,
             samples_remotely=work.settings.sampling is not None,
             model=work.loaded.model,

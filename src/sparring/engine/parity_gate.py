@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,11 +30,13 @@ _COMPARED = (
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """The row with the largest gap, and the prompt of its last sampled turn."""
+    """The row with the largest gap, and the prompt of its last sampled turn. `dtype` is the
+    precision in which the trainer computes."""
 
     row: int
     prompt: list[int]
     gap: float
+    dtype: str = "float32"
 
 
 # Returns the trainer's log-probabilities of a completion after a prompt; with True, those of the
@@ -80,7 +82,7 @@ class ParityGate:
             tokens=count,
             largest=float(gathered[:, 2].max()),
             mean=float(gathered[:, 1].sum()) / count,
-            dtype="bfloat16" if self._computes_in_bfloat16() else "float32",
+            dtype=self._dtype,
         )
 
     def refuse(
@@ -100,7 +102,7 @@ class ParityGate:
         """Return the fault found by the rank with the largest gap; empty without `find_fault`."""
         if self._find_fault is None or trained is None:
             return ""
-        suspect = _suspect_of(batch, trained)
+        suspect = replace(_suspect_of(batch, trained), dtype=self._dtype)
         found = (suspect.gap, self._find_fault(suspect, self._score))
         return str(max(gather_object([found]))[1])
 
@@ -148,9 +150,11 @@ class ParityGate:
         finally:
             trainer.model.train(was_training)
 
-    def _computes_in_bfloat16(self) -> bool:
-        model = self._trainer.model
-        return bool(self._trainer.args.bf16) or next(model.parameters()).dtype == torch.bfloat16
+    @property
+    def _dtype(self) -> str:
+        """The precision in which the trainer computes."""
+        is_stored_so = next(self._trainer.model.parameters()).dtype == torch.bfloat16
+        return "bfloat16" if self._trainer.args.bf16 or is_stored_so else "float32"
 
 
 def _suspect_of(batch: dict[str, Any], trained: torch.Tensor) -> Suspect:

@@ -15,7 +15,7 @@ from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import Sample, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.engine.parity_gate import Score, Suspect
-from sparring.learning.parity import FLOAT32_LIMIT
+from sparring.learning.parity import Parity
 
 _TOKENS = 24
 
@@ -59,23 +59,23 @@ class ServerFaults:
 
     def __call__(self, suspect: Suspect, score: Score) -> str:
         """Return the description of the fault; empty if sampling again fails."""
-        alone = self._gap(suspect, score, salt="")
-        fresh = self._gap(suspect, score, salt=f"parity-{suspect.row}-{suspect.gap}")
-        bare = self._gap(suspect, score, salt="", without_adapter=True)
-        if None in (alone, fresh, bare):
+        alone = self._parity(suspect, score, salt="")
+        fresh = self._parity(suspect, score, salt=f"parity-{suspect.row}-{suspect.gap}")
+        bare = self._parity(suspect, score, salt="", without_adapter=True)
+        if alone is None or fresh is None or bare is None:
             return ""
-        if alone <= FLOAT32_LIMIT:  # type: ignore[operator]
+        if alone.holds:
             return MIXED_ROWS
-        if fresh <= FLOAT32_LIMIT:  # type: ignore[operator]
+        if fresh.holds:
             return STALE_PREFIX
-        if self.is_adapter and bare <= FLOAT32_LIMIT:  # type: ignore[operator]
+        if self.is_adapter and bare.holds:
             return NO_ADAPTER
         return STALE_HEAD if self.is_tied else OTHER_WEIGHTS
 
-    def _gap(
+    def _parity(
         self, suspect: Suspect, score: Score, *, salt: str, without_adapter: bool = False
-    ) -> float | None:
-        """Sample the turn again, and return the largest gap; None if sampling fails.
+    ) -> Parity | None:
+        """Sample the turn again, and compare it with the trainer; None if sampling fails.
 
         Always calls `score`, because all ranks must score together if weights are sharded.
         """
@@ -88,7 +88,8 @@ class ServerFaults:
         trained = score(suspect.prompt, ids, without_adapter)
         if not is_sampled:
             return None
-        return max(abs(one - other) for one, other in zip(logprobs, trained, strict=True))
+        gaps = [abs(one - other) for one, other in zip(logprobs, trained, strict=True)]
+        return Parity(len(gaps), max(gaps), sum(gaps) / len(gaps), suspect.dtype)
 
     def _request(self, suspect: Suspect) -> SampleRequest:
         key = SampleKey(RolloutKey(0, 0, self.case_of_row(suspect.row), 0), 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
+from functools import cache
 from typing import Any
 
 import httpx
@@ -19,7 +21,8 @@ _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
 
 class RemoteProgram:
-    """Posts `{"case": …, "session": …}` to `url`, and reads `{"answer": …}` from the response.
+    """Posts `{"case": …, "session": …}` to `url`, and reads `{"answer": …}` or `{"error": …}` from
+    the response.
 
     A body that is not a JSON object is the answer itself. The rollout's deadline limits the wait.
     If a connection breaks before the agent has called the model, the request is sent again, up to
@@ -41,14 +44,20 @@ class RemoteProgram:
             body = response.json()
         except ValueError:
             return response.text
-        return body.get("answer") if isinstance(body, dict) else body
+        if not isinstance(body, dict):
+            return body
+        if "error" in body and "answer" not in body:
+            raise InfrastructureError(f"the agent failed: {str(body['error'])[:500]}")
+        return body.get("answer")
 
     async def _post(self, request: dict[str, Any], session: Session) -> httpx.Response:
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         pauses = [_PAUSE_SECONDS * 2**number for number in range(_RETRIES)]
         while True:
             try:
-                async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
+                async with httpx.AsyncClient(
+                    timeout=timeout, trust_env=False, verify=_tls()
+                ) as client:
                     return await client.post(self._url, json=request)
             except httpx.HTTPError as error:
                 may_retry = bool(pauses) and isinstance(error, _BROKEN)
@@ -63,3 +72,10 @@ class RemoteProgram:
 
     async def close(self) -> None:
         """Do nothing: the user starts and stops the service."""
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """The TLS context of all clients: creating one blocks the event loop for tens of
+    milliseconds."""
+    return httpx.create_ssl_context(trust_env=False)

@@ -31,7 +31,9 @@ _UNSUPPORTED = {
     "background": "the response always contains the complete reply",
     "conversation": "use previous_response_id, or send all items",
     "prompt": "send the prompt itself as instructions",
+    "top_logprobs": "replies come without log-probabilities",
 }
+_LOGPROBS = "message.output_text.logprobs"
 _TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
 _ROLES = ("system", "developer", "user", "assistant")
 
@@ -42,6 +44,8 @@ class Responses:
     def read(self, body: Body, session: OpenSession) -> WireCall:
         """Parse a request; raises Refused for an invalid or unsupported field."""
         refuse(body, _UNSUPPORTED)
+        if _LOGPROBS in (body.get("include") or ()):
+            raise Refused(400, "replies come without log-probabilities", "include")
         model = text_field(body, "model", "")
         items = [*_earlier(body, session), *_items(body, session)]
         if not items:

@@ -97,7 +97,14 @@ class OrderPlayer:
         ]
         with self._policy.assigned(weights, [play.key for play in plays]):
             played = await play_and_judge(self._player, self._measures, plays)
-        return [{"rollout": to_record(each.rollout), "seconds": each.seconds} for each in played]
+        return [
+            {
+                "rollout": to_record(each.rollout),
+                "seconds": each.seconds,
+                "offers_tools": each.offers_tools,
+            }
+            for each in played
+        ]
 
 
 def orders_at_once(settings: TrainSettings) -> int:

@@ -21,6 +21,7 @@ from sparring.run_folder.server_list import JoinedServers
 
 _MODULE = "vllm.entrypoints.openai.api_server"
 _LOOPBACK = "127.0.0.1"
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # the values that vLLM accepts, but for 1
 _LEAST_LORAS = 4  # adapters that a server can hold at the same time
 # Chunked prefill crashes vLLM on a CPU if a request has a seed: "CPU Generator does not use
 # offset".
@@ -42,8 +43,9 @@ def server_command(
     command += ["--model", model, "--host", host, "--port", str(port)]
     command += ["--logprobs-mode", "processed_logprobs", "--dtype", _dtype(settings, has_gpu)]
     if (adapter := settings.adapters) is not None:
-        rank = max(8, int(adapter.get("r", 16)))
-        command += ["--enable-lora", "--max-lora-rank", str(rank)]
+        rank = int(adapter.get("r", 16))
+        accepted = next((each for each in _LORA_RANKS if each >= rank), rank)
+        command += ["--enable-lora", "--max-lora-rank", str(accepted)]
         in_play = settings.max_staleness + 1
         command += ["--max-loras", str(max(_LEAST_LORAS, in_play + 1))]
     if len(gpus) > 1:
@@ -54,14 +56,20 @@ def server_command(
 
 
 def server_environment(
-    folder: RunFolder, *, is_adapter: bool, gpus: Sequence[int] = (), key: str = ""
+    folder: RunFolder,
+    *,
+    is_adapter: bool,
+    gpus: Sequence[int] = (),
+    key: str = "",
+    environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
     """Return the environment variables that let a server load weights while it runs, select its
-    GPUs, and make it require `key`, if given, from clients."""
+    GPUs, and make it require `key`, if given, from clients. `gpus` are positions in the list
+    `CUDA_VISIBLE_DEVICES` of `environment`, if that is set."""
     variables = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_LORA_RESOLVER_CACHE_DIR": str(folder.policies.resolve()),
-        "VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
+        "VLLM_CPU_KVCACHE_SPACE": environment.get("VLLM_CPU_KVCACHE_SPACE", "1"),
         "DO_NOT_TRACK": "1",
     }
     if not is_adapter:
@@ -69,8 +77,21 @@ def server_environment(
     if key:
         variables["VLLM_API_KEY"] = key
     if gpus:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(_device_names(gpus, environment))
     return variables
+
+
+def _device_names(gpus: Sequence[int], environment: Mapping[str, str]) -> list[str]:
+    visible = environment.get("CUDA_VISIBLE_DEVICES", "")
+    if not visible:
+        return [str(gpu) for gpu in gpus]
+    names = [name.strip() for name in visible.split(",")]
+    if max(gpus) >= len(names):
+        raise SettingError(
+            f"sampling.gpus has {max(gpus)}, but CUDA_VISIBLE_DEVICES lists {len(names)} GPUs, "
+            "which are counted from 0"
+        )
+    return [names[gpu] for gpu in gpus]
 
 
 def cpu_environment(servers: int, environment: Mapping[str, str]) -> dict[str, str]:
@@ -158,7 +179,9 @@ def main(
     is_joined = sampling.servers == "joined"
     key = JoinedServers(folder).key() if is_joined else ""
     is_adapter = spec.settings.adapters is not None
-    added = server_environment(folder, is_adapter=is_adapter, gpus=gpus, key=key)
+    added = server_environment(
+        folder, is_adapter=is_adapter, gpus=gpus, key=key, environment=environment
+    )
     if not (gpus or visible):
         added |= cpu_environment(1 if is_joined else sampling.number_started, environment)
     variables = {**environment, **added}

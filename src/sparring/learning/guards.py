@@ -80,7 +80,6 @@ class GuardMonitor:
         self,
         guards: Guards,
         *,
-        has_tools: bool,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._guards: dict[str, Guard] = {name: getattr(guards, name) for name in _RULES}
@@ -89,8 +88,6 @@ class GuardMonitor:
         self._warned: set[str] = set()
         self._solved_steps = 0
         self._broken_gradients = (0, 0)  # the last step with one, and how many steps in a row
-        if not has_tools:
-            del self._guards["no_tool_call"]
 
     def look(self, step: int, row: Row, steps: int = 1) -> None:
         """Check the metrics of the last `steps` steps; raise GuardStop if a guard stops the run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
 from sparring.measures import MeasureSet
@@ -26,7 +27,7 @@ async def play_and_judge(
     """Return the judged rollouts in the order of `plays`. Their worlds have ended."""
 
     async def judge(played: Played) -> Played:
-        return Played(await measures.judge(played.rollout), played.seconds)
+        return replace(played, rollout=await measures.judge(played.rollout))
 
     order = {play.key: number for number, play in enumerate(plays)}
     judging: list[asyncio.Task[Played]] = []
@@ -42,4 +43,4 @@ async def play_and_judge(
     together = await measures.judge_together([each.rollout for each in judged])
     for rollout in together:
         await end_world(rollout.world)
-    return [Played(rollout, each.seconds) for rollout, each in zip(together, judged, strict=True)]
+    return [replace(each, rollout=rollout) for rollout, each in zip(together, judged, strict=True)]

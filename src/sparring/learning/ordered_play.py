@@ -92,4 +92,5 @@ class OrderedPlay:
 def _played(line: dict[str, Any]) -> Played:
     if "error" in line:
         raise InfrastructureError(f"a player could not play an order: {line['error']}")
-    return Played(from_record(line["rollout"]), float(line["seconds"]))
+    rollout, seconds = from_record(line["rollout"]), float(line["seconds"])
+    return Played(rollout, seconds, bool(line.get("offers_tools")))

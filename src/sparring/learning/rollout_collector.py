@@ -163,7 +163,8 @@ class RolloutCollector:
             for each in played:
                 writer.append(each.rollout, each.seconds)
         counts = StepCounts.of(each.rollout for each in played)
-        return counts.plus(play_seconds=seconds / self._place.world_size)
+        with_tools = sum(each.offers_tools for each in played)
+        return counts.plus(play_seconds=seconds / self._place.world_size, with_tools=with_tools)
 
     def close(self) -> None:
         """Close the rollout log and the event loop. Rollouts still in play are abandoned."""

@@ -76,13 +76,18 @@ class StepCounts:
             "unscored": (rollouts - scored) / rollouts,
             "truncated": self.sums["truncated"] / rollouts,
             "parse_rate": self.sums["parsed"] / rollouts,
-            "call_rate": self.sums["with_a_call"] / rollouts,
+            "call_rate": self._call_rate(),
             "tool_failures": self._share("failed_calls", self.sums["calls"]),
             "completion_tokens": sampled / rollouts,
             "sampled_tokens": int(sampled),
             "discarded_rows": self.sums["discarded_rows"] or None,
             "tokens_per_second": sampled / seconds if seconds else None,
         }
+
+    def _call_rate(self) -> float | None:
+        """Return the share of rollouts that call a tool; None if no rollout was offered tools."""
+        has_tools = self.sums["with_tools"] or self.sums["with_a_call"]
+        return self._share("with_a_call", self.sums["rollouts"]) if has_tools else None
 
     def _spread(self, name: str, count: float) -> dict[str, float | None]:
         return {

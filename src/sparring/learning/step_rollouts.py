@@ -87,10 +87,12 @@ class StepRollouts:
                     yield _logged(played, dropped=group.describe() + suffix)
 
     def counts(self) -> StepCounts:
-        """Return the counts of groups by outcome, of seconds of play, and of skipped cases."""
+        """Return the counts of groups by outcome, of rollouts with tools, of seconds of play, and
+        of skipped cases."""
         counts = StepCounts().plus(
             play_seconds=self.play_seconds,
             skipped=self.skipped,
+            with_tools=sum(each.offers_tools for group in self.all_groups for each in group.played),
             groups=len(self.groups),
             live_groups=sum(group.outcome is Outcome.LIVE for group in self.groups),
             teaching_groups=sum(map(self.is_learned_from, self.groups)),

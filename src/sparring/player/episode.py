@@ -54,6 +54,7 @@ class Episode:
         self.spent = 0
         self.pending_tokens = 0  # upper bound on the tokens of results not yet in a row
         self.open_calls = 0
+        self.offers_tools = False  # whether a model call offered tools
         self._prompt_tokens = self._sampled_tokens = 0
         self._messages: list[Message] = []
         self._calls: dict[str, ToolCall] = {}

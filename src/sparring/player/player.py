@@ -44,10 +44,11 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A played rollout and its wall-clock duration."""
+    """A played rollout, its wall-clock duration, and whether the agent was offered tools."""
 
     rollout: Rollout
     seconds: float
+    offers_tools: bool = False
 
 
 class Player:
@@ -175,7 +176,7 @@ class Player:
             await asyncio.shield(end_world(world))
             raise
         rollout = episode.finish(run.rows(), world, output)
-        return Played(rollout, time.monotonic() - started)
+        return Played(rollout, time.monotonic() - started, episode.offers_tools)
 
     def _begin(self, episode: Episode) -> AgentRun:
         if isinstance(self._agent, ExternalAgent):

@@ -15,11 +15,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.kinds import distribution_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.orders import Orders
 from sparring.run_folder.server_list import JoinedServers
@@ -124,11 +125,11 @@ def joined_player(folder: RunFolder, number: int) -> JoinedHelper:
 def free_number(folder: RunFolder, role: str) -> int:
     """Reserve the next free number for a joined player or server. Raise InvalidInput if the run's
     settings do not allow one."""
-    spec = folder.read_spec()
+    spec = distribution_of(folder.read_spec())
     return _free_server(folder, spec) if role == "server" else _free_player(folder, spec)
 
 
-def _free_player(folder: RunFolder, spec: dict[str, Any]) -> int:
+def _free_player(folder: RunFolder, spec: Mapping[str, Any]) -> int:
     settings = spec.get("settings") or {}
     players, sampling = int(settings.get("players") or 0), settings.get("sampling") or {}
     if players == 0:
@@ -141,10 +142,15 @@ def _free_player(folder: RunFolder, spec: dict[str, Any]) -> int:
             f"the sampling servers of run {folder.id} answer on its own host only; start it with "
             "--sampling joined, or with --sampling ADDRESS,… of servers that this host can reach"
         )
+    if spec.get("services"):
+        raise InvalidInput(
+            f"the services of run {folder.id} answer on its own host only, so no player can join; "
+            "start the services yourself, at addresses that all hosts can reach"
+        )
     return _reserve(folder.orders / "joined", "player", players)
 
 
-def _free_server(folder: RunFolder, spec: dict[str, Any]) -> int:
+def _free_server(folder: RunFolder, spec: Mapping[str, Any]) -> int:
     sampling = (spec.get("settings") or {}).get("sampling") or {}
     if sampling.get("servers") != "joined":
         raise InvalidInput(

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sparring.contracts.errors import InvalidInput, LauncherFailed
+from sparring.contracts.kinds import distribution_of
 from sparring.run_folder import RunFolder
 from sparring.runs.launcher import SupervisorPresence, handle_of
 from sparring.runs.processes import since_boot
@@ -83,7 +84,7 @@ class Slurm:
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
         """Submit a job; the handle contains its id."""
         spec = folder.read_spec()
-        nodes = int(spec.get("nodes", 1))
+        nodes = int(distribution_of(spec).get("nodes", 1))
         (folder.path / "logs").mkdir(exist_ok=True)
         options = {
             "job-name": folder.id,
@@ -172,9 +173,11 @@ def _given(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _components(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return sbatch's options for the components of servers and players, by role."""
-    given = (spec.get("supervision") or {}).get("slurm") or {}
-    settings = spec.get("settings") or {}
+    """Return sbatch's options for the components of servers and players, by role; empty for runs
+    that start neither."""
+    distribution = distribution_of(spec)
+    given = (distribution.get("supervision") or {}).get("slurm") or {}
+    settings = distribution.get("settings") or {}
     found = {}
     for table, role in _COMPONENTS.items():
         if table not in given:

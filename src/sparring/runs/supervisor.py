@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import ServiceFailed, SparringError
+from sparring.contracts.kinds import distribution_of
 from sparring.contracts.services import Service
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json_or_empty, write_json
@@ -209,7 +210,7 @@ class Supervisor:
                 self._services(), self._is_stop_requested, lambda: self._writer.beat(workers)
             )
             if not self._is_stop_requested():
-                workers.start_helpers(self._spec)
+                workers.start_helpers(distribution_of(self._spec))
                 workers.start_ranks(accept_changes=self._writer.history.accept_changes)
         except ServiceFailed as error:
             lost = workers.lost()  # if the service was killed, a restart may help
@@ -234,8 +235,9 @@ class Supervisor:
 
     def _describe_attempt(self, attempt: int) -> dict[str, Any]:
         """Return the content of `workers.json`, which other hosts read to join the attempt."""
-        nodes = int(self._spec.get("nodes", 1))
-        host, _, port = str(self._spec.get("rendezvous") or "").rpartition(":")
+        distribution = distribution_of(self._spec)
+        nodes = int(distribution.get("nodes", 1))
+        host, _, port = str(distribution.get("rendezvous") or "").rpartition(":")
         if nodes > 1 and not host:
             host = os.environ.get(HOST_NAME) or socket.gethostname()
         return {
@@ -244,7 +246,7 @@ class Supervisor:
             "epoch": self._writer.epoch,
             "address": host or "127.0.0.1",
             "port": int(port) if nodes > 1 and port else free_port(),
-            "processes": int(self._spec.get("processes", 1)),
+            "processes": int(distribution.get("processes", 1)),
             "nodes": nodes,
             "accept_changes": self._writer.history.accept_changes,
         }

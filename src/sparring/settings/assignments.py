@@ -7,26 +7,49 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
+from sparring.settings.fields import normalised
 
 _MAX_DEPTH = 8
 
 
 def assigned(assignments: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
     """Add the assignments to `values`, in place, and return it. Values are JSON; any other text is
-    a string."""
+    a string. A short form, such as `sampling=2`, and single fields of its table, such as
+    `sampling.wait_seconds=60`, may be given together, in any order."""
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         parts = name.strip().split(".")
         if not equals or not all(parts) or len(parts) > _MAX_DEPTH:
             raise InvalidInput(f"--set needs NAME=VALUE, as in lora.r=8; got {assignment[:100]!r}")
-        *tables, last = parts
-        target = values
-        for table in tables:
-            existing = target.get(table)
-            target[table] = dict(existing) if isinstance(existing, dict) else {}
-            target = target[table]
-        target[last] = _value(text)
+        _assign(values, parts, _value(text))
     return values
+
+
+def _assign(values: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+    *tables, last = parts
+    if tables and values.get(tables[0]) is not None:
+        values |= normalised({tables[0]: values[tables[0]]})
+    target = values
+    for table in tables:
+        existing = target.get(table)
+        target[table] = dict(existing) if isinstance(existing, dict) else {}
+        target = target[table]
+    existing, expanded = target.get(last), _expanded(parts, value)
+    if isinstance(existing, dict) and isinstance(expanded, dict) and not isinstance(value, dict):
+        target[last] = {**existing, **expanded}
+    else:
+        target[last] = value
+
+
+def _expanded(parts: Sequence[str], value: Any) -> Any:
+    """Return the value of a setting with its short form expanded."""
+    table: dict[str, Any] = {parts[-1]: value}
+    for part in reversed(parts[:-1]):
+        table = {part: table}
+    expanded: Any = normalised(table)
+    for part in parts:
+        expanded = expanded[part]
+    return expanded
 
 
 def _value(text: str) -> Any:

@@ -102,6 +102,13 @@ def test_a_tracker_that_is_not_there_is_a_warning(
     assert lacking(owner, report_to=["wandb"]) == {"wandb": "warning"}
 
 
+def test_a_tracker_of_a_plugin_need_not_be_a_module(
+    owner: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(needs, "plugin_names", lambda _: ["house-tracker"])
+    assert lacking(owner, report_to=["house-tracker"]) == {}
+
+
 def test_demonstrations_are_a_file_or_a_run(owner: Caller) -> None:
     assert lacking(owner, warm_start={"source": "nowhere"}) == {"warm_start": "missing"}
     (owner.runs / "shop-1").mkdir(parents=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from sparring.installed import plugin_names
 from sparring.operations.doctor import (
     TESTED,
     Finding,
@@ -54,7 +55,7 @@ def _warm_start(run_settings: RunSettings) -> Iterator[Finding]:
 
 def _tracker(name: str) -> Iterator[Finding]:
     """Yield warnings only, because a tracker that fails never ends a run."""
-    if find_spec(name) is None:
+    if find_spec(name) is None and name not in plugin_names("sparring.trackers"):
         fix = f"pip install 'sparring[{name}]'; otherwise the run trains without this tracker"
         yield Finding(what=name, standing="warning", found="not installed", fix=fix)
     if name in _KEYS and key_finding(_KEYS[name], "").standing != "ok":
