@@ -7,6 +7,7 @@ from openai import APIStatusError, AsyncOpenAI, OpenAI
 
 from sparring.contracts.rollouts import CallFailure, Ending, TokenKind
 from sparring.gateway import agents
+from sparring.player import Player
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.conftest import FAMILIES
 from tests.gateway.playing import (
@@ -276,5 +277,10 @@ def test_the_remedy_suits_what_failed_before_the_first_call(codecs, error, remed
 def test_whether_tools_were_offered_is_known_once_it_has_played(codecs):
     agent = gateway_agent(plain_play())
     assert not agent.has_tools
-    play_all(agent, ScriptedPolicy(calls_tool(ADD), codecs["qwen3"]))
+    player = Player(agent, ScriptedPolicy(calls_tool(ADD), codecs["qwen3"]))
+
+    async def play():
+        return [each async for each in player.play(plays())]
+
+    assert all(played.offers_tools for played in asyncio.run(play()))
     assert agent.has_tools

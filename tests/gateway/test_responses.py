@@ -104,6 +104,7 @@ def test_items_may_be_referred_to(codecs):
         {"max_output_tokens": -1},
         {"top_logprobs": 3},
         {"include": ["message.output_text.logprobs"]},
+        {"include": 5},
     ],
 )
 def test_what_cannot_be_done_is_refused(codecs, fields):

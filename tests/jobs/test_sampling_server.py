@@ -55,6 +55,9 @@ def test_servers_stay_within_the_gpus_that_are_visible(tmp_path: Path) -> None:
     assert variables["CUDA_VISIBLE_DEVICES"] == "GPU-8f,6"
     with pytest.raises(SettingError, match=r"sampling\.gpus has 3, .* lists 3 GPUs"):
         server_environment(folder, is_adapter=True, gpus=[3], environment=environment)
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    with pytest.raises(SettingError, match="lists 0 GPUs"):
+        server_environment(folder, is_adapter=True, gpus=[0], environment=hidden)
 
 
 def test_further_arguments_come_last_so_that_they_prevail() -> None:

@@ -132,9 +132,16 @@ def test_a_model_that_gives_one_right_answer_has_not_collapsed():
     looking.look(10, {**HEALTHY, **SOLVED, "entropy": 0.0}, steps=10)
 
 
+@pytest.mark.parametrize("others", [{"dead/unscored": 1}, {"dead/failed": 1}])
+def test_a_run_that_is_nearly_solved_has_not_collapsed(others):
+    looking, _ = watch(dead_groups="off")
+    nearly = {"teaching_groups": 0.0, "dead/solved": HEALTHY["groups"] - 1, "entropy": 1e-6}
+    looking.look(10, {**HEALTHY, **nearly, **others}, steps=10)
+
+
 def test_a_model_that_gives_one_wrong_answer_has_collapsed():
     looking, _ = watch()
-    failed = {"teaching_groups": 0.0, "entropy": 1e-6, "dead/failed": HEALTHY["groups"]}
+    failed = {"teaching_groups": 0.0, "entropy": 1e-6, "dead/failed": 4, "dead/solved": 0}
     with pytest.raises(GuardStop, match="always gives the same answer"):
         looking.look(10, {**HEALTHY, **failed}, steps=10)
 

@@ -51,7 +51,11 @@ def player(orders: Orders, name: str = "player-0", *, error: str = "") -> Iterat
             assert PublishedWeights.from_dict(order.body["weights"]) == WEIGHTS
             seen.append(order.name)
             answers = [
-                {"rollout": to_record(rollout(f"{case} {index}")), "seconds": 0.5}
+                {
+                    "rollout": to_record(rollout(f"{case} {index}")),
+                    "seconds": 0.5,
+                    "offers_tools": index == 1,
+                }
                 for _, _, case, index, _ in order.body["plays"]
             ]
             orders.finish(name, order.name, [{"error": error}] if error else answers)
@@ -72,6 +76,7 @@ def test_results_come_back_in_the_order_of_the_plays(orders: Orders) -> None:
     answers = [each.rollout.answer for each in played]
     assert answers == [f"case-{n // 2} {n % 2}" for n in range(6)]
     assert {each.seconds for each in played} == {0.5}
+    assert [each.offers_tools for each in played] == [False, True] * 3
 
 
 def test_orders_of_a_player_without_a_heartbeat_go_to_another(

@@ -20,7 +20,7 @@ def played(reward: float | None, case: str = "c", **fields: object) -> Played:
     verdict = cannot_tell("the judge is away") if reward is None else passed("yes")
     verdict = failed("no") if reward == 0 else verdict
     judgements = (Judgement("right", verdict, 1.0),)
-    return Played(rollout("x", id=case, reward=reward, judgements=judgements, **fields), 0.5)
+    return Played(rollout("x", id=case, reward=reward, judgements=judgements, **fields), 0.5, True)
 
 
 def group(case: str, *rewards: float | None, masked: Sequence[int] = ()) -> Group:
@@ -103,7 +103,7 @@ def test_a_group_that_teaches_without_a_gradient_is_not_called_dead() -> None:
 
 def test_groups_are_counted_by_their_outcome(step: StepRollouts) -> None:
     assert step.counts().sums == {
-        "play_seconds": 2.5, "with_tools": 0, "skipped": 3, "groups": 2, "live_groups": 1,
+        "play_seconds": 2.5, "with_tools": 10, "skipped": 3, "groups": 2, "live_groups": 1,
         "teaching_groups": 1,
         "dead/solved": 1, "replaced/failed": 1, "failed_replacements/unscored": 1,
     }  # fmt: skip

@@ -100,6 +100,25 @@ def test_a_damaged_index_is_built_anew(runs, damage):
     assert [row.id for row in Index(runs).page(Query())] == ["a-1"]
 
 
+def test_an_index_that_is_deleted_while_it_is_open_is_built_anew(runs):
+    make(runs, "a-1")
+    index = Index(runs)
+    assert len(index.page(Query())) == 1
+    for end in ("", "-wal", "-shm"):
+        Path(f"{place_of(runs)}{end}").unlink(missing_ok=True)
+    assert [row.id for row in index.page(Query())] == ["a-1"]
+
+
+def test_reindexing_believes_a_folder_that_was_restored_to_an_earlier_state(runs):
+    index, folder = Index(runs), make(runs, "a-1")
+    queued = folder.events.read_bytes()
+    append_state(folder, RunState.STOPPED, author="test")
+    assert index.page(Query())[0].state is RunState.STOPPED
+    folder.events.write_bytes(queued)
+    assert index.reindex() == 1
+    assert next(iter(index.all())).state is RunState.QUEUED
+
+
 def test_a_folder_that_is_no_run_does_no_harm(runs):
     (runs / "notes").mkdir()
     (runs / "broken").mkdir()

@@ -51,7 +51,22 @@ def test_a_database_that_does_not_answer_is_named_without_its_password() -> None
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", [f"mysql://ada:{SECRET}@host/x", f"nonsense {SECRET}", ""])
+def test_the_index_of_a_folder_with_a_question_mark_is_in_that_folder(tmp_path: Path) -> None:
+    place = tmp_path / "what?" / "index.sqlite"
+    open_database(place)
+    assert place.is_file()
+    assert [each.name for each in tmp_path.iterdir()] == ["what?"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"mysql://ada:{SECRET}@host/x",
+        f"nonsense {SECRET}",
+        f"postgresql://ada:{SECRET}@host:port/x",
+        "",
+    ],
+)
 def test_only_postgresql_is_known(url: str) -> None:
     with pytest.raises(InvalidInput, match="SPARRING_DATABASE_URL") as raised:
         open_database(f"{url}#sparring_x")

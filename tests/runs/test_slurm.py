@@ -238,6 +238,9 @@ def test_components_are_for_runs_that_use_them():
     assert _given({"supervision": {"slurm": {**given, "partition": "gpu"}}}) == {"partition": "gpu"}
     for kind in ("prove", "eval", "check"):  # these inherit the table, and start one process
         assert _components({"kind": kind, "supervision": {"slurm": given}}) == {}
+    needy = {"settings": {"sampling": joined, "players": 1}, "services": [{"name": "db"}]}
+    with pytest.raises(InvalidInput, match="without services"):
+        _components({"supervision": {"slurm": given}, **needy})
     for wrong, settings, reason in (
         ({"servers": {}}, {"sampling": {"servers": 2}}, "--sampling joined"),
         ({"players": {}}, {"sampling": joined}, "players=1"),

@@ -27,8 +27,9 @@ class SamplingServers(Frozen):
     arguments: tuple[str, ...] = Field(default=(), description="further arguments of the command")
     gpus: tuple[int, ...] = Field(
         default=(),
-        description="GPUs, divided evenly among the servers that the run starts; a joined server "
-        "uses all of them; default: the GPUs after those of the training processes",
+        description="GPUs, as positions in CUDA_VISIBLE_DEVICES if that is set; divided evenly "
+        "among the servers that the run starts; a joined server uses all of them; default: the "
+        "GPUs after those of the training processes",
     )
     wait_seconds: float = Field(
         default=600.0,

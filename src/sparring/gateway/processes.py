@@ -98,9 +98,9 @@ class ReusedProgram:
                 f"{name} ended with exit code {process.returncode} before it answered"
             )
         self._idle.append(process)
-        if "error" in result:
+        if result.get("error") is not None:
             raise InfrastructureError(f"the agent failed: {result['error']}")
-        return result["answer"]
+        return result.get("answer")
 
     async def close(self) -> None:
         """Do nothing: the next batch reuses the processes."""

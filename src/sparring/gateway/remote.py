@@ -46,7 +46,7 @@ class RemoteProgram:
             return response.text
         if not isinstance(body, dict):
             return body
-        if "error" in body and "answer" not in body:
+        if body.get("error") is not None:
             raise InfrastructureError(f"the agent failed: {str(body['error'])[:500]}")
         return body.get("answer")
 

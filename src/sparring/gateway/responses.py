@@ -44,8 +44,9 @@ class Responses:
     def read(self, body: Body, session: OpenSession) -> WireCall:
         """Parse a request; raises Refused for an invalid or unsupported field."""
         refuse(body, _UNSUPPORTED)
-        if _LOGPROBS in (body.get("include") or ()):
-            raise Refused(400, "replies come without log-probabilities", "include")
+        included = body.get("include") or []
+        if not isinstance(included, list) or _LOGPROBS in included:
+            raise Refused(400, "include must be a list, without log-probabilities", "include")
         model = text_field(body, "model", "")
         items = [*_earlier(body, session), *_items(body, session)]
         if not items:

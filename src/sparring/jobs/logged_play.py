@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -124,7 +125,7 @@ class LoggedPlay:
         if self._look_again is not None:
             await self._look_again(judged)
         await end_world(judged.world)
-        return Played(judged, played.seconds)
+        return replace(played, rollout=judged)
 
     def _missing(self) -> tuple[Iterator[Play], int]:
         """Return the plays to run, and how many of the first ones are logged already."""

@@ -82,10 +82,10 @@ def server_environment(
 
 
 def _device_names(gpus: Sequence[int], environment: Mapping[str, str]) -> list[str]:
-    visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-    if not visible:
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         return [str(gpu) for gpu in gpus]
-    names = [name.strip() for name in visible.split(",")]
+    names = [name.strip() for name in visible.split(",") if name.strip()]
     if max(gpus) >= len(names):
         raise SettingError(
             f"sampling.gpus has {max(gpus)}, but CUDA_VISIBLE_DEVICES lists {len(names)} GPUs, "

@@ -57,7 +57,8 @@ _RULES: Mapping[str, _Rule] = {
     ),
 }
 _UNSCORED = (
-    "no group had two rollouts to learn from, so no group has a gradient (guard dead_groups); "
+    "no group had two rollouts to learn from: they have no reward, or were cut off "
+    "(guard dead_groups); "
     "`sparring rollout list` shows the reasons"
 )
 _CUT_OFF = (
@@ -126,8 +127,8 @@ class GuardMonitor:
     def _is_bad(self, name: str, value: float, guard: Guard, row: Row) -> bool:
         if name == "dead_groups" and _is_all_solved(row):
             return False  # `_warn_if_solved` reports this case
-        if name == "entropy" and (_is_all_unscored(row) or _is_all_solved(row)):
-            return False  # every token is masked, or the one answer that the model gives is right
+        if name == "entropy" and not row.get("teaching_groups", 1) and not _is_mostly_wrong(row):
+            return False  # the model's one answer is right, or nothing is scored
         return _RULES[name].is_bad(value, guard.limit)
 
     def _warn_if_solved(self, step: int, row: Row, steps: int) -> None:
@@ -168,6 +169,12 @@ class GuardMonitor:
 
 def _is_all_solved(row: Row) -> bool:
     return bool(row.get("dead/solved", 0) >= row.get("groups", math.inf))
+
+
+def _is_mostly_wrong(row: Row) -> bool:
+    """Whether more groups are scored and not solved than are solved."""
+    solved = row.get("dead/solved", 0)
+    return bool(row.get("groups", 0) - row.get("dead/unscored", 0) - solved > solved)
 
 
 def _is_all_unscored(row: Row) -> bool:

@@ -61,9 +61,9 @@ def begin(folder: RunFolder, *, is_limited: bool) -> Started:
         reconcile_folder(folder.path.parent)
         history = read_history(folder).history
         if history.state is RunState.FAILED:
-            raise LauncherFailed(history.message)
+            raise LauncherFailed(f"run {folder.id} could not be started: {history.message}")
         with contextlib.suppress(SparringError, OSError):  # the error may concern another run
-            message = waiting_for(folder, history)
+            message = waiting_for(folder, history) if history.state is RunState.QUEUED else ""
     else:
         launch_or_fail(folder, newest_epoch(folder) + 1)
     return Started(run=folder.id, folder=str(folder.path), message=message)

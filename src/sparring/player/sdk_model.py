@@ -95,7 +95,7 @@ class EpisodeModel(RunModel):
         turn = episode.begin_turn()
         add_world_tools(tools, active.context)
         turn_prompt = prompt_of(system_instructions, input, tools, output_schema, handoffs)
-        episode.offers_tools |= bool(turn_prompt.tools)
+        episode.offers_tools |= bool(tools)  # without handoffs
         self._stage.govern(tools)
         answer = await self._respond(turn, turn_prompt, model_settings)
         reply = answer.reply

@@ -1,9 +1,9 @@
 """Attention that reads each key and value once.
 
 If several query heads share a key/value head and there is a mask, transformers copies keys and
-values for each query head before it calls PyTorch. The prompts of a batch have different lengths,
-so it needs a mask, and on a CPU the copies take most of the time of a sampled token. This module
-instead treats the query heads of a key/value head as further query positions.
+values for each query head before it calls PyTorch. A batch of prompts of different lengths needs a
+mask, and on a CPU the copies take most of the time of a sampled token. This module instead treats
+the query heads of a key/value head as further query positions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 _NAME = "sparring_grouped"
-_SPECIAL = ("position_bias", "cache", "softcap")  # options that only transformers supports
+_SPECIAL = ("position_bias", "cache", "softcap")  # left to transformers
 
 
 @contextmanager

@@ -48,15 +48,15 @@ Result = TypeVar("Result")
 def _rebuilds_if_damaged(
     method: Callable[Concatenate[Index, Params], Result],
 ) -> Callable[Concatenate[Index, Params], Result]:
-    """Return a method that rebuilds a damaged database and then retries once."""
+    """Return a method that rebuilds a damaged or deleted database and then retries once."""
 
     @wraps(method)
     def wrapper(index: Index, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
         try:
             return method(index, *args, **kwargs)
-        except OperationalError:
-            raise
-        except DatabaseError:
+        except DatabaseError as error:
+            if isinstance(error, OperationalError) and index._database.is_complete():
+                raise
             index._database.rebuild()
             return method(index, *args, **kwargs)
 
@@ -171,8 +171,8 @@ class Index:
         """Rebuild all rows from the folders; returns the number of runs."""
         journal, mtime = _size(_journal(self.runs)) or 0, _mtime(self.runs)
         rows = self._read_all(set(_names(self.runs)), {})
-        existing = {row.id for row in rows}
-        store(self._database, rows, self._ids() - existing, {"journal": journal, "folder": mtime})
+        marks = {"journal": journal, "folder": mtime}
+        store(self._database, rows, set(), marks, replaces_all=True)
         return len(rows)
 
     # ------------------------------------------------------------------ inside

@@ -67,8 +67,11 @@ class Database(Protocol):
     def insert(self, table: sql.Table) -> Any:
         """Return an INSERT statement that supports ON CONFLICT DO UPDATE."""
 
+    def is_complete(self) -> bool:
+        """Return whether both tables exist."""
+
     def rebuild(self) -> None:
-        """Replace damaged or missing tables with empty ones."""
+        """Restore empty tables: SQLite replaces the file, PostgreSQL an incomplete schema."""
 
 
 def open_database(place: Path | str) -> Database:
@@ -79,9 +82,17 @@ def open_database(place: Path | str) -> Database:
     return PostgresDatabase(url, schema)
 
 
-def store(database: Database, rows: Sequence[Row], gone: set[str], marks: dict[str, int]) -> None:
+def store(
+    database: Database,
+    rows: Sequence[Row],
+    gone: set[str],
+    marks: dict[str, int],
+    *,
+    replaces_all: bool = False,
+) -> None:
     """Write `rows` and `marks` and delete the runs in `gone`, in one transaction. A row with a
-    smaller cursor never replaces one with a larger cursor: readers may finish in any order."""
+    smaller cursor never replaces one with a larger cursor: readers may finish in any order. With
+    `replaces_all`, all existing rows are deleted first."""
     insertion = database.insert(RUNS)
     columns = [column.name for column in RUNS.columns if column.name != "id"]
     upsert = insertion.on_conflict_do_update(
@@ -94,6 +105,8 @@ def store(database: Database, rows: Sequence[Row], gone: set[str], marks: dict[s
         index_elements=["name"], set_={"value": mark.excluded.value}
     )
     with database.writing() as connection:
+        if replaces_all:
+            connection.execute(sql.delete(RUNS))
         for start in range(0, len(rows), _BATCH_ROWS):
             connection.execute(
                 upsert, [columns_of(row) for row in rows[start : start + _BATCH_ROWS]]
@@ -119,7 +132,7 @@ class SqliteDatabase:
         try:
             self._engine = self._create()
         except OperationalError:
-            raise  # the database is busy or the disk is full; the file is not damaged
+            raise  # busy, full, read-only or not openable: deleting the file would not help
         except DatabaseError:
             self.rebuild()
 
@@ -130,6 +143,11 @@ class SqliteDatabase:
     def writing(self) -> AbstractContextManager[sql.Connection]:
         """Open a connection in a transaction that holds the write lock."""
         return self._engine.begin()
+
+    def is_complete(self) -> bool:
+        """Return whether both tables exist."""
+        with self.reading() as connection:
+            return set(_metadata.tables) <= set(sql.inspect(connection).get_table_names())
 
     def rebuild(self) -> None:
         """Replace the file with one that has empty tables."""
@@ -159,7 +177,7 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
-    """An index in its own PostgreSQL schema. Missing tables are created, also after a DROP."""
+    """An index in its own PostgreSQL schema. If a table is missing, both are created again."""
 
     insert = staticmethod(postgresql.insert)
 
@@ -184,8 +202,13 @@ class PostgresDatabase:
             self._lock(connection)
             yield connection
 
+    def is_complete(self) -> bool:
+        """Return whether both tables exist."""
+        with self.reading() as connection:
+            return self._has_tables(connection)
+
     def rebuild(self) -> None:
-        """Create the tables if they are missing."""
+        """If a table is missing, drop the schema and create both tables, empty."""
         with self.reading() as connection:
             if self._has_tables(connection):
                 return
@@ -214,14 +237,14 @@ class PostgresDatabase:
             reason = str(error.orig).strip().splitlines()[0]
             raise InfrastructureError(
                 f"the index of runs in {self._shown} cannot be used: {reason}; start that "
-                "database, or unset SPARRING_DATABASE_URL to use a file beside the runs"
+                "database, or unset SPARRING_DATABASE_URL (and …_URL_FILE) to use SQLite"
             ) from error
 
 
 def _postgres_engine(url: str) -> sql.Engine:
     try:
         parsed = sql.make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise InvalidInput("SPARRING_DATABASE_URL is not a URL") from error
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
         raise InvalidInput(
@@ -243,7 +266,7 @@ def _postgres_engine(url: str) -> sql.Engine:
 
 def _sqlite_engine(path: Path) -> sql.Engine:
     engine = sql.create_engine(
-        f"sqlite:///{path}",
+        sql.URL.create("sqlite", database=str(path)),
         connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None},
         poolclass=sql.NullPool,  # another process may replace the file
     )
@@ -255,7 +278,7 @@ def _sqlite_engine(path: Path) -> sql.Engine:
 
     @sql.event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
-        # Two transactions that upgrade from read to write would deadlock.
+        # A transaction that reads, then writes, fails if another has written in between.
         is_writing = connection.get_execution_options().get("writes", True)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 

@@ -188,6 +188,10 @@ def _components(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
         found[role] = dict(given[table])
     if "server" in found and (settings.get("sampling") or {}).get("servers") != "joined":
         raise InvalidInput("slurm.servers needs sampling.servers = 'joined' (--sampling joined)")
+    if "player" in found and distribution.get("services"):
+        raise InvalidInput(
+            "slurm.players needs an environment without services, which answer on one host only"
+        )
     if "player" in found and not settings.get("players"):
         raise InvalidInput("slurm.players needs players = 1 or more (--set players=1)")
     return found

@@ -24,7 +24,7 @@ from sparring.shipping.weights import write_adapter, write_merged
 
 ADAPTER, MERGED, GGUF = "adapter", "merged", "gguf"
 _BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 1.1, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-_SMALLER = 0.9  # upper bound of the bytes per weight of other quantisations
+_SMALLER = 1.1  # upper bound for others: for odd widths, llama.cpp replaces q6_k by q8_0
 
 
 @dataclass(frozen=True, slots=True)

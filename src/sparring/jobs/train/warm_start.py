@@ -60,8 +60,8 @@ def warm_start(
     trainer = built.trainer
     if trainer.is_sharded():
         raise SettingError(
-            "warm_start does not work with sharded weights (FSDP, DeepSpeed); do the warm start in "
-            "a first run without sharding, and train the model of that run in a second"
+            "warm_start does not work with sharded weights (FSDP, DeepSpeed); make the warm start "
+            "in a run without sharding, then start a sharded run from the model of that run"
         )
 
     def is_done() -> bool:

@@ -36,7 +36,7 @@ def list_runs(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first, whether running or ended."""
+    """List runs in all states, newest first."""
     from sparring.surfaces.cli import runs as commands
 
     query = {
@@ -85,7 +85,8 @@ def wait(
         float | None, typer.Option(help="Maximum time to wait; default: until the run ends.")
     ] = None,
     news: Annotated[
-        bool, typer.Option("--news", help="Also return at a new state, warning or checkpoint.")
+        bool,
+        typer.Option("--news", help="Also return on news: a new state, a checkpoint, …"),
     ] = False,
     cursor: Annotated[
         int | None, typer.Option(help="Only news after the `cursor` of an earlier answer.")
@@ -93,7 +94,7 @@ def wait(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until a run ends. Exits with 101 if it has not ended."""
+    """Wait for a run, and exit with its exit code; with 101 if it has not ended by then."""
     from sparring.surfaces.cli import runs as commands
 
     raise typer.Exit(
