@@ -59,6 +59,13 @@ def test_every_version_has_a_name_with_step_and_digest(adapted: Any, tmp_path: P
     assert sorted(each.name for each in tmp_path.iterdir()) == [first.name, second.name]
 
 
+def test_what_a_killed_attempt_left_unfinished_is_removed(adapted: Any, tmp_path: Path) -> None:
+    (tmp_path / ".staging-1").mkdir()
+    policy = Policy()
+    Publisher(trainer_of(adapted), policy, tmp_path, "run").sync_weights()  # type: ignore[arg-type]
+    assert [each.name for each in tmp_path.iterdir()] == [policy.used[0].name]
+
+
 def test_the_same_weights_in_another_folder_get_another_name(adapted: Any, tmp_path: Path) -> None:
     policy = Policy()
     for place in ("one", "other"):

@@ -99,6 +99,13 @@ def test_an_environment_that_the_file_only_imports_is_not_one_of_its_own(write: 
         load_environment(f"{file}:E")
 
 
+def test_a_file_with_the_name_of_an_installed_package_is_refused(write: Write) -> None:
+    file = write("agents.py", "from agents import Agent\n")
+    with pytest.raises(InvalidInput, match="name of an installed package, 'agents'"):
+        load_environment(f"{file}:E")
+    assert "agents" not in sys.modules or sys.modules["agents"].__file__ != str(file)
+
+
 def test_a_missing_file_is_named_with_the_way_to_write_it(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no file .*gone\.py; write FILE:NAME"):
         load_environment(f"{tmp_path}/gone.py:E")

@@ -20,6 +20,14 @@ def workspace() -> Iterator[Workspace]:
     made.after_rollout()
 
 
+def test_a_long_file_is_shown_with_a_note_that_it_is_cut() -> None:
+    long = Workspace({"long.txt": "x" * 100_000}, is_unsandboxed=True)
+    try:
+        assert long.read_file("long.txt").endswith("x\n… (cut after 64,000 bytes)")
+    finally:
+        long.after_rollout()
+
+
 @pytest.mark.skipif(not probe().works, reason=probe().why_not)
 def test_a_workspace_has_five_tools_and_tells_a_measure_what_is_left() -> None:
     workspace = Workspace({"in.txt": "3\n"})

@@ -66,14 +66,14 @@ def test_equal_ids_with_different_inputs_are_different_cases(tmp_path: Path) -> 
     found = difference(evaluated(tmp_path, "one", passing(0.5)), evaluated(tmp_path, "two", other))
     assert found["reward"] is None
     assert found["basis"] == ""
-    assert found["sentence"].startswith("the two runs have played no case in common (one has ")
+    assert found["sentence"].startswith("the two runs have no case in common (one played ")
 
 
 def test_runs_on_different_splits_are_told_to_be_proved(tmp_path: Path) -> None:
     one = evaluated(tmp_path, "one", passing(0.5))
     two = evaluated(tmp_path, "two", passing(0.5), "training")
     sentence = difference(one, two)["sentence"]
-    assert "(one has validation and two has training); run `sparring prove` for each" in sentence
+    assert "(one played validation and two played training); prove both" in sentence
 
 
 def test_held_out_rollouts_are_not_looked_at_before_the_run_has_ended(tmp_path: Path) -> None:

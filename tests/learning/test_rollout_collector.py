@@ -99,7 +99,9 @@ def test_what_was_replaced_is_logged_with_its_cause(collector, tmp_path):
     counts = made.log_step(played, [0.5] * 8)
     easy = [each for each in logged(tmp_path) if each.case.id == "easy-0"]
     assert [each.advantage for each in easy] == [None] * GROUP
-    assert {each.dropped for each in easy} == {"all 4 rollouts of its group passed; replaced"}
+    assert {each.dropped for each in easy} == {
+        "all 4 usable rollouts of its group passed; replaced"
+    }
     figures = counts.metrics()
     assert figures["replaced/solved"] == figures["replaced_groups"] == 1
     assert figures["live_groups"] == 1
@@ -119,8 +121,8 @@ def test_the_budget_is_kept_and_groups_that_cannot_be_replaced_stay(collector, t
     assert figures["replaced_groups"] == 0
     assert figures["live_groups"] == 0
     told = {each.case.id.split("-")[0]: each.dropped for each in logged(tmp_path)}
-    assert told["easy"] == "all 4 rollouts of its group passed"
-    assert told["hard"].startswith("all 4 rollouts of its group failed")
+    assert told["easy"] == "all 4 usable rollouts of its group passed"
+    assert told["hard"].startswith("all 4 usable rollouts of its group failed")
     assert told["hard"].endswith("; a replacement, also without a gradient")
 
 

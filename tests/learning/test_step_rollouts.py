@@ -66,13 +66,13 @@ def test_every_rollout_is_logged_with_its_advantage_or_why_it_has_none(step: Ste
         ("live", 0.7, ""),
         ("live", -0.7, ""),
         ("live", None, "the judge is away"),
-        *[("solved", 0.0, "all 3 rollouts of its group passed")] * 3,
-        *[("failed", None, "all 2 rollouts of its group failed; replaced")] * 2,
+        *[("solved", 0.0, "all 3 usable rollouts of its group passed")] * 3,
+        *[("failed", None, "all 2 usable rollouts of its group failed; replaced")] * 2,
         *[
             (
                 "unscored",
                 None,
-                "fewer than two of the group's 2 rollouts were scored; "
+                "fewer than two of the group's 2 rollouts are usable; "
                 "a replacement, also without a gradient",
             )
         ]

@@ -120,9 +120,10 @@ def test_one_policy_serves_several_event_loops(chat_server):
     assert [ask(policy).reply.content for _ in range(3)] == ["hello"] * 3
 
 
-def test_a_key_in_the_address_is_refused():
+@pytest.mark.parametrize("url", ["https://me:secret@host/v1", "https://host/v1?api_key=secret"])
+def test_a_key_in_the_address_is_refused(url):
     with pytest.raises(ValueError, match="must not carry"):
-        EndpointSpec(base_url="https://me:secret@host/v1", model="x")
+        EndpointSpec(base_url=url, model="x")
 
 
 def refusing(request):

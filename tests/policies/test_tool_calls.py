@@ -9,6 +9,14 @@ from sparring.policies.tool_calls import BareJson, TaggedJson
 HERMES, LLAMA = TaggedJson(), BareJson()
 
 
+@pytest.mark.parametrize(
+    "answer", ['{"person": {"name": "Ann"}}', '{"name": "Ann", "age": 3}', '{"name": 3}']
+)
+def test_a_structured_answer_with_a_name_is_no_call(answer):
+    assert LLAMA.parse(answer).content == answer
+    assert not LLAMA.parse(answer).malformed
+
+
 def test_several_calls_and_the_text_before_them_are_read():
     reply = HERMES.parse(
         'Let me see.\n<tool_call>\n{"name": "a", "arguments": {"x": 1}}\n</tool_call>\n'

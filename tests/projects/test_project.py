@@ -36,7 +36,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
 def test_two_of_one_name_are_told_apart_by_class(tmp_path: Path) -> None:
     write(tmp_path, both=PLAIN + PLAIN.replace("class Plain", "class Other"))
     project = find_project(tmp_path)
-    with pytest.raises(EnvironmentNotFound, match="2 environments are called 'both'"):
+    with pytest.raises(EnvironmentNotFound, match="write both:Plain or both:Other"):
         project.find("both")
     assert project.find("both:Other").class_name == "Other"
     assert project.find(f"{tmp_path}/both.py:Other").class_name == "Other"

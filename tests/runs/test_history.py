@@ -131,7 +131,8 @@ def test_without_a_supervisor_the_facts_are_the_state():
     assert history.state is RunState.RUNNING
     failed = fold_events([{"event": "failed", "message": "no", "kind": "ValueError"}], history)
     assert (failed.state, failed.message, failed.exit_code) == (RunState.FAILED, "no", 100)
-    assert fold_events([{"event": "started", "pid": 2}], failed).state is RunState.RUNNING
+    again = fold_events([{"event": "started", "pid": 2}], failed)
+    assert (again.state, again.exit_code, again.error) == (RunState.RUNNING, 0, "")
 
 
 def test_a_line_that_is_half_written_is_read_when_it_is_whole(tmp_path):

@@ -24,8 +24,9 @@ def test_rollouts_that_nobody_plays_are_no_ground_for_an_estimate(beat):
     assert time_left(status(**beat), []) is None
 
 
-def test_rollouts_to_play_are():
-    found = time_left(status(rollouts=48, total=192, doing="playing"), [])
+@pytest.mark.parametrize("activity", ["playing", "playing the base model", ""])
+def test_rollouts_to_play_are(activity):
+    found = time_left(status(rollouts=48, total=192, doing=activity), [])
     assert found is not None
     assert "144 rollouts left" in found.basis
 

@@ -1339,7 +1339,8 @@ export interface components {
         Ending: "answered" | "unparsable_call" | "unknown_tool" | "tool_deadline" | "turn_limit" | "token_budget" | "invalid_output" | "input_guardrail" | "output_guardrail" | "tool_guardrail" | "rollout_deadline" | "infrastructure_error" | "no_model_call";
         /**
          * EndpointSpec
-         * @description One OpenAI-compatible server. The key is read from an environment variable.
+         * @description One OpenAI-compatible server. The key is in the environment variable `key_variable`, or in
+         *     the file that `<key_variable>_FILE` names.
          */
         EndpointSpec: {
             /** Base Url */

@@ -45,9 +45,11 @@ def open_run(
         changed = [field for field in changed if field not in _ACCEPTABLE_CHANGES]
     if changed:
         listed = "; ".join(_difference(field, before[field], now[field]) for field in changed)
+        is_acceptable = set(changed) <= set(_ACCEPTABLE_CHANGES)
+        remedy = "pass accept_changes=True, or " if is_acceptable else ""
         raise RunChanged(
             f"run {folder.id} was started with other settings ({listed}); resuming it would mix "
-            "their results; start a new run under another name"
+            f"their results; {remedy}start a new run under another name"
         )
     return folder
 

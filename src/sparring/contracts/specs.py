@@ -39,7 +39,8 @@ class Frozen(BaseModel):
 
 
 class EndpointSpec(Frozen):
-    """One OpenAI-compatible server. The key is read from an environment variable."""
+    """One OpenAI-compatible server. The key is in the environment variable `key_variable`, or in
+    the file that `<key_variable>_FILE` names."""
 
     base_url: str
     model: str
@@ -49,8 +50,8 @@ class EndpointSpec(Frozen):
     @field_validator("base_url")
     @classmethod
     def _carries_no_key(cls, url: str) -> str:
-        """Refuse a user or key in the address, because specs are written to disk."""
-        if "@" in url.partition("//")[2].partition("/")[0]:
+        """Refuse a user, a password or a query string, because specs are written to disk."""
+        if "@" in url.partition("//")[2].partition("/")[0] or "?" in url:
             raise ValueError("the address must not carry a user or key; set key_variable instead")
         return url
 
@@ -96,7 +97,8 @@ class PlaySettings(Frozen):
     in_flight: int | None = Field(
         default=None,
         ge=1,
-        description="rollouts in play at the same time; default: 64, or 256 per sampling server",
+        description="rollouts of one process in play at the same time; default: 64, or, in "
+        "training, 256 per sampling server",
     )
     turn_cache: float = Field(
         default=1.0,

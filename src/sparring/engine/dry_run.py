@@ -1,8 +1,8 @@
 """Runs a few training steps and discards them, to measure their cost and find failures.
 
-They are complete training steps, including the optimizer's. On a GPU, one more step has the longest
-completions that the settings allow, so that a run that would exhaust the memory after an hour does
-so in the dry run.
+They are complete training steps, including the optimizer step. On a GPU, one more step has the
+longest completions that the settings allow, so that a run that would exhaust the memory after an
+hour does so in the dry run.
 """
 
 from __future__ import annotations

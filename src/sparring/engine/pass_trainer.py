@@ -1,7 +1,7 @@
 """Replaces the passes of TRL's GRPO trainer.
 
-TRL shuffles the rows of a generation over passes. Here, the rows of a group stay together, a pass
-runs in parts if rollouts have several rows, and a prompt that rows share is computed once.
+TRL shuffles the rows of a generation over passes. Here, whole groups are shuffled, a pass runs
+in parts if rollouts have several rows, and a prompt that rows share is computed once.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class PassTrainer(GRPOTrainer):
     def training_step(self, model: Any, inputs: Any, *args: Any) -> torch.Tensor:
         """Run the parts of a pass, and return the sum of their losses.
 
-        The gradients of the parts add up. Ranks exchange them once, in the last part.
+        The gradients of the parts add up. Ranks exchange them once per
+        optimizer step, in the last part of its last pass.
         """
         model.train()  # otherwise, TRL treats the batch as part of an evaluation
         if self._step % self.args.gradient_accumulation_steps == 0:

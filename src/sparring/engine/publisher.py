@@ -1,11 +1,11 @@
 """Publishes the weights of a training run to sampling servers, through a folder.
 
-Each version has a unique name with the step and a digest of the weights and the folder. Its folder
-is renamed into place when it is complete. A name always refers to the same weights, because a
-server that reloads weights under a known name keeps the prefix cache of the old weights. It always
-refers to the same folder, because a server that has evicted an adapter reloads it from the folder
-it was first loaded from, and exits if that is missing. TRL calls `sync_weights` before it
-generates, as it would on its own vLLM.
+Each version has a unique name: the run, the step, and a digest of the weights and the folder's
+path. The version is renamed into place when it is complete. A name always refers to the same
+weights, because a server that reloads weights under a known name keeps the prefix cache of the old
+weights. It always refers to the same folder, because a server that has evicted an adapter reloads
+it from the folder it was first loaded from, and exits if that is missing. TRL calls `sync_weights`
+before it generates, as it would on its own vLLM.
 """
 
 from __future__ import annotations
@@ -131,9 +131,10 @@ class Publisher:
         return name
 
     def _fresh_staging(self) -> Path:
-        staging = self._folder / f"{_STAGING}-{os.getpid()}"
-        shutil.rmtree(staging, ignore_errors=True)
-        return staging
+        """Return the path of a new folder; remove those that killed attempts of this run left."""
+        for left in self._folder.glob(f"{_STAGING}-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        return self._folder / f"{_STAGING}-{os.getpid()}"
 
     def _prune(self, newest: str) -> None:
         """Remove old versions that no rollout in play needs."""
@@ -193,22 +194,22 @@ def refuse_unservable(config: Any) -> None:
     problems = []
     if config.lora_dropout:
         problems.append(
-            "lora_dropout: TRL scores rollouts under dropout, and the servers sample without; "
+            "lora.lora_dropout: TRL scores rollouts under dropout, and the servers sample without; "
             "set it to 0"
         )
     if getattr(config, "use_dora", False):
-        problems.append("use_dora: vLLM does not serve DoRA; set it to false")
+        problems.append("lora.use_dora: vLLM does not serve DoRA; set it to false")
     if config.bias != "none":
-        problems.append("bias: vLLM does not serve biases of adapters; set it to 'none'")
+        problems.append("lora.bias: vLLM does not serve biases of adapters; set it to 'none'")
     targets = config.target_modules or ()
     if config.modules_to_save or "lm_head" in targets or "embed_tokens" in targets:
         problems.append(
-            "target_modules, modules_to_save: vLLM does not serve adapters of lm_head and "
-            "embeddings; remove them"
+            "lora.target_modules, modules_to_save: adapters of lm_head and embeddings are not "
+            "supported; remove them"
         )
     if problems:
         raise SettingError(
-            f"sampling servers cannot serve this adapter: lora.{'; '.join(problems)}"
+            f"this adapter does not work with sampling servers: {'; '.join(problems)}"
         )
 
 

@@ -7,8 +7,10 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,10 @@ def load_environment(target: str, config: Mapping[str, Any] | None = None) -> En
     except SparringError:
         raise
     except Exception as error:
+        advice = "; its __init__ must take **config and pass it on to super().__init__(**config)"
         raise InvalidInput(
-            f"{target} cannot be created: {type(error).__name__}: {error}; its __init__ "
-            "must take **config and pass it on to super().__init__(**config)"
+            f"{target} cannot be created: {type(error).__name__}: {error}"
+            f"{advice if isinstance(error, TypeError) else ''}"
         ) from error
 
 
@@ -77,16 +80,19 @@ def _candidates(module: Any) -> list[tuple[str, Callable[..., Environment]]]:
 
 def _existing_instance(environment: Environment, **config: Any) -> Environment:
     if config:
+        name = type(environment).__name__
         raise SettingError(
-            f"{type(environment).__name__} is an instance that its file creates; name the class "
-            f"instead to set {', '.join(config)}"
+            f"the target is an instance of {name}; to set {', '.join(config)}, name the class: "
+            f"FILE:{name}"
         )
     return environment
 
 
 def _run_file(path: Path) -> Any:
-    """Import a file as the module STEM, with its folder on `sys.path`, as `python FILE` has it."""
+    """Import a file as the module STEM, or by its dotted name if it has relative imports. Its
+    folder is on `sys.path`, as with `python FILE`."""
     resolved = path.resolve()
+    _refuse_installed_name(resolved)
     if str(resolved.parent) not in sys.path:
         sys.path.insert(0, str(resolved.parent))
     spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
@@ -107,6 +113,17 @@ def _run_file(path: Path) -> Any:
             f"{type(error).__name__}: {error}"
         ) from error
     return module
+
+
+def _refuse_installed_name(file: Path) -> None:
+    """Raise InvalidInput if importing the file would hide an installed package of the same name."""
+    places = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    is_installed = any(file.is_relative_to(place) for place in places)
+    if not is_installed and PathFinder.find_spec(file.stem, list(places)) is not None:
+        raise InvalidInput(
+            f"{file.name} has the name of an installed package, {file.stem!r}, which it would "
+            "hide; rename the file"
+        )
 
 
 def _import_from_package(file: Path) -> Any:

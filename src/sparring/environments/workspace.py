@@ -73,8 +73,10 @@ class Workspace:
             path: its name.
         """
         try:
-            shown = self.sandbox.read(path, _SHOWN_CHARACTERS * 4)
-            return shown.decode("utf-8", "replace")
+            limit = _SHOWN_CHARACTERS * 4
+            content = self.sandbox.read(path, limit + 1)
+            note = f"\n… (cut after {limit:,} bytes)" if len(content) > limit else ""
+            return content[:limit].decode("utf-8", "replace") + note
         except (OSError, InvalidInput) as error:
             return _refusal(path, error)
 

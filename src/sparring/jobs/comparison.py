@@ -1,9 +1,9 @@
 """`python -m sparring.jobs.comparison REPORT RUN_FOLDER …`: compares the first run with the others.
 
-Prints the comparison as JSON and writes a report. Runs are compared case by case, on cases that
-they were not trained on: by all rollouts of an evaluation, the trained model's rollouts in a proof,
-or the last validation and the proof of a training run. Each kind of run declares its rollouts
-(`comparable` in its report module).
+Prints the comparison as JSON and writes a report. Runs are compared case by case, on one split: by
+all rollouts of an evaluation, the trained model's rollouts in a proof, the model's rollouts in a
+check or shipment, or a training run's automatic proof or last validation. Each kind of run declares
+its rollouts (`comparable` in its report module).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _differing_settings(sides: Sequence[Side]) -> list[tuple[str, list[Any]]]:
 
 
 def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
-    """Return the difference on the first split in which both have played the same cases."""
+    """Return the difference on the first split in which both have played a common case."""
     basis = next((each for each in first.played if _shared(first, other, each).base), "")
     if basis == Split.HELD_OUT:
         looks = max(looks, *(_candidates(side.folder) for side in (first, other)))
@@ -111,12 +111,12 @@ def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
     }
     if not basis:
         splits = " and ".join(
-            f"{side.folder.id} has {', '.join(filter(side.played.get, side.played)) or 'none'}"
+            f"{side.folder.id} played {', '.join(filter(side.played.get, side.played)) or 'none'}"
             for side in (first, other)
         )
         difference["basis"] = ""
         difference["sentence"] = (
-            f"the two runs have played no case in common ({splits}); run `sparring prove` for each"
+            f"the two runs have no case in common ({splits}); prove both, then compare the proofs"
         )
     return difference
 
@@ -160,7 +160,7 @@ def _pairs(sides: Sequence[Side], compared: dict[str, Any]) -> dict[str, list[An
 
 
 def main(report: str, folders: Sequence[str]) -> dict[str, Any]:
-    """Compare runs. Write HTML to the path `report`, and Markdown beside it, unless it is empty."""
+    """Compare runs. If `report` is not empty, write HTML to that path and Markdown beside it."""
     sides = [read_side(RunFolder(Path(folder))) for folder in folders]
     if len(sides) < 2:
         raise InvalidInput("a comparison takes two runs or more")

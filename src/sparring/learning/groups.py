@@ -26,11 +26,11 @@ class Outcome(StrEnum):
 
 
 _DESCRIPTIONS = {
-    Outcome.LIVE: "the {size} rollouts of its group have different rewards",
-    Outcome.SOLVED: "all {size} rollouts of its group passed",
-    Outcome.FAILED: "all {size} rollouts of its group failed",
-    Outcome.AGREED: "all {size} rollouts of its group have the same reward",
-    Outcome.UNSCORED: "fewer than two of the group's {size} rollouts were scored",
+    Outcome.LIVE: "the {usable} usable rollouts of its group have different rewards",
+    Outcome.SOLVED: "all {usable} usable rollouts of its group passed",
+    Outcome.FAILED: "all {usable} usable rollouts of its group failed",
+    Outcome.AGREED: "all {usable} usable rollouts of its group have the same reward",
+    Outcome.UNSCORED: "fewer than two of the group's {size} rollouts are usable",
 }
 
 
@@ -66,7 +66,8 @@ class Group:
 
     def describe(self) -> str:
         """Return the outcome as a clause for the log of one of the group's rollouts."""
-        return _DESCRIPTIONS[self.outcome].format(size=len(self.played))
+        usable = sum(each.reward is not None for each in self.learned)
+        return _DESCRIPTIONS[self.outcome].format(size=len(self.played), usable=usable)
 
     @property
     def mean_reward(self) -> float | None:
@@ -76,8 +77,8 @@ class Group:
 
 
 def _is_correct(rollout: Rollout) -> bool | None:
-    """Whether all measures with a weight passed. If none of them could tell, whether the reward is
-    1; None if the reward is between 0 and 1."""
+    """Whether all measures with a weight passed. Without such a measure, whether the reward is 1;
+    None if the reward is between 0 and 1."""
     passed = [
         each.is_correct
         for each in rollout.judgements

@@ -27,7 +27,7 @@ Answer: {answer}
 
 Reply with one JSON object, nothing else: {{"reason": "<one sentence>", "passed": true or false}}"""
 _RULE = "-" * 40
-_LONGEST_WAIT = 3600.0  # seconds, until fewer than `at_once` requests are in progress
+_LONGEST_WAIT = 3600.0  # seconds to wait for one of the `at_once` slots
 _JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 

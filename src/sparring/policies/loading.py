@@ -43,9 +43,9 @@ def load_policy(
 ) -> Policy:
     """Load in-process weights, or connect to a vLLM server or chat endpoints.
 
-    If the spec names no model, the agent's own model is used, if it is given by name. A family in
-    the spec overrides `declared`, the environment's. `turn_cache` is the memory in GiB for
-    key/value caches that are kept between the turns of a rollout.
+    If the spec names no model, the policy uses the agent's model, which must then be a name. A
+    family in the spec overrides `declared`, the environment's family. `turn_cache` is the memory
+    in GiB for key/value caches that are kept between the turns of a rollout.
     """
     if spec.kind == "endpoint":
         from sparring.policies.endpoint_policy import EndpointPolicy

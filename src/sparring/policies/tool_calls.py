@@ -71,14 +71,25 @@ class BareJson:
     marker: str = "<|python_tag|>"
 
     def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
-        """Return the call, or the text if it is not an object with a name."""
+        """Return the call; the text if it is another JSON object, or no object with a name."""
         body = text.strip().removeprefix(self.marker).strip()
-        if not (body.startswith("{") and '"name"' in body):
+        if not (body.startswith("{") and '"name"' in body) or self._is_other_object(body):
             return Reply(content=text.strip())
         call = read_call(body, self.arguments_key)
         if isinstance(call, str):
             return Reply(content=text, malformed=call)
         return Reply(content="", calls=(call,))
+
+    def _is_other_object(self, body: str) -> bool:
+        """Return whether the text is a JSON object that is not a call, such as a structured
+        output with a field `name`."""
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            return False
+        has_arguments = self.arguments_key in value or "arguments" in value
+        is_call = has_arguments or set(value) <= {"name", "type", "id"}
+        return not (isinstance(value.get("name"), str) and is_call)
 
     def opening(self, tool: str | None) -> str:
         """Return the beginning of the object."""

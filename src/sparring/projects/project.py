@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +67,7 @@ class Project:
         if len(found) == 1:
             return _playable(found[0])
         if found:
-            listed = " or ".join(self._relative_target(each) for each in found)
+            listed = " or ".join(_unambiguous(each, found, by_name_only) for each in found)
             raise EnvironmentNotFound(
                 f"{len(found)} environments are called {name!r}; write {listed}"
             )
@@ -92,11 +94,6 @@ class Project:
     @property
     def _source_cache(self) -> Path:
         return self.state / "cache" / "environments.json"
-
-    def _relative_target(self, found: FoundEnvironment) -> str:
-        file = Path(found.file)
-        place = file.relative_to(self.root) if file.is_relative_to(self.root) else file
-        return f"{place}:{found.class_name}"
 
     def _in_file(self, path: Path, name: str) -> FoundEnvironment:
         """Find an environment by its file, which may be outside the project."""
@@ -125,10 +122,13 @@ class Project:
                 place = f"{problem.file}:{problem.line}"
                 return f"there is no environment {target!r}: {place} {problem.message}"
         names = [each.name for each in catalogue.environments]
-        listed = ", ".join(dict.fromkeys(names[:10])) or "none: `sparring init NAME` writes one"
-        hint = nearest(target, names) or f"there are {listed}."
+        listed = (
+            ", ".join(list(dict.fromkeys(names))[:10]) or "none: `sparring init NAME` writes one"
+        )
+        more = ", …" if len(set(names)) > 10 else ""
+        hint = nearest(target, names) or f"there are {listed}{more}."
         count = len(catalogue.problems)
-        problems = f" {count} problem{'s' * (count > 1)}: `sparring env list`."
+        problems = f" The sources have {count} problem{'s' * (count > 1)}; see `sparring env list`."
         return (
             f"there is no environment {target[:80]!r} in {self.root}; {hint}"
             f"{problems if catalogue.problems else ''}"
@@ -170,6 +170,16 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # not a valid file name
         return False
+
+
+def _unambiguous(
+    found: FoundEnvironment, others: Sequence[FoundEnvironment], by_name_only: bool
+) -> str:
+    """Return NAME:CLASS if no other environment of the name has the class, else FILE:CLASS."""
+    classes = [each.class_name for each in others]
+    if by_name_only or classes.count(found.class_name) == 1:
+        return f"{found.name}:{found.class_name}"
+    return f"{os.path.relpath(found.file)}:{found.class_name}"
 
 
 def _playable(found: FoundEnvironment) -> FoundEnvironment:

@@ -13,7 +13,7 @@ from sparring.run_folder.files import read_tail
 from sparring.runs.history import History
 
 LAST_LINES = 12
-_TAIL = 1 << 16
+_TAIL, _BYTES_PER_LINE = 1 << 16, 256
 _NEARLY_FULL = 1 << 20
 _NO_SPACE = ("No space left on device", "Errno 28", "Disk quota exceeded")
 _NO_MEMORY = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory")
@@ -84,7 +84,7 @@ def cause_of_exit(
 
 def last_lines(log: Path, count: int = LAST_LINES) -> str:
     """Return the last lines of a log, indented for a message."""
-    lines = read_tail(log, _TAIL).splitlines()[-count:]
+    lines = read_tail(log, max(_TAIL, count * _BYTES_PER_LINE)).splitlines()[-count:]
     return "\n".join(f"  {line}" for line in lines) or "  (nothing)"
 
 

@@ -224,6 +224,8 @@ def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
         "ended": 0.0,
         "queued": history.queued or now,
         "stop_author": "",
+        "error": "",
+        "exit_code": 0,
         "cause": "",
         "message": "",
         "fact": "",

@@ -61,8 +61,8 @@ class Estimate:
 
 
 def supervised_status(folder: RunFolder) -> RunStatus:
-    """Return the status of a run, after starting a supervisor if it has none. Errors of that start
-    are suppressed."""
+    """Return the status of a run, after `ensure_supervised`: it replaces a dead supervisor, starts
+    queued runs, and fails an unsupervised run whose process is gone. Its errors are suppressed."""
     history = read_history(folder).history
     if not history.state.has_ended:
         with contextlib.suppress(SparringError, OSError):
@@ -110,11 +110,12 @@ def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
         mean = sum(recent) / len(recent)
         basis = (
             f"{left} steps left, at the mean of the last {len(recent)}: {mean:.1f} s "
-            f"({min(recent):.1f} to {max(recent):.1f}); validation and checkpoints not counted"
+            f"({min(recent):.1f} to {max(recent):.1f}); validation not counted"
         )
         return Estimate(round(mean * left, 1), basis)
     done, total = int(beat.get("rollouts", 0)), int(beat.get("total", 0))
-    if not done or done >= total or beat.get("doing", "playing") != "playing":
+    activity = str(beat.get("doing") or "playing")
+    if not done or done >= total or not activity.startswith("playing"):
         return None
     mean = status.seconds / done
     basis = f"{total - done} rollouts left, at {mean:.2f} s each so far, loading included"

@@ -2,7 +2,7 @@
 
 vLLM's names are those of version 0.32 (`vllm/tool_parsers`, `vllm/reasoning`);
 `tests/shipping/test_call_parsers.py` looks them up if vLLM is installed. llama.cpp derives a parser
-from the template; the same tests have its server parse a call of every family.
+from the template; the same tests show which families' calls its server parses.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _UNREAD_BY_LLAMA_CPP = (KeyValueTags(),)
 
 
 def vllm_call_parser(family: Family) -> str:
-    """Return vLLM's name for the parser of the family's tool calls; empty if vLLM has none."""
+    """Return vLLM's name for the parser of the family's tool calls; empty if none is known."""
     return next((name for form, name in _VLLM_CALLS if form == family.tool_calls), "")
 
 
 def vllm_reasoning_parser(family: Family) -> str:
     """Return vLLM's name for the parser that separates the family's thinking from the answer; empty
-    if vLLM has none. The parser treats an answer without thinking as thinking, so it suits only
-    models that think."""
+    if none is known. Some parsers, such as qwen3, treat an answer without thinking as thinking, so
+    they suit only models that think."""
     if family.thinking is None:
         return ""
     return next((name for at, name in _VLLM_THINKING.items() if family.name.startswith(at)), "")
 
 
 def is_read_by_llama_cpp(family: Family) -> bool:
-    """Return whether llama.cpp's server parsed the family's tool calls in tests."""
+    """Return False if, in tests, llama.cpp's server did not parse the family's tool calls."""
     return family.tool_calls not in _UNREAD_BY_LLAMA_CPP

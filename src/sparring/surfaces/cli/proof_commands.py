@@ -26,7 +26,7 @@ def check(
     cases: Annotated[int, typer.Option(help="Number of training cases to play.")] = 12,
     rollouts: Annotated[int, typer.Option(help="Rollouts per case.")] = 16,
     num_generations: Annotated[
-        int | None, typer.Option(help="Group size of the planned training; default: its setting.")
+        int | None, typer.Option(help="Group size of the planned training.")
     ] = None,
     against: Annotated[
         list[str] | None,
@@ -90,7 +90,7 @@ def audit(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find faults in measures: let them judge empty and worthless answers, and judge twice."""
+    """Find faults in measures: let them judge empty and worthless answers, each twice."""
     from sparring.surfaces.cli import starting
 
     request = {
@@ -107,12 +107,14 @@ def prove(
     checkpoint: Annotated[
         str, typer.Option(help="Checkpoint to prove, such as step-50; default: the best.")
     ] = "",
-    cases: Annotated[int | None, typer.Option(help="Maximum number of held-out cases.")] = None,
+    cases: Annotated[
+        int | None, typer.Option(help="Maximum number of cases; default: all.")
+    ] = None,
     rollouts: Annotated[int, typer.Option(help="Rollouts per case, of each model.")] = 4,
     split: Annotated[
         str,
         typer.Option(
-            help="held-out or validation; validation is corrected for checkpoint selection."
+            help="held-out; or validation, with an interval corrected for checkpoint selection."
         ),
     ] = "held-out",
     picked_from: Annotated[
@@ -132,7 +134,7 @@ def prove(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the base and trained models on held-out cases. Exits with 110 unless better."""
+    """Compare base and trained model on held-out cases; exit with 110 unless it is better."""
     from sparring.surfaces.cli import starting
 
     request = {

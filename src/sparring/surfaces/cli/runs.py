@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -261,7 +262,7 @@ def wait(
             return news.exit_code
         if not as_json:
             _show_news(news)
-        cursor = news.cursor
+        run, cursor = news.run, news.cursor  # a newer run may match the name by now
 
 
 def _show_news(news: News) -> None:
@@ -296,12 +297,13 @@ def _has_ended(run: str, caller: Caller) -> bool:
 
 def _follow_file(path: Path, is_over: Callable[[], bool]) -> None:
     """Print text that is appended to a file, until the run has ended and all of it is printed."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with path.open("rb") as file:
         file.seek(0, 2)
         while True:
             has_ended = is_over()  # before reading, or the last lines could be missed
             while block := file.read(1 << 16):
-                sys.stdout.write(printable(block.decode("utf-8", "replace")))
+                sys.stdout.write(printable(decoder.decode(block)))
                 sys.stdout.flush()
             if has_ended:
                 return
