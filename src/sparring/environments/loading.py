@@ -10,7 +10,6 @@ import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +116,10 @@ def _run_file(path: Path) -> Any:
 
 def _refuse_installed_name(file: Path) -> None:
     """Raise InvalidInput if importing the file would hide an installed package of the same name."""
-    places = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    places = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    hidden = [place / name for place in places for name in (f"{file.stem}/__init__.py", file.name)]
     is_installed = any(file.is_relative_to(place) for place in places)
-    if not is_installed and PathFinder.find_spec(file.stem, list(places)) is not None:
+    if not is_installed and any(each.is_file() for each in hidden):
         raise InvalidInput(
             f"{file.name} has the name of an installed package, {file.stem!r}, which it would "
             "hide; rename the file"
