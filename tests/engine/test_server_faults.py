@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from array import array
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from sparring.contracts.errors import ParityError
+from sparring.contracts.policies import Finish, Sample
 from sparring.engine import server_faults
+from sparring.engine.parity_gate import Suspect
 from sparring.engine.publisher import Publisher
 from sparring.policies.vllm_server import VllmServer
 from sparring.run_folder.rollout_log import RolloutLog
@@ -173,3 +176,23 @@ def test_whole_weights_are_reloaded_and_a_head_that_stays_old_is_refused(tiny_fo
         wrong = stack.enter_context(InProcess(tiny_folder, "tied-head"))
         told = refused(tiny_folder, tmp_path, wrong, **whole)
     assert server_faults.STALE_HEAD in told
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rounding", "cause"),
+    [
+        ("float32", 1e-5, server_faults.STALE_PREFIX),
+        ("bfloat16", 0.02, server_faults.STALE_PREFIX),
+        ("bfloat16", 0.2, server_faults.OTHER_WEIGHTS),
+    ],
+)
+def test_a_stale_cache_is_named_in_every_precision(dtype, rounding, cause):
+    def sample_again(request, salt):
+        gap = rounding if salt else 1.0  # without the cache, only rounding remains
+        return Sample(array("i", [5, 6]), array("f", [-1.0 - gap] * 2), Finish.STOP)
+
+    faults = server_faults.ServerFaults(
+        sample_again, lambda _: "case", temperature=1.0, is_adapter=False, is_tied=False
+    )
+    suspect = Suspect(row=0, prompt=[1, 2], gap=1.0, dtype=dtype)
+    assert faults(suspect, lambda prompt, ids, bare: [-1.0, -1.0]) == cause

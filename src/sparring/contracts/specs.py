@@ -52,7 +52,9 @@ class EndpointSpec(Frozen):
     def _carries_no_key(cls, url: str) -> str:
         """Refuse a user, a password or a query string, because specs are written to disk."""
         if "@" in url.partition("//")[2].partition("/")[0] or "?" in url:
-            raise ValueError("the address must not carry a user or key; set key_variable instead")
+            raise ValueError(
+                "the address must not carry a user, a key or a query; set key_variable instead"
+            )
         return url
 
 

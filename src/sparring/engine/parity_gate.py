@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,7 +36,7 @@ class Suspect:
     row: int
     prompt: list[int]
     gap: float
-    dtype: str = "float32"
+    dtype: str
 
 
 # Returns the trainer's log-probabilities of a completion after a prompt; with True, those of the
@@ -102,7 +102,7 @@ class ParityGate:
         """Return the fault found by the rank with the largest gap; empty without `find_fault`."""
         if self._find_fault is None or trained is None:
             return ""
-        suspect = replace(_suspect_of(batch, trained), dtype=self._dtype)
+        suspect = _suspect_of(batch, trained, self._dtype)
         found = (suspect.gap, self._find_fault(suspect, self._score))
         return str(max(gather_object([found]))[1])
 
@@ -157,7 +157,7 @@ class ParityGate:
         return "bfloat16" if self._trainer.args.bf16 or is_stored_so else "float32"
 
 
-def _suspect_of(batch: dict[str, Any], trained: torch.Tensor) -> Suspect:
+def _suspect_of(batch: dict[str, Any], trained: torch.Tensor, dtype: str) -> Suspect:
     """Return the row with the largest gap, with the tokens before its last sampled turn."""
     mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
     gaps = (batch["sampling_per_token_logps"] - trained).abs() * mask
@@ -169,4 +169,4 @@ def _suspect_of(batch: dict[str, Any], trained: torch.Tensor) -> Suspect:
     shown = batch["prompt_mask"][row].bool()
     prompt = batch["prompt_ids"][row][shown].tolist()
     prompt += batch["completion_ids"][row][:start].tolist()
-    return Suspect(row, prompt, float(gaps[row].max()))
+    return Suspect(row, prompt, float(gaps[row].max()), dtype)

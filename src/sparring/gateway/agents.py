@@ -159,8 +159,7 @@ class GatewayRun:
         finally:
             server.sessions.close(opened)
             self._agent.note_overridden(self._capture.overridden)
-            self._agent.has_tools |= self._capture.offers_tools
-            episode.offers_tools = self._capture.offers_tools
+            self._agent.has_tools |= episode.offers_tools
         if not self._capture.calls:
             episode.end(Ending.NO_MODEL_CALL, _NO_CALL)
         return self._take_answer(result)

@@ -85,7 +85,6 @@ class Capture:
         self._is_closed = False
         self._unknown: list[str] = []
         self.overridden: dict[str, set[float]] = {}
-        self.offers_tools = False
         self.when_called_after_end: Callable[[], None] = lambda: None
 
     @property
@@ -152,7 +151,7 @@ class Capture:
             if known == parts:
                 return frame
         self._frames.append((parts, call.frame))
-        self.offers_tools = self.offers_tools or bool(call.tools)
+        self._episode.offers_tools |= bool(call.tools)
         return call.frame
 
     def _start(

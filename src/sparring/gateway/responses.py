@@ -27,11 +27,12 @@ from sparring.gateway.wire import (
 )
 from sparring.player.conversation import to_messages
 
+_NO_LOGPROBS = "replies come without log-probabilities"
 _UNSUPPORTED = {
     "background": "the response always contains the complete reply",
     "conversation": "use previous_response_id, or send all items",
     "prompt": "send the prompt itself as instructions",
-    "top_logprobs": "replies come without log-probabilities",
+    "top_logprobs": _NO_LOGPROBS,
 }
 _LOGPROBS = "message.output_text.logprobs"
 _TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
@@ -45,8 +46,10 @@ class Responses:
         """Parse a request; raises Refused for an invalid or unsupported field."""
         refuse(body, _UNSUPPORTED)
         included = body.get("include") or []
-        if not isinstance(included, list) or _LOGPROBS in included:
-            raise Refused(400, "include must be a list, without log-probabilities", "include")
+        if not isinstance(included, list):
+            raise Refused(400, "include must be a list", "include")
+        if _LOGPROBS in included:
+            raise Refused(400, f"{_LOGPROBS} is not supported: {_NO_LOGPROBS}", "include")
         model = text_field(body, "model", "")
         items = [*_earlier(body, session), *_items(body, session)]
         if not items:
