@@ -1,7 +1,7 @@
 """Supervised fine-tuning before the first step, with TRL's SFT trainer on Sparring's rows.
 
-Of the model, it trains the weights. Afterwards, it removes TRL's fused LM head from `forward`,
-clears the gradients, and sets the random seeds again.
+It trains the model's weights. Afterwards, it removes TRL's fused LM head from `forward`, clears the
+gradients, and sets the random seeds again.
 """
 
 from __future__ import annotations

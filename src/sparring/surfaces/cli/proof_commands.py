@@ -134,7 +134,7 @@ def prove(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare base and trained model on held-out cases; exit with 110 unless it is better."""
+    """Compare base and trained model on held-out cases; exit with 110 unless it improved."""
     from sparring.surfaces.cli import starting
 
     request = {
