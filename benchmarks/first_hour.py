@@ -31,13 +31,14 @@ COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; ru
 
 
 class PeakMemory:
-    """Polls the memory of processes whose command line names the folder; `peak` is the maximum."""
+    """Polls the memory of processes whose command line names the folder. `peaks` has the largest
+    process of each kind: check, train and proof."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
-        self.peak = 0
+        self.peaks = {"check": 0, "train": 0, "proof": 0}
 
     def __enter__(self) -> PeakMemory:
         self._thread.start()
@@ -51,10 +52,11 @@ class PeakMemory:
         while not self._done.wait(0.2):
             for process in psutil.process_iter(["cmdline", "memory_info"]):
                 info = process.info
-                if info["memory_info"] and any(
-                    self._folder in part for part in info["cmdline"] or ()
-                ):
-                    self.peak = max(self.peak, info["memory_info"].rss)
+                for part in info["cmdline"] or ():
+                    if info["memory_info"] and part.startswith(self._folder):
+                        kind = Path(part).name.partition("-")[0]
+                        kind = kind if kind in self.peaks else "train"
+                        self.peaks[kind] = max(self.peaks[kind], info["memory_info"].rss)
 
 
 def sparring(folder: Path, *arguments: str) -> Any:
@@ -77,7 +79,7 @@ def first_hour(start: str, seed: int) -> dict[str, Any]:
             checked = sparring(folder, "check", "my_agent", "--set", f"seed={seed}", "--json")
             check_minutes = (time.monotonic() - began) / 60
             trained = sparring(folder, "train", "my_agent", "--set", f"seed={seed}", "--json")
-    return figures(start, seed, checked, trained, check_minutes, memory.peak)
+    return figures(start, seed, checked, trained, check_minutes, memory.peaks)
 
 
 def figures(
@@ -86,7 +88,7 @@ def figures(
     checked: dict[str, Any],
     trained: dict[str, Any],
     check_minutes: float,
-    peak: int,
+    peaks: dict[str, int],
 ) -> dict[str, Any]:
     proof = trained["proof"]
     minutes = trained["seconds"] / 60
@@ -110,10 +112,10 @@ def figures(
         "training_minutes": round(minutes, 1),
         "estimated_minutes": round(estimated, 1),
         "estimate_off_by": round(factor, 2),
-        "peak_gigabytes": round(peak / 1e9, 2),
+        "peak_gigabytes": {kind: round(peak / 1e9, 2) for kind, peak in peaks.items()},
         "learned": learned,
     }
-    fits = minutes <= MINUTES and peak <= GIGABYTES * 1e9 and factor <= FACTOR
+    fits = minutes <= MINUTES and max(peaks.values()) <= GIGABYTES * 1e9 and factor <= FACTOR
     return {**found, "ok": learned and fits and checked["verdict"] == "learnable"}
 
 

@@ -91,7 +91,7 @@ def train(project: Path, settings: dict[str, Any], given: argparse.Namespace) ->
     return {
         "after": held_out(project, str(run), given),
         "minutes": round(minutes, 2),
-        "seconds_per_step": [round(row["step_time"]) for row in rows],
+        "seconds_per_step": [round(row["seconds"]) for row in rows],
         "pass_rate_in_training": [round(row["pass_rate/numeric"], 2) for row in rows],
         "largest_gap": max((row[gap] for row in rows if gap in row), default=None),
     }

@@ -316,13 +316,3 @@ def test_sampling_here_with_sharded_weights_is_refused(fsdp, zero):
         PolicyTrainer._refuse_sharded_weights(sharded)
     sharded._samples_remotely = True
     PolicyTrainer._refuse_sharded_weights(sharded)
-
-
-def test_a_save_inside_of_a_generation_is_refused_by_the_trainer(tiny_folder, tmp_path):
-    from sparring.contracts.errors import CheckpointError
-
-    made = trainer(tiny_folder, tmp_path, max_steps=2, engine={"num_iterations": 2})
-    made.engine.state.global_step = 1
-    with pytest.raises(CheckpointError, match="in the middle of a generation"):
-        made.engine._save_checkpoint(made.model, None)
-    assert not list(made.folder.path.glob("checkpoints/*"))

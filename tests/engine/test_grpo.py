@@ -1,111 +1,15 @@
-"""A step of the trainer, piece by piece and without an update: play, score, pass, stop, save."""
+"""A step of the trainer, piece by piece and without an update: play, score, pass, stop."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
 from trl import GRPOTrainer
 
-from sparring.contracts.cases import Split
 from sparring.contracts.errors import GuardStop, InfrastructureError, SettingError, WorldSizeError
-from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenRow, TokenUse
-from sparring.contracts.specs import PolicySpec
-from sparring.contracts.training import TrainSettings
-from sparring.engine.building import Built, TrainWork, build
-from sparring.engine.checkpoints import verify
-from sparring.engine.grpo import PolicyTrainer
-from sparring.engine.hooks import Hooks
-from sparring.engine.loading import load
-from sparring.engine.ranks import Launched
-from sparring.measures import MeasureSet
-from sparring.run_folder import RunFolder
-from tests.training import TALKATIVE, even, questions, talker
-
-GROUP, CASES, TEMPERATURE = 4, 2, 0.8
-
-
-def answered(play: Any, policy: Any) -> Rollout:
-    """Given tokens with true log-probabilities; draws a random number, as a tool may."""
-    torch.rand(1)
-    index = play.key.index
-    prompt, completion = [7, 8, 9], list(range(20, 23 + index))
-    ids = torch.tensor([[*prompt, *completion]])
-    with torch.no_grad():
-        logits = policy.model(input_ids=ids).logits[0, :-1] / TEMPERATURE
-    chosen = torch.log_softmax(logits, -1).gather(1, ids[0, 1:, None]).squeeze(1)
-    row = TokenRow(
-        "",
-        array("i", ids[0].tolist()),
-        array("f", chosen[len(prompt) - 1 :].tolist()),
-        (Span(TokenKind.PROMPT, len(prompt)), Span(TokenKind.SAMPLED, len(completion))),
-    )
-    use = TokenUse(len(prompt), len(completion))
-    return Rollout(play.key, play.case, Ending.ANSWERED, "x" * index, rows=(row,), tokens=use)
-
-
-class Run:
-    """A built training, and what it reported."""
-
-    def __init__(self, tiny_folder: Path, folder: Path, **fields: Any) -> None:
-        settings = TrainSettings(
-            device="cpu", max_steps=2, max_completion_length=16, temperature=TEMPERATURE,
-            num_generations=GROUP, cases_per_batch=CASES, gradient_accumulation_steps=1,
-            replacement_groups=0, draw_by_difficulty=False,
-            **{"validation_cases": 3, "per_device_train_batch_size": GROUP, **fields},
-        )  # fmt: skip
-        loaded = load(PolicySpec(model=str(tiny_folder)), settings, declared=TALKATIVE)
-        work = TrainWork(
-            talker(), questions(), MeasureSet.of([even]), settings, loaded,
-            rollout_function=answered,
-        )  # fmt: skip
-        self.doing: list[str] = []
-        self.steps: list[tuple[int, dict[str, Any]]] = []
-        self.validations: list[tuple[int, dict[str, Any]]] = []
-        self.saved: list[tuple[int, Path]] = []
-        self.parity: list[Any] = []
-        self.warnings: list[str] = []
-        self.is_stopping = False
-        hooks = Hooks(
-            on_step=lambda step, row: self.steps.append((step, row)),
-            on_validation=lambda step, row: self.validations.append((step, row)),
-            on_saved=lambda step, path: self.saved.append((step, path)),
-            on_doing=lambda what, _: self.doing.append(what),
-            on_parity=self.parity.append,
-            on_warning=self.warnings.append,
-            should_stop=lambda: self.is_stopping,
-        )
-        self.built: Built = build(RunFolder(folder), work, Launched(0, 1), hooks)
-        self.built.collector.resume_at(0)
-        self.engine: PolicyTrainer = self.built.trainer
-        self.engine.model.train()
-        self.engine.current_gradient_accumulation_steps = 2
-        ids = work.suite.case_ids(Split.TRAINING)[:CASES]
-        self.proposed = [case_id for case_id in ids for _ in range(GROUP)]
-        self.inputs = [{"prompt": case_id} for case_id in self.proposed]
-
-
-@pytest.fixture
-def make(tiny_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    made: list[Run] = []
-
-    def make(**fields: Any) -> Run:
-        made.append(Run(tiny_folder, tmp_path / str(len(made)), **fields))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.built.collector.close()
-
-
-@pytest.fixture
-def run(make: Callable[..., Run]) -> Run:
-    return make()
-
+from tests.engine.built_run import CASES, GROUP, Run
 
 # ------------------------------------------------------------------ a step
 
@@ -265,22 +169,6 @@ def test_without_validation_cases_nothing_is_validated(make: Callable[..., Run])
     run = make(validation_cases=0)
     assert run.engine.validate() is None
     assert run.doing == []
-
-
-# ------------------------------------------------------------------ the end of a step
-
-
-def test_a_checkpoint_is_validated_sealed_and_reported(run: Run) -> None:
-    run.engine.create_optimizer_and_scheduler(num_training_steps=2)
-    run.engine.state.global_step = 1
-    run.engine._save_checkpoint(run.engine.model, None)
-    ((step, path),) = run.saved
-    (checkpoint,) = run.built.checkpoints.all()
-    assert (step, path) == (1, checkpoint.path)
-    assert verify(path) == ""
-    assert checkpoint.manifest["score"] == 1.0
-    assert {"torch", "trl"} <= checkpoint.manifest["versions"].keys()
-    assert run.doing[-2:] == ["validating", "saving"]
 
 
 # ------------------------------------------------------------------ refusals

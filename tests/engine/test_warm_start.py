@@ -82,6 +82,17 @@ def test_demonstrations_are_learned_in_batches_over_all_epochs(tuned: Tuned) -> 
     assert tuned.told[-1][2] < tuned.told[0][2]
 
 
+def test_a_batch_has_its_rows_whatever_fits_a_pass(tiny_folder: Path, tmp_path: Path) -> None:
+    loaded, told = load(PolicySpec(model=str(tiny_folder)), SETTINGS), []
+    three = SETTINGS.model_copy(update={"cases_per_batch": 1, "num_generations": 3})
+    fine_tune(
+        loaded.model, loaded.tokenizer, rows(12), SETTINGS,
+        WarmStart(source="demonstrations", num_train_epochs=1, batch_size=4),
+        output=tmp_path, plan=plan_of(three, 8, 1), on_step=lambda *step: told.append(step),
+    )  # fmt: skip
+    assert [steps for _, steps, _ in told] == [3, 3, 3], "12 rows, 4 at a time"
+
+
 def test_only_weights_are_changed(tuned: Tuned) -> None:
     after = state(tuned.model)
     assert any(not torch.equal(tuned.before[name], each) for name, each in after.items())

@@ -38,6 +38,12 @@ def test_a_proved_training_is_shipped_as_it_was_proved(owner: Caller) -> None:
     assert spec.quantizations == ("q8_0", "f16")
 
 
+def test_folders_are_those_of_the_caller_wherever_the_shipment_resumes(owner: Caller) -> None:
+    request = StartShip(run=proved(owner), to="model", llama_cpp="tools/llama")
+    spec = spec_of(owner, start_ship(request, owner).run)
+    assert spec["llama_cpp"] == str(owner.folder.resolve() / "tools" / "llama")
+
+
 def test_the_folder_has_a_default_in_the_project(owner: Caller) -> None:
     run = proved(owner)
     spec = spec_of(owner, start_ship(StartShip(run=run), owner).run)

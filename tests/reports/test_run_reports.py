@@ -202,6 +202,9 @@ def test_an_audit_is_good_only_without_findings() -> None:
     clean = audit_report({**summary, "audit": []})
     assert (clean.title, tone(clean)) == ("Audit: nothing found", "good")
     assert "null players do not pass" in clean.markdown()
+    short = audit_report({**summary, "audit": [], "left_out": ["3 of 9 answers were judged"]})
+    assert tone(short) == "doubtful"
+    assert "3 of 9 answers were judged" in short.markdown()
     found = audit_report({**summary, "audit": [FINDING, FINDING]})
     assert (found.title, tone(found)) == ("Audit: 2 findings", "bad")
     assert rows(found, "Audit") == [["exact", "flaky", "it wavers", "a.0.0"]] * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,3 +121,26 @@ def test_a_program_inside_finds_its_interpreter_and_no_package_of_ours(tmp_path:
     assert "ModuleNotFoundError" in done.stderr
     assert "SECRET" not in done.stdout
     assert "'HOME', 'LANG'" in done.stdout
+
+
+@works
+def test_a_project_in_usr_src_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("/usr/share/doc")  # has files on every machine
+    monkeypatch.setattr(command, "_HIDDEN", folder)
+    command._runtime.cache_clear()
+    line = ["sh", "-c", f"ls {folder}; test -d /usr/share && echo done; touch {folder}/x"]
+    done = subprocess.run(confined(line, workspace=None), capture_output=True, text=True)
+    command._runtime.cache_clear()
+    assert any(folder.iterdir())
+    assert done.stdout == "done\n", "the folder has no files, and its neighbours are there"
+    assert "touch" in done.stderr, "nothing can be written there"
+
+
+@works
+def test_an_interpreter_in_usr_src_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_HIDDEN", Path(sys.base_prefix).parent)
+    command._runtime.cache_clear()
+    line = confined([python(), "-c", "print(1)"], workspace=None)
+    done = subprocess.run(line, capture_output=True, text=True)
+    command._runtime.cache_clear()
+    assert done.stdout == "1\n", done.stderr

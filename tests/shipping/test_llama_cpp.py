@@ -57,6 +57,18 @@ def test_it_is_found_by_argument_before_the_variable_and_the_path(
     )  # fmt: skip
 
 
+def test_a_relative_folder_is_not_looked_up_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = program(tmp_path / "mine", "llama-server")
+    program(tmp_path / "path", "llama-server")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.chdir(tmp_path / "mine")
+    found = find_llama_cpp(".")
+    assert found.server == (str(mine),)
+    assert found.about == "llama-server", "reports name no path of this machine"
+
+
 def test_a_named_folder_without_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="there is no llama-server, llama-quantize or"):
         find_llama_cpp(str(tmp_path))
@@ -118,11 +130,11 @@ def test_greedy_tokens_are_those_of_transformers(
 
 
 def test_a_server_that_is_gone_is_an_infrastructure_error() -> None:
-    with pytest.raises(InfrastructureError, match="does not answer"):
+    with pytest.raises(InfrastructureError, match="did not answer /props"):
         LlamaServer("http://127.0.0.1:9").get("/props")
 
 
 def test_the_module_that_serves_a_package_is_a_command_of_this_python() -> None:
     assert llama_cpp.LlamaCpp((sys.executable, "-m", "x")).about == "xllamacpp"
-    assert LlamaCpp(("/opt/llama-server",)).about == "/opt/llama-server"
+    assert LlamaCpp(("/opt/llama-server",)).about == "llama-server"
     assert LlamaCpp().about == "none"

@@ -76,6 +76,7 @@ def test_a_registered_model_must_have_tools(ollama: FakeOllama) -> None:
     ollama.capabilities = ["completion"]
     with pytest.raises(FaultyArtefact, match="does not list the capability tools for porter"):
         check_registered("porter")
+    assert check_registered("porter", has_tools=False)["capabilities"] == ["completion"]
 
 
 def test_registering_runs_ollama_create_in_the_folder(ollama: FakeOllama, tmp_path: Path) -> None:

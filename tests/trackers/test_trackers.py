@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,23 +130,68 @@ def test_an_unknown_tracker_is_refused_with_those_there_are(tmp_path):
         Trackers(("tensorbord",), tracked(tmp_path))
 
 
-def test_mlflow_is_told_names_it_accepts(tmp_path, monkeypatch):
-    """MLflow weighs 824 MB and is not installed here; its three calls are."""
-    import sys
-    import types
+class MlflowGone(Exception):
+    error_code = "RESOURCE_DOES_NOT_EXIST"
 
-    told: list[Any] = []
-    fake = types.SimpleNamespace(
-        set_experiment=lambda name: told.append(("experiment", name)),
-        start_run=lambda run_name: types.SimpleNamespace(info=types.SimpleNamespace(run_id="id")),
-        log_params=lambda params: told.append(("params", params)),
-        log_metrics=lambda figures, step: told.append((step, figures)),
-        get_tracking_uri=lambda: "file:mlruns",
-        end_run=lambda: told.append("end"),
-    )
+
+class FakeMlflow:
+    """MLflow weighs 824 MB and is not installed here; the calls that we make are."""
+
+    exceptions = SimpleNamespace(MlflowException=MlflowGone)
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.runs: list[str] = []
+
+    def set_experiment(self, name: str) -> Any:
+        self.told.append(("experiment", name))
+        return SimpleNamespace(experiment_id="1")
+
+    def get_run(self, run_id: str) -> Any:
+        if run_id not in self.runs:
+            raise MlflowGone(f"Run '{run_id}' not found")
+        return SimpleNamespace(info=SimpleNamespace(experiment_id="1", lifecycle_stage="active"))
+
+    def start_run(self, run_name: str = "", run_id: str = "") -> Any:
+        if not run_id:
+            self.runs.append(f"id-{len(self.runs)}")
+        return SimpleNamespace(info=SimpleNamespace(run_id=run_id or self.runs[-1]))
+
+    def log_params(self, params: Any) -> None:
+        self.told.append(("params", params))
+
+    def log_metrics(self, figures: Any, step: int) -> None:
+        self.told.append((step, figures))
+
+    def get_tracking_uri(self) -> str:
+        return "file:mlruns"
+
+    def end_run(self) -> None:
+        self.told.append("end")
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
+    fake = FakeMlflow()
     monkeypatch.setitem(sys.modules, "mlflow", fake)
+    return fake
+
+
+def test_mlflow_is_told_names_it_accepts(tmp_path, mlflow):
     made = Trackers(("mlflow",), tracked(tmp_path))
     made.log(3, {"pass_rate/a b": 0.5, "name": "text", "flag": True})
     made.finish()
-    assert told[-2:] == [(3, {"pass_rate/a_b": 0.5}), "end"]
-    assert made.links() == {"mlflow": "file:mlruns: p, run id"}
+    assert mlflow.told[-2:] == [(3, {"pass_rate/a_b": 0.5}), "end"]
+    assert made.links() == {"mlflow": "file:mlruns: p, run id-0"}
+
+
+def test_a_resumed_run_continues_its_mlflow_run_with_the_parameters_it_has(tmp_path, mlflow):
+    links = [Trackers(("mlflow",), tracked(tmp_path)).links() for _ in range(2)]
+    assert links[0] == links[1]
+    assert [each for each in mlflow.told if each[0] == "params"] == [("params", {})]
+
+
+def test_an_mlflow_run_that_is_gone_is_replaced(tmp_path, mlflow):
+    Trackers(("mlflow",), tracked(tmp_path))
+    mlflow.runs[:] = ["another"]
+    assert Trackers(("mlflow",), tracked(tmp_path)).links()["mlflow"].endswith("run id-1")

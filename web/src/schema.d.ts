@@ -3049,7 +3049,7 @@ export interface components {
             dry_steps: number;
             /**
              * Price Per Hour
-             * @description price of the machine per hour
+             * @description price of one machine per hour
              * @default null
              */
             price_per_hour: number | null;

@@ -1,4 +1,4 @@
-"""Shows the progress of a training in this process: lines and, on a terminal, a progress bar."""
+"""Shows the progress of a training run in this process, in lines and, on a terminal, as a bar."""
 
 from __future__ import annotations
 

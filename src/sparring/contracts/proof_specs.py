@@ -41,7 +41,7 @@ class CheckSpec(RunSpec):
         default=2, ge=0, le=20, description="optimizer steps that are measured and discarded"
     )
     price_per_hour: float | None = Field(
-        default=None, gt=0, description="price of the machine per hour"
+        default=None, gt=0, description="price of one machine per hour"
     )
 
     @property
@@ -76,7 +76,10 @@ class ProveSpec(RunSpec):
     )
     play: PlaySettings = PlaySettings()
     picked_from: int = Field(
-        default=1, ge=1, le=1000, description="number of candidates compared on these cases"
+        default=1,
+        ge=1,
+        le=1000,
+        description="number of candidates that this one was picked from, on these cases",
     )
     also: str = Field(
         default="", description="FILE:NAME of a second environment that must not get worse"
@@ -100,7 +103,7 @@ class ProveSpec(RunSpec):
         return split
 
 
-# The models are a small, a medium and a large one.
 OPENROUTER = "https://openrouter.ai/api/v1"
 OPENROUTER_KEY = "OPENROUTER_API_KEY"
+# A small, a medium and a large model.
 OPENROUTER_MODELS = ("qwen/qwen3-8b", "qwen/qwen3-32b", "qwen/qwen3-235b-a22b-2507")

@@ -33,7 +33,9 @@ class WarmStart(Frozen):
     )
     num_train_epochs: float = Field(default=3.0, gt=0, description="passes over the demonstrations")
     learning_rate: float | None = Field(default=None, gt=0, description="default: the run's")
-    batch_size: int = Field(default=8, ge=1, description="demonstrations per optimizer step")
+    batch_size: int = Field(
+        default=8, ge=1, description="rows per optimizer step, divided among the processes"
+    )
 
 
 class TrainSettings(PlaySettings):

@@ -69,8 +69,8 @@ class TrainWork:
     def validation_cases(self) -> int:
         """Return the number of validation cases to play.
 
-        If the split is too small, returns 0 if the setting `validation_cases` is None, and
-        otherwise raises SplitTooSmall.
+        If the split is too small, this is 0 without the setting `validation_cases`; with it,
+        SplitTooSmall is raised.
         """
         wanted = self.settings.validation_cases
         if wanted == 0:
@@ -126,7 +126,7 @@ class Built:
         return self.trainer.plan
 
     def notes(self) -> list[str]:
-        """Return a note if prompts cannot be shared in the update, and why."""
+        """Return a note that states why the update cannot share prompts; none if it can."""
         if self.trainer.why_prompts_are_not_shared:
             return [
                 "the update computes prompts once per rollout, not once per group: "
@@ -231,7 +231,7 @@ def _policy(
     def largest(own: int) -> int:
         device = trainer.accelerator.device
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # per thread; lockstep batches run in another one
+            torch.cuda.set_device(device)  # per thread, and this is not the main thread
         number = torch.tensor([own], device=device)
         return int(trainer.accelerator.gather(number).max())
 
@@ -303,7 +303,8 @@ def _validation(work: TrainWork) -> Sequence[Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence TRL's warning that `rollout_func` is experimental: contract tests cover its use."""
+    """Silence TRL's log below errors, and its warning that `rollout_func` is experimental, whose
+    use the contract tests cover."""
     log = logging.getLogger("trl")
     level = log.level
     with warnings.catch_warnings():

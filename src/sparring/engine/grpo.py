@@ -19,11 +19,11 @@ from transformers import PrinterCallback
 from sparring.contracts.errors import InfrastructureError, SettingError, WorldSizeError
 from sparring.contracts.specs import FORMAT
 from sparring.engine.case_order import CaseOrder
+from sparring.engine.checkpoint_trainer import CheckpointTrainer
 from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.echo import Echo
 from sparring.engine.hooks import Hooks
 from sparring.engine.parity_gate import FindFault, ParityGate
-from sparring.engine.pass_trainer import PassTrainer
 from sparring.engine.publisher import Publisher
 from sparring.engine.step_callbacks import StepCallbacks
 from sparring.engine.step_reports import StepReports, merged_over_ranks
@@ -34,13 +34,13 @@ from sparring.learning.rollout_pipeline import Pace, PlayedStep, RolloutPipeline
 from sparring.learning.rows import LearningRollout, masked_row
 from sparring.learning.step_counts import StepCounts
 from sparring.learning.step_rollouts import Gaps, gaps_of
-from sparring.policies.quantized_base import record_quantization
+from sparring.policies.quantized_base import widen_adapter
 from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder.checkpoint_list import DIFFICULTY, IN_PLAY, IN_PLAY_WEIGHTS, Checkpoint
 from sparring.run_folder.files import read_json, write_json
 
 
-class PolicyTrainer(PassTrainer):
+class PolicyTrainer(CheckpointTrainer):
     """A GRPO trainer that plays cases and updates the weights. It checks parity in the first step
     that has sampled tokens to compare, and with sampling servers in every step."""
 
@@ -54,8 +54,6 @@ class PolicyTrainer(PassTrainer):
         samples_remotely: bool = False,
         **trl: Any,
     ) -> None:
-        self._hooks = hooks
-        self._checkpoints = checkpoints
         self._collector: RolloutCollector | None = None
         self._echo = echo
         self._guards = guards
@@ -69,11 +67,16 @@ class PolicyTrainer(PassTrainer):
         self._find_fault: FindFault | None = None
         self._cases: list[str] = []
         self._case_order: CaseOrder | None = None
-        self._staging: Path | None = None
         self.epochs_before = 0
         self.stopped = False
-        super().__init__(reward_funcs=[_blended], rollout_func=_play, **trl)
-        _widen_adapter(self.model)
+        super().__init__(
+            hooks=hooks,
+            checkpoints=checkpoints,
+            reward_funcs=[_blended],
+            rollout_func=_play,
+            **trl,
+        )
+        widen_adapter(self.model)
         self.remove_callback(PrinterCallback)
         self.add_callback(StepCallbacks(self))
         self._refuse_sharded_weights()
@@ -140,10 +143,6 @@ class PolicyTrainer(PassTrainer):
         if self.use_vllm and getattr(self, "_last_loaded_step", -1) != self.state.global_step:
             self.vllm_generation.sync_weights()  # TRL syncs only before it generates
             self._last_loaded_step = self.state.global_step
-
-    def doing(self, what: str) -> None:
-        """Report the activity (`what`) that this rank begins."""
-        self._hooks.on_doing(what, self.state.global_step)
 
     # ------------------------------------------------------------------ a step
 
@@ -350,50 +349,12 @@ class PolicyTrainer(PassTrainer):
 
     # ------------------------------------------------------------------ checkpoints
 
-    def _get_output_dir(self, trial: Any) -> str:
-        return str(self._staging) if self._staging else str(super()._get_output_dir(trial))
+    def _state_of_rank(self) -> dict[str, Any]:
+        return self.pipeline.to_dict()
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Load the weights of a checkpoint. An adapter is loaded explicitly, as `default`.
-
-        transformers' Trainer does not load it if TRL has added a reference adapter for the KL term.
-        """
-        unwrapped = self.accelerator.unwrap_model(model or self.model)
-        if hasattr(unwrapped, "peft_config"):
-            unwrapped.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
-        else:
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Do nothing: creating TRL's card queries the hub, and the card does not describe the
-        run."""
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Validate, write to staging, seal, and prune."""
-        step = self.state.global_step
-        self._staging = self._checkpoints.staging(step)
-        score = self.validate()
-        self.doing("saving")
-        in_play = gather_object([self.pipeline.to_dict()])
-        try:
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.accelerator.is_main_process:
-                written = self._staging / f"checkpoint-{step}"
-                write_json(written / DIFFICULTY, self.collector.difficulty.to_dict())
-                record_quantization(self.accelerator.unwrap_model(self.model), written)
-                self._save_in_play(written, in_play)
-                place = self._checkpoints.seal(
-                    written, step, is_sharded=self.is_sharded(), score=score, versions=_versions()
-                )
-                self._checkpoints.prune()
-                self._hooks.on_saved(step, place)
-            self.accelerator.wait_for_everyone()
-        finally:
-            self._staging = None
-
-    def _save_in_play(self, folder: Path, by_rank: list[dict[str, Any]]) -> None:
-        """Save the cases and the weights of all steps in play, of all ranks."""
+    def _save_state(self, folder: Path, by_rank: list[dict[str, Any]]) -> None:
+        """Save the difficulty of the cases, and the cases and the weights of all steps in play."""
+        write_json(folder / DIFFICULTY, self.collector.difficulty.to_dict())
         needed = self.pipeline.versions_in_play()
         if self._publisher is not None and needed:
             write_json(folder / IN_PLAY, {"format": FORMAT, "ranks": by_rank})
@@ -427,24 +388,9 @@ class PolicyTrainer(PassTrainer):
             )
 
 
-def _widen_adapter(model: Any) -> None:
-    """Cast trainable bfloat16 weights to float32. TRL casts the adapter of a 4-bit base to
-    bfloat16, in which an update of 1e-5 is lost. A resumed run, which loads the adapter in float32,
-    would also differ."""
-    for weights in model.parameters():
-        if weights.requires_grad and weights.dtype is torch.bfloat16:
-            weights.data = weights.data.float()
-
-
 def _play(prompts: list[str], trainer: PolicyTrainer) -> dict[str, list[Any]]:
     return trainer.play(prompts)
 
 
 def _blended(**_: Any) -> list[float]:
     raise NotImplementedError("TRL must take rewards from PolicyTrainer._calculate_rewards")
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("torch", "transformers", "trl", "accelerate")}

@@ -50,8 +50,8 @@ FindFault = Callable[[Suspect, Score], str]
 class ParityGate:
     """Compares sampler and trainer over all ranks, and raises ParityError if they disagree.
 
-    With `find_fault`, all rows of a batch are compared, using the log-probabilities that TRL has
-    computed for its importance-sampling correction. Otherwise, the first 16 rows of each rank are.
+    With `find_fault`, `check` compares all rows with the log-probabilities that it is given.
+    Otherwise, it recomputes and compares the first 16 rows of each rank.
     """
 
     def __init__(self, trainer: GRPOTrainer, *, find_fault: FindFault | None = None) -> None:
@@ -116,8 +116,8 @@ class ParityGate:
         }
         rows |= {f"{name}_mask": torch.ones_like(rows[f"{name}_ids"]) for name in _PARTS}
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)
-        hides = without_adapter and hasattr(model, "disable_adapter")
-        with model.disable_adapter() if hides else nullcontext():
+        is_adapter_off = without_adapter and hasattr(model, "disable_adapter")
+        with model.disable_adapter() if is_adapter_off else nullcontext():
             scored: list[float] = self.recomputed(rows)[0].tolist()
             return scored
 
@@ -153,8 +153,8 @@ class ParityGate:
     @property
     def _dtype(self) -> str:
         """The precision in which the trainer computes."""
-        is_stored_so = next(self._trainer.model.parameters()).dtype == torch.bfloat16
-        return "bfloat16" if self._trainer.args.bf16 or is_stored_so else "float32"
+        is_stored_in_bfloat16 = next(self._trainer.model.parameters()).dtype == torch.bfloat16
+        return "bfloat16" if self._trainer.args.bf16 or is_stored_in_bfloat16 else "float32"
 
 
 def _suspect_of(batch: dict[str, Any], trained: torch.Tensor, dtype: str) -> Suspect:

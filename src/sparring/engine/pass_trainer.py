@@ -1,4 +1,4 @@
-"""Replaces the passes of TRL's GRPO trainer.
+"""Replaces how TRL's GRPO trainer splits a generation into passes.
 
 TRL shuffles the rows of a generation over passes. Here, whole groups are shuffled, a pass runs
 in parts if rollouts have several rows, and a prompt that rows share is computed once.

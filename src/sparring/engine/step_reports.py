@@ -1,6 +1,6 @@
 """Reports optimizer steps: merges counts over ranks, reports one metrics row, applies the guards.
 
-It also detects measures that fail. If no rollout of the first report has a reward, the run stops;
+It also detects rollouts without a reward. If no rollout of the first report has one, the run stops;
 the first report with unscored rollouts causes a warning.
 """
 
@@ -23,7 +23,6 @@ _TRL_METRICS = (
     "entropy",
     "kl",
     "clip_ratio/region_mean",
-    "step_time",
     "epoch",
     "num_tokens",
     "sampling/sampling_logp_difference/mean",
@@ -81,11 +80,11 @@ class StepReports:
         if not self._was_scored:
             raise InfrastructureError(
                 f"none of the first {int(counts.sums['rollouts'])} rollouts could be scored: "
-                f"{cause or 'no cause is known'}"
+                f"{cause or 'no cause is known'}; fix the cause, and resume the run"
             )
 
     def _warn_of_unscored(self, counts: StepCounts, cause: str) -> None:
-        """Warn once of unscored rollouts: otherwise, they only make the batch smaller."""
+        """Warn once about unscored rollouts, which shrink the batch without any other sign."""
         unscored = counts.sums["rollouts"] - counts.sums["scored"]
         if unscored and cause and not self._has_warned:
             self._has_warned = True

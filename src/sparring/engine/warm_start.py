@@ -1,16 +1,15 @@
 """Supervised fine-tuning before the first step, with TRL's SFT trainer on Sparring's rows.
 
-It trains the model's weights. Afterwards, it removes TRL's fused LM head from `forward`, clears the
-gradients, and sets the random seeds again.
+It trains the model's weights. Afterwards, it restores the `forward` that the SFT trainer wrapped,
+clears the gradients, and sets the random seeds again.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
@@ -20,9 +19,12 @@ from sparring.engine.configuration import device_of, uses_autocast
 from sparring.engine.cpu_head import small_tiles_on_cpu
 from sparring.engine.grpo import PolicyTrainer
 from sparring.engine.pass_memory import PassSize
-from sparring.learning.batches import BatchPlan
+from sparring.learning.batches import BatchPlan, largest_divisor
 from sparring.learning.rows import LearningRow
 from sparring.policies.quantized_base import record_quantization
+
+if TYPE_CHECKING:
+    from trl import SFTTrainer
 
 OnStep = Callable[[int, int, float], None]
 
@@ -45,19 +47,18 @@ def fine_tune(
     All ranks pass the same rows and call `is_stop_requested` together. `size` limits a pass's rows.
     """
     from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTConfig
 
     rows_per_rank = max(1, warm.batch_size // plan.world_size)
     longest = max(len(row.prompt) + len(row.completion) for row in rows)
-    per_pass = min(
-        rows_per_rank, plan.rows_per_pass, size.plain_rows(longest) if size else rows_per_rank
-    )
+    fitting = min(plan.rows_per_pass, size.plain_rows(longest) if size else rows_per_rank)
+    per_pass = largest_divisor(rows_per_rank, fitting)
     config = SFTConfig(
         output_dir=str(output),
         num_train_epochs=warm.num_train_epochs,
         learning_rate=warm.learning_rate or settings.rate,
         per_device_train_batch_size=per_pass,
-        gradient_accumulation_steps=math.ceil(rows_per_rank / per_pass),
+        gradient_accumulation_steps=rows_per_rank // per_pass,
         gradient_checkpointing=settings.gradient_checkpointing,
         max_grad_norm=settings.max_grad_norm,
         max_length=None,  # rows fit the token budget; truncation would teach incomplete calls
@@ -79,7 +80,7 @@ def fine_tune(
         }
     )
     with _forward_restored(model), small_tiles_on_cpu(model.device):
-        trainer = SFTTrainer(
+        trainer = _silent_trainer()(
             model=model, args=config, train_dataset=data, processing_class=tokenizer
         )
         trainer.remove_callback(PrinterCallback)
@@ -87,6 +88,16 @@ def fine_tune(
         trainer.train()
         model.zero_grad(set_to_none=True)
     set_seed(settings.seed)
+
+
+def _silent_trainer() -> type[SFTTrainer]:
+    from trl import SFTTrainer
+
+    class SilentTrainer(SFTTrainer):
+        def _send_telemetry(self) -> None:
+            """Do nothing: a run reports only to the trackers that its settings name."""
+
+    return SilentTrainer
 
 
 def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -> None:

@@ -11,26 +11,21 @@ import asyncio
 import contextlib
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import (
     ChatPolicy,
-    ChatRequest,
     Finish,
     Policy,
-    Reply,
-    Sample,
     SampleKey,
-    SampleRequest,
     Sampling,
     TokenPolicy,
 )
 from sparring.contracts.rollouts import CallFailure, Ending, Message, RequestedCall, TokenRow
+from sparring.gateway.answers import Sampled, ask, cut_at, finish_reason, sample
 from sparring.gateway.calls import (
     MAIN,
     SUB_AGENT,
-    FinishReason,
     ModelCall,
     ModelReply,
     Refused,
@@ -45,18 +40,6 @@ from sparring.player.prompts import with_output_schema
 
 Label = Callable[[ModelCall], str | None]
 _GONE = 410
-
-
-@dataclass(frozen=True, slots=True)
-class _Sampled:
-    """A parsed reply and its sampled tokens, which begin at `start` of the context."""
-
-    reply: Reply
-    finish: Finish
-    prompt_tokens: int
-    sampled_tokens: int
-    sample: Sample
-    start: int = 0
 
 
 class Capture:
@@ -232,10 +215,7 @@ class Capture:
             limit = left if call.max_tokens is None else max(1, min(left, call.max_tokens))
             sampling = Sampling(self._temperature, limit)
             try:
-                if context is None:
-                    sampled = await self._ask(call, turn, sampling)
-                else:
-                    sampled = await self._sample(call, context, turn, sampling)
+                sampled = await self._sample(call, context, turn, sampling)
             except BaseException:
                 if context is not None:
                     context.undo()
@@ -243,42 +223,14 @@ class Capture:
             return self._record(call, node, turn, context, sampled, is_budget_limit=limit == left)
 
     async def _sample(
-        self, call: ModelCall, context: Context, turn: Turn, sampling: Sampling
-    ) -> _Sampled:
-        policy = self._token_policy
-        assert policy is not None
-        request = SampleRequest(turn.key, context.tokens, sampling)
-        is_paused = policy.samples_in_lockstep
-        with self._episode.deadlines.paused() if is_paused else contextlib.nullcontext():
-            sample = await policy.sample(request)
-        if not sample.ids or len(sample.ids) != len(sample.logprobs):
-            raise InfrastructureError(
-                f"the policy returned {len(sample.ids)} tokens with {len(sample.logprobs)} "
-                "log-probabilities; each sampled token needs one"
-            )
-        start = len(context.tokens)
-        context.tokens.extend(sample.ids)
-        reply = policy.codec.parse(context.opening + sample.ids, call.tools)
-        return _Sampled(reply, sample.finish, start, len(sample.ids), sample, start)
-
-    async def _ask(self, call: ModelCall, turn: Turn, sampling: Sampling) -> _Sampled:
-        policy = self._policy
-        assert isinstance(policy, ChatPolicy)
-        answer = await policy.reply(
-            ChatRequest(
-                turn.key,
-                call.messages,
-                call.tools,
-                sampling,
-                call.output_schema,
-                call.tool_choice,
-                call.parallel_tool_calls,
-            )
-        )
-        nothing = Sample(array("i"), array("f"), answer.finish)
-        return _Sampled(
-            answer.reply, answer.finish, answer.prompt_tokens, answer.sampled_tokens, nothing
-        )
+        self, call: ModelCall, context: Context | None, turn: Turn, sampling: Sampling
+    ) -> Sampled:
+        if context is None or self._token_policy is None:
+            assert isinstance(self._policy, ChatPolicy)
+            return await ask(self._policy, call, turn.key, sampling)
+        policy, deadlines = self._token_policy, self._episode.deadlines
+        with deadlines.paused() if policy.samples_in_lockstep else contextlib.nullcontext():
+            return await sample(policy, call, context, turn.key, sampling)
 
     def _record(
         self,
@@ -286,7 +238,7 @@ class Capture:
         node: Node,
         turn: Turn,
         context: Context | None,
-        sampled: _Sampled,
+        sampled: Sampled,
         *,
         is_budget_limit: bool,
     ) -> ModelReply:
@@ -296,7 +248,7 @@ class Capture:
         episode.spent += sampled.sampled_tokens
         parsed = sampled.reply
         if call.stop:
-            parsed = replace(parsed, content=_cut_at(parsed.content, call.stop))
+            parsed = replace(parsed, content=cut_at(parsed.content, call.stop))
         if call.parallel_tool_calls is False:
             parsed = replace(parsed, calls=parsed.calls[:1])
         answer = episode.answer
@@ -319,7 +271,7 @@ class Capture:
             content=parsed.content,
             thinking=parsed.thinking,
             calls=calls,
-            finish=_finish_reason(calls, is_cut_off=is_cut_off),
+            finish=finish_reason(calls, is_cut_off=is_cut_off),
             prompt_tokens=sampled.prompt_tokens,
             sampled_tokens=sampled.sampled_tokens,
         )
@@ -329,7 +281,7 @@ class Capture:
         node: Node,
         turn: Turn,
         context: Context | None,
-        sampled: _Sampled,
+        sampled: Sampled,
         content: str,
         calls: tuple[RequestedCall, ...],
     ) -> SampledReply:
@@ -399,15 +351,3 @@ def _rendered(call: ModelCall) -> list[Message]:
     conversation = list(call.messages[call.first_turn :])
     system = with_output_schema(call.system, call.output_schema)
     return [Message("system", system), *conversation] if system else conversation
-
-
-def _cut_at(text: str, stops: tuple[str, ...]) -> str:
-    """Return the text before the first stop sequence."""
-    places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
-    return text[: min(places)] if places else text
-
-
-def _finish_reason(calls: tuple[RequestedCall, ...], *, is_cut_off: bool) -> FinishReason:
-    if is_cut_off:
-        return FinishReason.LENGTH
-    return FinishReason.TOOL_CALLS if calls else FinishReason.STOP

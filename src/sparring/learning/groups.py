@@ -71,14 +71,14 @@ class Group:
 
     @property
     def mean_reward(self) -> float | None:
-        """The mean reward of the scored rollouts; None if there are none."""
+        """The mean reward of the usable rollouts; None if there are none."""
         rewards = [each.reward for each in self.learned if each.reward is not None]
         return sum(rewards) / len(rewards) if rewards else None
 
 
 def _is_correct(rollout: Rollout) -> bool | None:
-    """Whether all measures with a weight passed. Without such a measure, whether the reward is 1;
-    None if the reward is between 0 and 1."""
+    """Whether all measures with a positive weight passed, without those that cannot tell. Without
+    such a measure, whether the reward is 1; None if the reward is between 0 and 1."""
     passed = [
         each.is_correct
         for each in rollout.judgements

@@ -41,7 +41,7 @@ class StartCheck(Frozen):
         default=2, ge=0, le=20, description="training steps that are measured and discarded"
     )
     price_per_hour: float | None = Field(
-        default=None, gt=0, description="price of the machine per hour"
+        default=None, gt=0, description="price of one machine per hour"
     )
     settings: dict[str, Any] = Field(
         default_factory=dict, description="settings of the planned training"

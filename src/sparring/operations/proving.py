@@ -122,11 +122,13 @@ def within(budget: Budget, proof: ProveSpec) -> ProveSpec:
     """
     if budget.rollouts is None:
         return proof
-    room = budget.rollouts // (2 * proof.rollouts)
+    suites = 2 if proof.also else 1
+    per_case = 2 * suites * proof.rollouts
+    room = budget.rollouts // per_case
     if (proof.cases or 1) > room:
         raise OverBudget(
             f"the budget allows {budget.rollouts:,} rollouts per run, and this proof can play "
-            f"{2 * proof.rollouts * (proof.cases or 1):,}; lower cases or rollouts"
+            f"{per_case * (proof.cases or 1):,}; lower cases or rollouts"
         )
     return proof.model_copy(update={"cases": proof.cases or room})
 

@@ -17,6 +17,7 @@ from sparring.operations.rollout_filters import question_of
 from sparring.operations.rollouts import readable_run
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
+from sparring.run_folder.layout import NULL_PLAYERS
 from sparring.run_folder.sharded_log import ShardedLog
 
 _MAX_ROLLOUTS = 20_000  # of each side
@@ -87,13 +88,18 @@ class _Played:
         self.question = self.question or question_of(record["case"])[:_SHOWN]
 
 
+def _models_log(folder: RunFolder) -> ShardedLog:
+    """Return the rollouts of a run, without those of null players."""
+    return ShardedLog([each for each in folder.rollout_logs() if each.name != NULL_PLAYERS])
+
+
 @operation("rollout.pairs", role=Role.OPERATOR, changes_state=False)
 def pair_rollouts(request: PairRollouts, caller: Caller) -> Pairs:
     """Pair rollouts by case: before and after the training in a proof, or of two runs."""
     folder = readable_run(request.run, caller)
     if request.other:
         other = readable_run(request.other, caller)
-        before, after = ShardedLog(folder.rollout_logs()), ShardedLog(other.rollout_logs())
+        before, after = (_models_log(each) for each in (folder, other))
         ends = (folder.id, other.id)
     else:
         before, after = (ShardedLog([folder.rollouts_of(each)]) for each in _sides(folder))

@@ -121,6 +121,8 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     spec = training_spec(folder)
     _refuse_for_operators(request, folder, caller)
     _refuse_unknown(request)
+    llama_cpp = _absolute(request.llama_cpp, caller)
+    request = request.model_copy(update={"llama_cpp": llama_cpp})
     if spec.settings.quantization and Form.ADAPTER in request.forms:
         raise InvalidInput(
             f"run {folder.id} was trained on a 4-bit base (quantization=true), and its adapter "
@@ -207,12 +209,16 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
     )
 
 
+def _absolute(path: str, caller: Caller) -> str:
+    """Return a path as seen from the caller's folder; empty if it is empty."""
+    return str(caller.folder.resolve() / Path(path).expanduser()) if path else ""
+
+
 def _place(request: StartShip, folder: RunFolder, spec: TrainSpec, caller: Caller) -> Path:
     root = find_project(caller.folder).root
     default = f"{slug(spec.environment)}-{folder.id.rpartition('-')[2]}"
     if caller.is_owner and request.to:
-        place = Path(request.to).expanduser()
-        place = place if place.is_absolute() else caller.folder.resolve() / place
+        place = Path(_absolute(request.to, caller))
     else:
         place = root.resolve() / SHIPPED / (request.to or default)
     if not request.trial and (place.exists() or place.is_symlink()):

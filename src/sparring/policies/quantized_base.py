@@ -1,4 +1,4 @@
-"""Loads adapters that were trained on a 4-bit base, on the same rounded weights.
+"""Trains and loads adapters of a 4-bit base on the same rounded weights.
 
 bitsandbytes rounds the weights of the base while loading them, and the adapter is trained on the
 rounded weights. The checkpoint records how the base was rounded, so that `prove`, `chat` and `ship`
@@ -26,6 +26,17 @@ def record_quantization(model: Any, checkpoint: Path) -> None:
     fields = {name: _plain(value) for name, value in config.to_dict().items()}
     if fields.get("quant_method") == _METHOD:
         write_json(checkpoint / _FILE, {"format": 1, "quantization": fields})
+
+
+def widen_adapter(model: Any) -> None:
+    """Cast trainable bfloat16 weights to float32. TRL casts the adapter of a 4-bit base to
+    bfloat16, in which an update of 1e-5 is lost. A resumed run, which loads the adapter in float32,
+    would also differ."""
+    import torch
+
+    for weights in model.parameters():
+        if weights.requires_grad and weights.dtype is torch.bfloat16:
+            weights.data = weights.data.float()
 
 
 def quantization_of(checkpoint: Path) -> dict[str, Any] | None:

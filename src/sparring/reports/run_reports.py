@@ -46,7 +46,7 @@ def proof_report(
         document.add(
             *(_pair(flip, (base, "base"), (other, "trained")) for flip, base, other in pairs)
         )
-    document.add(*_audit(summary.get("audit")))
+    document.add(*_audit(summary))
     if training is not None:
         document.add(*training_blocks(training))
     return document
@@ -95,7 +95,7 @@ def check_report(summary: Row) -> Document:
         caption = "Pass rate of each case, with its 95 % interval"
         document.add(Heading("Cases"), case_bands(summary["cases"], caption))
     document.add(*_models(summary["models"]), *_estimate(summary["estimate"]))
-    document.add(*_figures(summary["figures"]), *_audit(summary["audit"]))
+    document.add(*_figures(summary["figures"]), *_audit(summary))
     return document
 
 
@@ -103,10 +103,10 @@ def audit_report(summary: Row) -> Document:
     """Return the report of an audit of measures."""
     findings = summary["audit"]
     headline = counted(len(findings), "finding") if findings else "nothing found"
-    tone = "good" if not findings else "bad"
+    tone = "bad" if findings else "doubtful" if summary.get("left_out") else "good"
     document = Document(f"{summary['environment'] or 'Audit'}: {headline}")
     basis = f"{summary['judgements']} judgements of {', '.join(summary['measures'])}"
-    document.add(Verdict(headline, basis, tone), unsandboxed_note(summary), *_audit(findings))
+    document.add(Verdict(headline, basis, tone), unsandboxed_note(summary), *_audit(summary))
     return document
 
 
@@ -340,18 +340,22 @@ def _figures(figures: Row) -> list[Block]:
     ]
 
 
-def _audit(findings: Sequence[Row] | None) -> list[Block]:
+def _audit(summary: Row) -> list[Block]:
+    findings = summary.get("audit")
     if findings is None:
         return []
+    notes = [Paragraph(message) for message in summary.get("left_out", ())]
     if not findings:
         message = (
             "Nothing was found: null players do not pass, and each measure gives the same verdict "
             "when it runs again."
         )
-        return [Heading("Audit of the measures"), Paragraph(message)]
+        message = "Nothing was found in what was judged." if notes else message
+        return [Heading("Audit of the measures"), *notes, Paragraph(message)]
     rows = [(each["measure"], each["fault"], each["message"], each["rollout"]) for each in findings]
     return [
         Heading("Audit of the measures"),
+        *notes,
         Grid(("measure", "fault", "what", "rollout"), rows),
     ]
 

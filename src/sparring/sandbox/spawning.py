@@ -1,4 +1,4 @@
-"""Starts programs in another mount namespace, as root.
+"""Starts programs in another mount namespace; this process must be root.
 
 A dedicated thread enters the namespace, starts the program and returns to its own namespace; other
 threads are not affected. The thread lives as long as the process, because `--die-with-parent`
@@ -22,7 +22,8 @@ _spawners: dict[int, _Spawner] = {}
 
 
 def spawn_in(namespace: int, work: Callable[[], Result]) -> Result:
-    """Run `work` on a thread in the mount namespace of a descriptor; return its result."""
+    """Run `work` on a thread in the mount namespace that the file descriptor `namespace` refers to;
+    return its result."""
     with _lock:
         pid = os.getpid()  # a forked child does not inherit threads
         if pid not in _spawners:
@@ -49,7 +50,8 @@ class _Spawner:
 
 
 def _unshare_working_folder() -> int:
-    """Give the thread its own working folder, as `setns` requires; return its mount namespace."""
+    """Give the thread its own working folder, as `setns` requires; return a descriptor of its
+    mount namespace."""
     raise_on_failure(_libc.unshare(_NEW_WORKING_FOLDER))
     return os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
 

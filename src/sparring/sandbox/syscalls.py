@@ -1,7 +1,7 @@
 """A seccomp filter for the system calls that a sandboxed program does not need.
 
-Namespaces and an unprivileged user contain the program. The filter blocks parts of the kernel
-that have been used to escape, and interfaces that no namespace covers: keyrings, virtual sockets to
+Namespaces and an unprivileged user contain the program. The filter blocks system calls that
+programs have used to escape, and interfaces that no namespace covers: keyrings, virtual sockets to
 the hypervisor, and input into a terminal.
 """
 
@@ -124,8 +124,8 @@ def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> byt
     neither x86-64 nor 64-bit ARM.
 
     Without a control group, the filter also denies calls that allocate memory that only a control
-    group counts. It allows Unix sockets and, with `has_loopback`, IP sockets; no limit covers the
-    buffers of IP sockets. Calls newer than `_NEWEST_CALL` fail with ENOSYS.
+    group counts. With or without one, only Unix sockets are allowed and, with `has_loopback`, IP
+    sockets, whose buffers no limit covers. Calls newer than `_NEWEST_CALL` fail with ENOSYS.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:

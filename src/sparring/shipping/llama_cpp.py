@@ -1,7 +1,7 @@
 """Finds llama.cpp and runs its server, converter and quantiser.
 
-The search order is: a folder that the user names, `LLAMA_CPP_PATH`, the PATH, and Python packages,
-of which xllamacpp contains the server and cyllama the quantiser.
+The search order is: a folder that the user names, `LLAMA_CPP_PATH`, the PATH, and the
+Python packages xllamacpp (server) and cyllama (quantiser).
 """
 
 from __future__ import annotations
@@ -47,17 +47,24 @@ class LlamaCpp:
 
     @property
     def about(self) -> str:
-        """The origin of the server, for reports: `xllamacpp`, or the path of the program."""
+        """The origin of the server, for reports: `xllamacpp`, or the name of the program."""
         if not self.server:
             return "none"
-        return "xllamacpp" if self.server[0] == sys.executable else self.server[0]
+        return "xllamacpp" if self.is_package else Path(self.server[0]).name
+
+    @property
+    def is_package(self) -> bool:
+        """Whether the server is that of the Python package xllamacpp."""
+        return self.server[:1] == (sys.executable,)
 
 
 def find_llama_cpp(folder: str = "") -> LlamaCpp:
-    """Find llama.cpp in `folder`, in LLAMA_CPP_PATH, on the PATH, or as packages; its converter
-    only in the two folders. Raises InvalidInput if `folder` contains no part of llama.cpp."""
-    places = [Path(each) for each in (folder, os.environ.get(VARIABLE, "")) if each]
-    if folder and not _holds_llama_cpp(Path(folder)):
+    """Find llama.cpp in `folder`, in the folder that LLAMA_CPP_PATH names, on the PATH, or as
+    packages. The converter is searched for only in the two folders. Raises InvalidInput if `folder`
+    contains no part of llama.cpp."""
+    named = [each for each in (folder, os.environ.get(VARIABLE, "")) if each]
+    places = [Path(each).expanduser().resolve() for each in named]
+    if folder and not _holds_llama_cpp(places[0]):
         raise InvalidInput(
             f"--llama-cpp {folder}: there is no llama-server, llama-quantize or "
             "convert_hf_to_gguf.py; name the folder that contains them"
@@ -146,9 +153,13 @@ class LlamaServer:
                 return answer
         except urllib.error.HTTPError as error:
             text = error.read().decode("utf-8", "replace")[:500]
+            if error.code == http.HTTPStatus.SERVICE_UNAVAILABLE:
+                raise InfrastructureError(f"llama.cpp's server is not ready: {text}") from error
             raise FaultyArtefact(f"llama.cpp refuses {path}: {text}") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise InfrastructureError(f"llama.cpp's server does not answer: {error}") from error
+            raise InfrastructureError(
+                f"llama.cpp's server did not answer {path}: {error}; see its log"
+            ) from error
 
     def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
         """Return the prompt that the server's own template engine renders for a chat."""
@@ -167,7 +178,8 @@ class LlamaServer:
 
         A bias forces the server to sample `token`; the server reports its log-probability without
         the bias. It reports nothing for a token that is only part of a character. In that case the
-        end-of-turn token is forced, and `token` is included only if it is among the most probable.
+        end-of-sequence token is forced, and `token` is included only if it is among the most
+        probable.
         """
         for forced in (token, None):
             body: dict[str, Any] = {
@@ -184,7 +196,7 @@ class LlamaServer:
         return {}
 
     def _end_id(self) -> int:
-        """Return the id of the token that ends a turn."""
+        """Return the id of the model's end-of-sequence token."""
         if self._end is None:
             self._end = self.tokenize(str(self.get("/props")["eos_token"]))[0]
         return self._end
@@ -194,8 +206,8 @@ class LlamaServer:
 def served(
     found: LlamaCpp, model: Path, log: Path, *, context: int = 4096, parallel: int = 1
 ) -> Iterator[LlamaServer]:
-    """Serve a GGUF file on loopback inside the `with` block. The server ends with the block, and
-    with this process if it is killed."""
+    """Serve a GGUF file on loopback inside the `with` block. The server ends with the block.
+    Where `setpriv` is installed, it also ends if this process is killed."""
     require_server(found)
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // 2))
     command = [
@@ -203,7 +215,7 @@ def served(
         str(context * parallel), "--parallel", str(parallel), "--threads", threads,
         "--alias", _ALIAS,
     ]  # fmt: skip
-    if found.about != "xllamacpp":
+    if not found.is_package:
         command += ["--host", "127.0.0.1", "--jinja", "--no-warmup"]
     service = Service("llama", command, ready_http="/health", seconds=_START_SECONDS)
     with running([service], lambda _: log, Path.cwd()) as addresses:

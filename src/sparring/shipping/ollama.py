@@ -46,9 +46,11 @@ def modelfile(
     return "\n".join(lines) + "\n"
 
 
-def register(folder: Path, name: str, command: Sequence[str] = ("ollama",)) -> dict[str, Any]:
-    """Create the model in a local Ollama and return its capabilities. Raises FaultyArtefact if they
-    do not include tools."""
+def register(
+    folder: Path, name: str, command: Sequence[str] = ("ollama",), *, has_tools: bool = True
+) -> dict[str, Any]:
+    """Create the model in a local Ollama and return its capabilities. With `has_tools`, raises
+    FaultyArtefact if they do not include tools."""
     try:
         done = subprocess.run(
             [*command, "create", name, "-f", "Modelfile"],
@@ -61,15 +63,15 @@ def register(folder: Path, name: str, command: Sequence[str] = ("ollama",)) -> d
         ) from error
     if done.returncode:
         raise InfrastructureError(f"`ollama create {name}` failed: {done.stderr.strip()[-300:]}")
-    return check_registered(name)
+    return check_registered(name, has_tools=has_tools)
 
 
-def check_registered(name: str) -> dict[str, Any]:
-    """Return the capabilities that Ollama lists for the model. Raises FaultyArtefact if they do not
-    include tools."""
+def check_registered(name: str, *, has_tools: bool = True) -> dict[str, Any]:
+    """Return the capabilities that Ollama lists for the model. With `has_tools`, raises
+    FaultyArtefact if they do not include tools."""
     shown = _post("/api/show", {"model": name})
     capabilities = list(shown.get("capabilities") or [])
-    if "tools" not in capabilities:
+    if has_tools and "tools" not in capabilities:
         raise FaultyArtefact(
             f"Ollama does not list the capability tools for {name} (it lists "
             f"{', '.join(capabilities) or 'nothing'}); use Ollama {REQUIRES} or newer, which reads "

@@ -135,7 +135,8 @@ def context_length(source: Source) -> int:
 
 
 def base_licence(source: Source) -> str:
-    """Return the licence of the base, from a model card on this machine; empty if unknown."""
+    """Return the licence of the base from a model card on this machine, or of smollm2 from a
+    constant; empty if unknown."""
     from sparring.shipping.front_matter import read_front_matter
 
     card = Path(source.base_place) / "README.md"

@@ -32,7 +32,17 @@ def served_by_vllm(program: str, arguments: Sequence[str], log: Path) -> Iterato
     """Serve on loopback inside the `with` block; yields the URL of the OpenAI-compatible API. The
     server ends with the block, and with this process if it is killed."""
     cache = f"{_CPU_CACHE}={os.environ.get(_CPU_CACHE, _CPU_GIGABYTES)}"
-    command = ["env", cache, program, *arguments, "--host", "127.0.0.1", "--port", "{port}"]
+    command = [
+        "env",
+        cache,
+        "DO_NOT_TRACK=1",
+        program,
+        *arguments,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+    ]
     service = Service("vllm", command, ready_http="/health", seconds=_START_SECONDS)
     with running([service], lambda _: log, Path.cwd()) as addresses:
         yield f"http://{addresses['vllm']}/v1"

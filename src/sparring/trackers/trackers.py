@@ -120,16 +120,45 @@ _REFUSED_BY_MLFLOW = re.compile(r"[^\w\-./]")
 
 
 class MLflow:
-    """Logs to an MLflow experiment at MLFLOW_TRACKING_URI, or at MLflow's default location."""
+    """Logs to an MLflow experiment at MLFLOW_TRACKING_URI, or at MLflow's default location.
+
+    The run folder remembers the id of the MLflow run, so that a resumed run continues it.
+    """
 
     def __init__(self, run: TrackedRun) -> None:
         import mlflow
 
         self._mlflow = mlflow
-        mlflow.set_experiment(run.project)
-        active = mlflow.start_run(run_name=run.name)
-        mlflow.log_params({key: str(value)[:500] for key, value in run.settings.items()})
-        self.link = f"{mlflow.get_tracking_uri()}: {run.project}, run {active.info.run_id}"
+        experiment = mlflow.set_experiment(run.project)
+        remembered = run.folder / "mlflow_run_id"
+        run_id = self._continued(remembered, experiment) or self._started(run)
+        remembered.write_text(run_id)
+        self.link = f"{mlflow.get_tracking_uri()}: {run.project}, run {run_id}"
+
+    def _continued(self, remembered: Path, experiment: Any) -> str | None:
+        """Continue the remembered MLflow run, and return its id; None if this experiment does not
+        have it any more."""
+        run_id = remembered.read_text().strip() if remembered.is_file() else ""
+        if not run_id:
+            return None
+        try:
+            found = self._mlflow.get_run(run_id).info
+        except self._mlflow.exceptions.MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+        is_of_experiment = found.experiment_id == experiment.experiment_id
+        if found.lifecycle_stage != "active" or not is_of_experiment:
+            return None
+        self._mlflow.start_run(run_id=run_id)
+        return run_id
+
+    def _started(self, run: TrackedRun) -> str:
+        """Start an MLflow run with the settings as its parameters, and return its id."""
+        active = self._mlflow.start_run(run_name=run.name)
+        parameters = {key: str(value)[:500] for key, value in run.settings.items()}
+        self._mlflow.log_params(parameters)
+        return str(active.info.run_id)
 
     def log(self, step: int, figures: Figures) -> None:
         """Log the metrics of one step. Characters that MLflow refuses in names become

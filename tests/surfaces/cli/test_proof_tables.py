@@ -94,6 +94,8 @@ def test_an_audit_counts_its_findings_and_says_which_are_grave() -> None:
     mild = shown(show_audit, summary | {"audit": [FINDING | {"is_grave": False}] * 2})
     assert "2 findings: " in mild
     assert "✗" not in mild
+    short = shown(show_audit, summary | {"left_out": ["3 of 9 answers were judged"]})
+    assert "● 3 of 9 answers were judged" in short
 
 
 def test_a_proof_shows_both_models_the_interval_and_what_still_fails() -> None:

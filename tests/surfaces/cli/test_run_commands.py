@@ -50,6 +50,12 @@ def test_results_and_logs_are_as_long_as_they_are_wanted(terminal: Terminal) -> 
     assert len(text.splitlines()) <= 1
 
 
+def test_a_log_is_followed_as_text_only(terminal: Terminal) -> None:
+    refused = terminal.type("run", "logs", TRAIN, "--follow", "--json")
+    assert refused.code == 2
+    assert "--follow prints text" in refused.out
+
+
 def test_an_ended_run_is_followed_to_its_results(terminal: Terminal) -> None:
     assert terminal.type("run", "watch", EVAL, "--json").json["run"] == EVAL
     assert terminal.type("run", "resume", EVAL, "--json").json["run"] == EVAL

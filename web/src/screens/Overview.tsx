@@ -67,7 +67,7 @@ export function plotsOf(live: Live): { main: Plot[]; more: Plot[] } {
     const names = live.names.filter((name) => test(name) && !used.has(name)).slice(0, 8);
     if (names.length) plots.push({ title, lines: names.map((name) => line(name)), ...(unit ? { unit } : {}) });
   };
-  grouped((name) => /^(seconds|step_time|cpu_seconds|time\/|seconds\/)/.test(name), "Where the time goes", " s");
+  grouped((name) => /^(seconds|cpu_seconds|time\/|seconds\/)/.test(name), "Where the time goes", " s");
   grouped((name) => /^(dead|replaced|failed_replacements|failures|endings)\//.test(name), "Groups without a gradient, by cause");
   const rest = live.names.filter((name) => !used.has(name)).map((name): Plot => ({ title: name, lines: [line(name)] }));
   return { main: plots, more: rest };

@@ -114,13 +114,14 @@ function Actions({ about, state, onChange }: { about: Schemas["ShownRun"]; state
   const { session } = useShared();
   if (isExport() || session.role === "viewer") return null;
   const { run } = about;
+  const isTraining = about.kind === "train";
   const change = (operation: string, done: string) => async () => {
     await call(operation, { run });
     toast(`${done} requested`);
     onChange();
   };
-  const stop = () => ask({ title: `Stop ${run}?`, text: "It writes a checkpoint, and then its processes end. It can be resumed.", confirm: "Stop it", isDanger: true, perform: change("run.stop", "Stop") });
-  const resume = () => ask({ title: `Resume ${run}?`, text: "It goes on from its last checkpoint.", confirm: "Resume it", perform: change("run.resume", "Resume") });
+  const stop = () => ask({ title: `Stop ${run}?`, text: `${isTraining ? "It writes a checkpoint" : "It keeps what it has finished"}, and then its processes end. It can be resumed.`, confirm: "Stop it", isDanger: true, perform: change("run.stop", "Stop") });
+  const resume = () => ask({ title: `Resume ${run}?`, text: isTraining ? "It continues from its last checkpoint." : "It continues with what is left.", confirm: "Resume it", perform: change("run.resume", "Resume") });
   const clone = () => ask({
     title: `Clone ${run}`, text: "Starts another run like this one.", confirm: "Start the clone",
     field: { label: "Settings to change, one a line; none: the same again", placeholder: "learning_rate=1e-4\nmax_steps=50", isLong: true },

@@ -17,7 +17,7 @@ export function AuditSummary({ summary, run }: { summary: Record<string, unknown
   const leftOut = (summary.left_out as string[] | undefined) ?? [];
   return (
     <div className="stack">
-      <p className={`notice ${findings.length ? "bad" : "good"}`}>
+      <p className={`notice ${findings.length ? "bad" : leftOut.length ? "warn" : "good"}`}>
         <b>{findings.length ? `${findings.length} ${findings.length === 1 ? "finding" : "findings"}.` : "Nothing found."}</b>{" "}
         {String(summary.judgements ?? 0)} judgements of {measures.length} {measures.length === 1 ? "measure" : "measures"} on {String(summary.cases ?? 0)} cases, of answers by players that know nothing.
       </p>

@@ -109,8 +109,12 @@ class Auditor:
                 sights_by_rollout.append(await self._judge_twice(rollout))
             reordered = list(zip(rollouts, sights_by_rollout, strict=False))
             random.Random(0).shuffle(reordered)  # noqa: S311 - a reproducible order
-            for rollout, observations in reordered:
+            for place, (rollout, observations) in enumerate(reordered):
                 if time.monotonic() - started > _TIME_LIMIT_SECONDS:
+                    self.left_out.append(
+                        f"{place} of {len(reordered)} answers were judged again in another order "
+                        f"within {_TIME_LIMIT_SECONDS:g} s"
+                    )
                     break
                 for number, each in enumerate(self._measures.measures_for(rollout)):
                     later = await self._judge(each, rollout)

@@ -51,6 +51,7 @@ def audit_environment(
             for each in findings
         ],
         "left_out": auditor.left_out,
+        "unsandboxed": spec.play.unsandboxed,
         "seconds": round(time.monotonic() - started, 1),
     }
     write_json(folder.summary, summary)

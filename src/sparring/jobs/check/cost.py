@@ -51,7 +51,8 @@ def training_cost(
     )
     plan = plan_of(spec.settings, sizes.training, spec.processes * spec.nodes)
     planned = _planned(spec, plan, sizes, played, live[0])
-    cost = estimate(clock, cpu, planned, price_per_hour=spec.price_per_hour)
+    price = None if spec.price_per_hour is None else spec.price_per_hour * spec.nodes
+    cost = estimate(clock, cpu, planned, price_per_hour=price)
     device, used = memory_used()
     return {
         **asdict(cost),

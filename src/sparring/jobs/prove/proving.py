@@ -20,7 +20,7 @@ from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import FORMAT, PolicySpec
 from sparring.environments import load_environment
 from sparring.environments.environment import Environment, Parts, read_parts
-from sparring.jobs.audit.auditor import Auditor, spread
+from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.jobs.progress import Progress, ProgressHeartbeat
@@ -62,6 +62,7 @@ class Proving:
         self._heartbeat = heartbeat
         self._checkpoint = self._choose_checkpoint()
         self._audit: list[dict[str, Any]] | None = None
+        self._left_out: list[str] = []
 
     def run(self) -> dict[str, Any]:
         """Play both models, compare them, write the summary and return it."""
@@ -77,7 +78,8 @@ class Proving:
         chances = self._chances(digest)
         proof = prove(played[0], chances=chances, also=played[1] if len(played) > 1 else None)
         summary = self._summary(proof, chances, suites[0], digest)
-        summary |= {"audit": self._audit, "seconds": round(time.monotonic() - started, 1)}
+        summary |= {"audit": self._audit, "left_out": self._left_out}
+        summary |= {"seconds": round(time.monotonic() - started, 1)}
         write_json(self._folder.summary, summary)
         return summary
 
@@ -136,7 +138,7 @@ class Proving:
         self._heartbeat.watch(lambda: auditor.judged)
         self._heartbeat.note("auditing")
         try:
-            await auditor.play_null(spread(first.parts.suite, _AUDITED_CASES))
+            await audit_null_players(self._folder, auditor, first.parts.suite, _AUDITED_CASES)
         except SparringError as error:  # such as too few training cases; the proof stays valid
             report_event(self._folder, "warning", message=f"no audit: {error}")
             return
@@ -148,6 +150,7 @@ class Proving:
                 ]
         findings = [each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL]
         self._audit = [{**asdict(each), "fault": each.fault.value} for each in findings]
+        self._left_out = auditor.left_out
 
     async def _play(self, suites: Sequence[_Suite], digest: str) -> None:
         """Play one model after the other, because two may not fit into memory. The look at the

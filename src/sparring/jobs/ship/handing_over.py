@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -21,6 +22,9 @@ from sparring.shipping.source import base_licence, is_public
 from sparring.shipping.template import shipped_template
 
 _PACKAGES = ("sparring", "torch", "transformers", "peft", "trl", "gguf", "xllamacpp")
+_FOLDERS_OF_PATH = re.compile(
+    r"(?:file://)?(?<![\w/:.])~?/(?:[^\s,;/]+/)*(?=[^\s,;/])|file://(?:/[^\s,;/]+)*/"
+)
 Row = Mapping[str, Any]
 
 
@@ -34,7 +38,8 @@ class Delivery:
         self._ship = shipping.ship
 
     def hand_over(self, chosen: Artefact, verdict: ShipVerdict) -> None:
-        """Write cards and manifest, rename the folder into place, and upload it if requested."""
+        """Write cards and manifest, rename the folder into place, and upload it if requested and if
+        the verdict is fine."""
         is_file = chosen.form is Form.GGUF
         gguf = self._shipping.rows[chosen.name]["path"] if is_file else ""
         runnable = runnable_of(self._shipping, gguf)
@@ -42,7 +47,7 @@ class Delivery:
         verdict.agent_lines = agent_lines(runnable.name, runnable.port)
         if not self._ship.is_delivered:
             self._complete(runnable, verdict.held_out)
-        verdict.uploads = self._pass_on()
+        verdict.uploads = self._pass_on(is_fine=verdict.is_fine)
 
     def _complete(self, runnable: Runnable, held_out: Row | None) -> None:
         facts, proof = self._facts(), self._shipping.proof_summary()
@@ -88,7 +93,7 @@ class Delivery:
             "base": facts.base,
             "licence": facts.licence,
             "codec": self._source.codec().digest,
-            "settings": training.get("settings", {}),
+            "settings": _without_paths(training.get("settings", {})),
             "proof": _shareable(proof),
             "artefacts": list(artefacts),
             "held_out": held_out,
@@ -96,14 +101,16 @@ class Delivery:
             "sign": SIGN,
         }
 
-    def _pass_on(self) -> list[str]:
+    def _pass_on(self, *, is_fine: bool) -> list[str]:
         """Upload the folder, or list what an upload would send. Return lines for the summary."""
         from sparring.shipping.hub import upload, would_upload
 
         done = []
         if self._spec.register_with_ollama:
             done.append(f"registered with Ollama as {self._shipping.name}")
-        if self._spec.hub and self._spec.upload:
+        if self._spec.hub and self._spec.upload and not is_fine:
+            done.append(f"not uploaded to {self._spec.hub}, because of the verdict")
+        elif self._spec.hub and self._spec.upload:
             done.append(f"uploaded to {upload(self._ship.place, self._spec.hub)}")
         elif self._spec.hub:
             done += would_upload(self._ship.place, self._spec.hub)
@@ -115,7 +122,18 @@ def _shareable(proof: Row | None) -> dict[str, Any] | None:
     if proof is None:
         return None
     hidden = ("flips", "still_fails", "audit", "checkpoint")
-    return {name: value for name, value in proof.items() if name not in hidden}
+    shown = {name: value for name, value in proof.items() if name not in hidden}
+    without_paths: dict[str, Any] = _without_paths(shown)
+    return without_paths
+
+
+def _without_paths(value: Any) -> Any:
+    """Return a JSON value in which each absolute path in a text is replaced by its last part."""
+    if isinstance(value, Mapping):
+        return {name: _without_paths(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_paths(each) for each in value]
+    return _FOLDERS_OF_PATH.sub("", value) if isinstance(value, str) else value
 
 
 def _weights(checkpoint: Checkpoint) -> dict[str, Any]:

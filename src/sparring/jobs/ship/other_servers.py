@@ -83,5 +83,6 @@ def _vllm(shipping: ShipContext, artefact: Artefact) -> Iterator[str]:
 @contextmanager
 def _ollama(shipping: ShipContext, file: Artefact) -> Iterator[str]:
     """Register the model with the local Ollama, where it stays, and yield the server's URL."""
-    register(file.place.parent, shipping.name)
+    has_tools = any(each.tools for each in shipping.conversations)
+    register(file.place.parent, shipping.name, has_tools=has_tools)
     yield f"{host()}/v1"

@@ -91,7 +91,7 @@ def logged(
 
     `max_starts` returns how many runs all operators together may start in 24 hours. Counting and
     logging are one atomic step, so concurrent calls cannot exceed the limit. With `is_binding`, a
-    call that cannot be logged is refused.
+    call whose request cannot be logged is refused.
     """
     log = activity_log(runs)
     result: dict[str, Any] = {}
@@ -109,7 +109,7 @@ def logged(
         with _handle_write_errors(is_binding):
             log.append(entry.line(_outcome(error), reason=_reason(error)))
         raise
-    with _handle_write_errors(is_binding):
+    with _handle_write_errors(is_binding=False):  # the call was carried out; its request is logged
         log.append(entry.line(Outcome.DONE, result=_short(result)))
 
 

@@ -49,7 +49,7 @@ def check(
     ] = 2,
     price_per_hour: Annotated[
         float | None,
-        typer.Option(help="Price of the machine per hour, for an estimate of the cost."),
+        typer.Option(help="Price of one machine per hour, for an estimate of the cost."),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 110 unless the verdict is learnable.")

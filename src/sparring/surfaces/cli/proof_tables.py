@@ -56,8 +56,11 @@ def show_audit(summary: dict[str, Any], console: Console) -> None:
         verdict += ", some serious"
     scope = f"{', '.join(summary['measures'])} made {summary['judgements']} judgements of answers "
     scope += "by up to nine null players, of which two give the expected answer"
-    style = _GOOD if not findings else _BAD
+    left_out = summary.get("left_out", [])
+    style = _BAD if findings else _DOUBTFUL if left_out else _GOOD
     console.print(Text.assemble("\n", (verdict, style), f": {scope}"))
+    for message in left_out:
+        console.print(Text.assemble(("● ", _DOUBTFUL), printable(message)), soft_wrap=True)
     for finding in findings:
         line = Text.assemble(("✗ ", _BAD) if finding["is_grave"] else ("● ", _DOUBTFUL))
         line.append(f"{finding['measure']} ", style="bold")

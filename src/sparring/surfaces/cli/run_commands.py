@@ -64,7 +64,7 @@ def results(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's results: final metrics, history, and the path of the weights."""
+    """Show a run's summary, the last rows of its metrics, and its best and last checkpoints."""
     from sparring.surfaces.cli import runs as commands
 
     commands.results(run, rows, runs, as_json=as_json)
@@ -86,15 +86,17 @@ def wait(
     ] = None,
     news: Annotated[
         bool,
-        typer.Option("--news", help="Also return on news: a new state, a checkpoint, …"),
+        typer.Option("--news", help="Also return on news: a new state, warning or checkpoint."),
     ] = False,
     cursor: Annotated[
-        int | None, typer.Option(help="Only news after the `cursor` of an earlier answer.")
+        int | None,
+        typer.Option(help="Only news after this `cursor`, from --json of an earlier call."),
     ] = None,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait for a run, and exit with its exit code; with 101 if it has not ended by then."""
+    """Wait for a run to end, and exit with its exit code; with 101 if the time or `--news` ends
+    the wait first."""
     from sparring.surfaces.cli import runs as commands
 
     raise typer.Exit(
@@ -226,7 +228,10 @@ def join(
     role: Annotated[
         str, typer.Option("--as", help="host: train; player: play for the hosts; server: sample.")
     ] = "host",
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the run has ended.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait for the joined process, and exit with its exit code."),
+    ] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -238,7 +243,7 @@ def join(
 
 @runs.command("supervise")
 def supervise(run: RunName, runs: RunsFolder = None) -> None:
-    """Supervise a run in this process, for a run that was started with --launcher manual."""
+    """Supervise, in this process, a run that was started with --launcher manual."""
     from sparring.surfaces.cli import placing
 
     placing.supervise_here(run, runs)

@@ -277,6 +277,8 @@ def _show_news(news: News) -> None:
 
 def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool) -> None:
     """Print the end of a process's log; with `follow`, also print text appended later."""
+    if follow and as_json:
+        raise InvalidInput("--follow prints text; leave out --follow or --json")
     found = run_logs(LogQuery.model_validate(query), owner(runs))
     if as_json:
         print_json(found)

@@ -48,7 +48,10 @@ browser. Opening a used link prints a new link in the terminal.</p>
 
 def sign_in(has_tokens: bool, *, status: int, is_wrong: bool = False) -> HTMLResponse:
     """Return the sign-in page: a form for a token, or directions to the sign-in link."""
-    wrong = "<p role=alert>This link was used already, or the token is not valid.</p>"
+    cause = (
+        "This token is not valid." if has_tokens else "This link is unknown or was used already."
+    )
+    wrong = f"<p role=alert>{cause}</p>"
     return _page((wrong if is_wrong else "") + (_FORM if has_tokens else _LINK), status)
 
 
