@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from typing import Any
+
 import pytest
 from pydantic import Field
 
 from sparring import Environment
 from sparring.contracts.errors import InvalidInput, SettingError
+from sparring.environments.environment import read_agent, read_suite
 
 
 class Sized(Environment):
@@ -33,3 +38,28 @@ def test_an_address_is_there_once_the_service_is():
         environment.address("web")
     environment.add_addresses({"web": "127.0.0.1:80"})
     assert environment.address("web") == "127.0.0.1:80"
+
+
+CELL = """
+from sparring import Environment
+
+class Cell(Environment):
+    def suite(self):
+        return 1 / 0
+
+    def agent(self):
+        raise NotImplementedError
+"""
+
+
+def test_an_environment_of_a_notebook_shows_what_failed_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "a_cell", types.ModuleType("a_cell"))  # without a file
+    written: dict[str, Any] = {"__name__": "a_cell"}
+    exec(CELL, written)
+    cell = written["Cell"]()
+    with pytest.raises(InvalidInput, match=r"Cell\.suite\(\) failed: ZeroDivisionError"):
+        read_suite(cell)
+    with pytest.raises(InvalidInput, match=r"Cell\.agent\(\) failed: NotImplementedError"):
+        read_agent(cell)

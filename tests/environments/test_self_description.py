@@ -163,3 +163,10 @@ def test_a_class_that_cannot_be_described_is_described_by_its_error(
         "from sparring import Environment\nclass Odd(Environment):\n    services = ('web',)\n"
     )
     assert reply_of(f"{file}:Odd", capfd)["error"].startswith("TypeError: ")
+
+
+def test_a_path_in_the_command_of_a_service_is_shown_as_text() -> None:
+    class Served(Environment):
+        services = (Service("stock", ["python", Path("/x/stock.py")]),)  # type: ignore[list-item]
+
+    assert describe(Served)["services"][0]["command"] == ["python", "/x/stock.py"]

@@ -125,3 +125,15 @@ def test_an_unknown_starting_point_is_refused_with_those_there_are(tmp_path: Pat
         write_environment(tmp_path, "word_quiz", "chess")
     assert all(f"{each} (" in str(refused.value) for each in STARTING_POINTS)
     assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("agent", "tool"), ("suite", "documents"), ("hunt", "game")]
+)
+def test_a_name_that_would_hide_one_of_the_template_is_refused(
+    tmp_path: Path, name: str, start: str
+) -> None:
+    with pytest.raises(InvalidInput, match=f"choose another name, such as {name}_task"):
+        write_environment(tmp_path, name, start)
+    assert contents(tmp_path) == {}
+    write_environment(tmp_path, f"{name}_task", start)

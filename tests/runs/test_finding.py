@@ -33,7 +33,7 @@ def test_a_run_is_found_by_a_part_of_its_name(runs):
     assert find_run(runs, "aa01").id == "my-lab-20260101-000000-aa01"
     with pytest.raises(RunNotFound, match="matches 2 runs"):
         find_run(runs, "library")
-    with pytest.raises(RunNotFound, match="the newest are"):
+    with pytest.raises(RunNotFound, match="the newest runs are "):
         find_run(runs, "nobody")
 
 
@@ -49,6 +49,21 @@ def test_who_needs_a_training_gets_the_newest_training(runs):
     make(runs, "my-lab-20260103-000000-cc03", "my_lab", "eval")
     assert find_run(runs, "my_lab", kind="train").id == "my-lab-20260101-000000-aa01"
     assert find_run(runs, "my_lab").id == "my-lab-20260103-000000-cc03"
+
+
+def test_a_name_with_hyphens_also_means_the_newest_training(runs):
+    make(runs, "my-lab-20260101-000000-aa01", "my_lab", "train")
+    make(runs, "my-lab-20260103-000000-cc03", "my_lab", "eval")
+    assert find_run(runs, "my-lab", kind="train").id == "my-lab-20260101-000000-aa01"
+
+
+@pytest.mark.parametrize("name", ["customer-support-triage-agent", "a" * 40, "b" * 64])
+def test_an_id_that_is_gone_is_not_another_run_however_long_it_is(runs, name):
+    make(runs, f"{name[:40]}-20261115-093012-aa01", name)
+    with pytest.raises(RunNotFound, match="there is no run"):
+        find_run(runs, f"{name[:40]}-20261115-093011-bb02")
+    assert find_run(runs, name).id.endswith("aa01")
+    assert find_run(runs, f"{name[:40]}-20261115-0930").id.endswith("aa01")
 
 
 def test_where_there_is_no_training_the_newest_run_says_what_it_is(runs):

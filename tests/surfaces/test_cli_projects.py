@@ -67,7 +67,7 @@ def test_every_starting_point_passes_its_own_test_and_calls_its_tools(tmp_path, 
 def test_a_starting_point_that_is_not_there_is_answered_with_those_that_are(tmp_path):
     done = sparring("init", "my_agent", "--from", "chess", folder=tmp_path)
     assert done.returncode == 2
-    assert "documents (questions over a folder of documents)" in done.stderr
+    assert "documents (questions about a folder of documents)" in done.stderr
 
 
 TOOLS = """

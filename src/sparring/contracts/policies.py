@@ -26,7 +26,8 @@ class Finish(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SampleKey:
     """Identifies and seeds one turn of one rollout. `branch` distinguishes turns that have the same
-    number in different conversations of the rollout; it is empty in the first conversation."""
+    number in different conversations of the rollout. It is empty for a conversation that starts
+    with the case's messages and never branches."""
 
     rollout: RolloutKey
     turn: int
@@ -70,7 +71,7 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sampled ids, including the stop token, and the log-probability of each.
+    """Sampled ids, with the stop token if one ended the sample, and the log-probability of each.
 
     `version` is the version of the weights that sampled them; None if it is not known.
     """
@@ -149,7 +150,7 @@ class Codec(Protocol):
 
     @property
     def end_of_turn(self) -> int:
-        """The token that ends a turn of the model."""
+        """The token that ends a turn without tool calls; in some families, also one with calls."""
         ...
 
     def encode_prompt(
@@ -177,7 +178,8 @@ class Codec(Protocol):
         ...
 
     def encode_call_opening(self, tool: str | None) -> array[int]:
-        """Encode the beginning of a call, for a forced tool choice."""
+        """Encode the beginning of a forced call: up to the arguments of `tool`, or up to the tool's
+        name if it is None."""
         ...
 
     def encode_reply(self, message: Message) -> array[int]:
@@ -185,7 +187,8 @@ class Codec(Protocol):
         ...
 
     def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
-        """Parse sampled ids into text and tool calls, typed by the tools' schemas."""
+        """Parse sampled ids into thinking, text and tool calls. `tools` gives the types of
+        arguments in formats that do not write them."""
         ...
 
 
@@ -193,8 +196,8 @@ class Codec(Protocol):
 class TokenPolicy(Protocol):
     """Samples from token ids.
 
-    With `samples_in_lockstep`, the composition of a batch must not depend on timing: the player
-    announces each rollout with `join` and removes it with `leave`.
+    If `samples_in_lockstep`, a batch waits for a request of every rollout between its `join` and
+    its `leave`, so that timing does not change the batch.
     """
 
     name: str
@@ -237,5 +240,5 @@ Policy = TokenPolicy | ChatPolicy
 
 
 def is_played_in_lockstep(policy: Policy) -> bool:
-    """Return whether this policy's rollouts are played in blocks that repeat exactly."""
+    """Return whether this policy's rollouts are played in blocks of fixed composition."""
     return isinstance(policy, TokenPolicy) and policy.samples_in_lockstep

@@ -1,11 +1,10 @@
 """Publishes the weights of a training run to sampling servers, through a folder.
 
 Each version has a unique name: the run, the step, and a digest of the weights and the folder's
-path. The version is renamed into place when it is complete. A name always refers to the same
-weights, because a server that reloads weights under a known name keeps the prefix cache of the old
-weights. It always refers to the same folder, because a server that has evicted an adapter reloads
-it from the folder it was first loaded from, and exits if that is missing. TRL calls `sync_weights`
-before it generates, as it would on its own vLLM.
+path. The version is renamed into place when it is complete. Names are never reused for
+other weights: a server would keep the prefix cache of the old ones. Folders never move: a server
+reloads an evicted adapter from the folder that it first loaded, and exits if that is missing. TRL
+calls `sync_weights` before it generates, as it would on its own vLLM.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sparring.contracts.errors import SettingError
 from sparring.engine.adapter_versions import ADAPTER, ADAPTER_FILE, AdapterVersions
 from sparring.policies.server_policy import ServerPolicy
 from sparring.policies.vllm_server import PublishedWeights
-from sparring.run_folder.files import sync_folder
+from sparring.run_folder.files import sync_files, sync_folder
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -105,6 +104,7 @@ class Publisher:
             if not (self._folder / saved.name).exists():
                 staging = self._fresh_staging()
                 shutil.copytree(saved, staging)
+                sync_files(staging)
                 staging.rename(self._folder / saved.name)
 
     # ------------------------------------------------------------------ inside
@@ -124,14 +124,15 @@ class Publisher:
         name = f"{self._run}-v{step:06d}-{_digest_of(file, self._folder)}"
         place = self._folder / name
         if not place.exists():  # a resumed attempt may publish the same weights again
-            sync_folder(staging)
+            sync_files(staging)
             staging.rename(place)
             sync_folder(self._folder)
         shutil.rmtree(staging, ignore_errors=True)
         return name
 
     def _fresh_staging(self) -> Path:
-        """Return the path of a new folder; remove those that killed attempts of this run left."""
+        """Remove the staging folders that killed attempts of this run left, and return the path
+        for a new one."""
         for left in self._folder.glob(f"{_STAGING}-*"):
             shutil.rmtree(left, ignore_errors=True)
         return self._folder / f"{_STAGING}-{os.getpid()}"
@@ -204,8 +205,8 @@ def refuse_unservable(config: Any) -> None:
     targets = config.target_modules or ()
     if config.modules_to_save or "lm_head" in targets or "embed_tokens" in targets:
         problems.append(
-            "lora.target_modules, modules_to_save: adapters of lm_head and embeddings are not "
-            "supported; remove them"
+            "lora.target_modules, modules_to_save: neither modules_to_save nor adapters of lm_head "
+            "and embeddings are supported; remove them"
         )
     if problems:
         raise SettingError(

@@ -46,7 +46,8 @@ class Launched:
 
 
 def from_rank_0(find: Callable[[], Value], launched: Launched) -> Value:
-    """Call `find` on rank 0 only, and return its result on every rank."""
+    """Call `find` on rank 0 only, and return its result on every rank. All ranks must call this; if
+    `find` raises, the others wait until they are ended."""
     values: list[Any] = [find() if launched.rank == 0 else None]
     if launched.world_size > 1:
         broadcast_object_list(values)

@@ -16,10 +16,12 @@ class SteppedTrainer(Protocol):
     stopped: bool
 
     def validate(self) -> float | None:
-        """Play the validation cases, and return the mean reward."""
+        """Play the validation cases, and return the mean reward; None if there is none. All ranks
+        must call this."""
 
     def refuse_broken_gradients(self) -> None:
-        """Stop the run, or drop the gradients of the step, if a gradient is not finite."""
+        """Stop the run, or drop the gradients of the step, if a gradient is not finite and the
+        guard `not_finite` is on."""
 
     def report(self, logs: dict[str, Any]) -> None:
         """Report the metrics that TRL logs after a step."""
@@ -49,7 +51,7 @@ class StepCallbacks(TrainerCallback):
         self._trainer.report(dict(logs or {}))
 
     def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> Any:
-        """Between generations, set TRL's flags for saving and stopping."""
+        """Between generations, set the Trainer's flags for saving and stopping."""
         plan = self._trainer.plan
         if state.global_step % plan.boundary:
             return control

@@ -33,7 +33,7 @@ class Environment:
     training. `family` declares the chat format of a model that belongs to no built-in family
     (docs/families.md).
 
-    For an agent of another framework than the agents SDK, define `play` (a function), `command` (a
+    If the agent is not built with the agents SDK, define `play` (a function), `command` (a
     process) or `url` (a service) instead of `agent`, and set `model` to the model to play
     (docs/gateway.md).
     """
@@ -65,21 +65,23 @@ class Environment:
 
     def agent(self) -> PlayedAgent:
         """Return the agents SDK agent to train and ship."""
-        raise NotImplementedError(f"{type(self).__name__} must define agent() or play()")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define agent(), play(), command or url"
+        )
 
     async def play(self, case: Case, session: Session) -> Any:
         """Run an agent of any framework on one case, instead of `agent()`, and return its answer.
 
         The agent's client takes `session.base_url`, `session.api_key` and `session.model`; tools
-        may use `session.world`. None means the main agent's last reply. Without `async`, the method
-        runs in a thread. See docs/gateway.md.
+        may use `session.world`. If it returns None, the answer is the main agent's last reply.
+        Without `async`, the method runs in a thread. See docs/gateway.md.
         """
         raise NotImplementedError  # called only if a subclass overrides it
 
     def label(self, call: ModelCall) -> str | None:  # noqa: ARG002 - for overriding
         """Name the agent that makes a call through the gateway, for `train_agents`; None for the
-        default: "main" if the call has the instructions, tools and output schema of the first call,
-        "sub-agent" otherwise."""
+        default: "main" if the call has the instructions, tools and output schema of the first call
+        without a label, "sub-agent" otherwise."""
         return None
 
     def suite(self) -> Suite:
@@ -194,11 +196,11 @@ def read_agent(environment: Environment) -> PlayedAgent:
 def _gateway_agent(environment: Environment, way: str) -> PlayedAgent:
     from sparring.environments.programs import ProgramDeclaration, gateway_agent
 
-    file = inspect.getsourcefile(type(environment))
+    file = _file_of(environment)
     return gateway_agent(
         ProgramDeclaration(
             name=environment.name or type(environment).__name__,
-            folder=Path(file).resolve().parent if file else Path.cwd(),
+            folder=file.parent if file else Path.cwd(),
             model=environment.model,
             label=environment.label,
             play=environment.play if way == "play" else None,
@@ -261,15 +263,26 @@ def last_line_in(path: Path, error: BaseException) -> str:
     return line
 
 
+def _file_of(environment: Environment) -> Path | None:
+    """Return the file of an environment's class; None for one that was written in a notebook or at
+    a prompt."""
+    try:
+        file = inspect.getsourcefile(type(environment))
+    except (OSError, TypeError):
+        return None
+    return Path(file).resolve() if file else None
+
+
 def _call(environment: Environment, part: Callable[[], Any]) -> Any:
     try:
         return part()
-    except (SparringError, NotImplementedError) as error:
-        raise InvalidInput(str(error)) from error
     except Exception as error:
-        file = inspect.getsourcefile(type(environment)) or ""
-        where = f"{Path(file).name}{last_line_in(Path(file).resolve(), error)}"
+        is_explained = isinstance(error, SparringError | NotImplementedError) and str(error)
+        if is_explained:
+            raise InvalidInput(str(error)) from error
+        file = _file_of(environment)
+        where = f" at {file.name}{last_line_in(file, error)}" if file else ""
         raise InvalidInput(
-            f"{type(environment).__name__}.{part.__name__}() failed at {where}: "
+            f"{type(environment).__name__}.{part.__name__}() failed{where}: "
             f"{type(error).__name__}: {error}"
         ) from error

@@ -1,8 +1,8 @@
 """`python -m sparring.environments.self_description FILE:CLASS` describes a class as JSON.
 
-The command runs the file, so the control plane starts it as a separate process, without secrets
-and with a deadline. Output of the file to stdout is discarded; the description is written to a
-duplicate of the original stdout.
+The command runs the file, so the control plane starts it as a separate process with a deadline
+and without secrets; if that fails for the owner, once more with all variables. Output of the file
+to stdout is discarded; the description is written to a duplicate of the original stdout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def describe(kind: type[Environment]) -> dict[str, Any]:
         "fields": [_field(name, field) for name, field in kind.Config.model_fields.items()],
         "settings": to_jsonable_python(dict(kind.settings), fallback=repr),
         "measures": [_name_of(measure) for measure in kind.measures],
-        "services": [dataclasses.asdict(service) for service in kind.services],
+        "services": to_jsonable_python([dataclasses.asdict(each) for each in kind.services]),
         "needs_sandbox": kind.needs_sandbox,
     }
 
@@ -69,7 +69,8 @@ def _as_text(annotation: Any) -> str:
 
 
 def main(target: str) -> int:
-    """Write the description of `target` to stdout as JSON; if loading fails, it has `error`."""
+    """Write the description of `target` to stdout as JSON; if loading or describing fails,
+    it has `error`."""
     stdout = os.dup(1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)

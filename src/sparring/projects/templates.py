@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -16,18 +17,25 @@ _SCHEMA = Path(".sparring", "sparring.schema.json")  # named in the template's f
 _TEMPLATE = files("sparring.projects") / "template"
 STARTING_POINTS: Mapping[str, str] = {
     "tool": "questions that a tool answers",
-    "documents": "questions over a folder of documents",
-    "game": "a game over several turns",
+    "documents": "questions about a folder of documents",
+    "game": "a game of several turns",
 }
 
 
 def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path]:
-    """Write an environment, its test and, if no project file applies to `folder`, a project file.
-    Return their paths. Raises InvalidInput if any file exists."""
+    """Write an environment, its test, its documents and, if no project file applies to `folder`, a
+    project file with its schema. Return the paths except the schema's. Raises InvalidInput if a
+    file exists, or if the name or `start` cannot be used."""
     if start not in STARTING_POINTS:
         listed = ", ".join(f"{each} ({about})" for each, about in STARTING_POINTS.items())
         raise InvalidInput(f"there is no starting point {start!r}; choose from {listed}")
     source = _TEMPLATE / start
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    if class_name in _names_in(source / "environment.py.txt"):
+        raise InvalidInput(
+            f"the environment's class would be {class_name}, a name that its file uses already; "
+            f"choose another name, such as {name}_task"
+        )
     templates = {
         folder / f"{name}.py": source / "environment.py.txt",
         folder / f"test_{name}.py": source / "test.py.txt",
@@ -38,7 +46,6 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
     for path in templates:
         if path.exists():
             raise InvalidInput(f"{path} exists already; choose another name or another folder")
-    class_name = "".join(part.capitalize() for part in name.split("_"))
     for path, template in templates.items():
         text = template.read_text(encoding="utf-8")
         path.parent.mkdir(exist_ok=True)
@@ -47,6 +54,17 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
     if folder / "sparring.toml" in templates:
         write_json(folder / _SCHEMA, project_file_schema())
     return list(templates)
+
+
+def _names_in(template: Traversable) -> set[str]:
+    """Return the names that a template imports and defines."""
+    names = set()
+    for node in ast.parse(template.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+    return names - {"MyAgent"}
 
 
 def _files(source: Traversable) -> list[Traversable]:

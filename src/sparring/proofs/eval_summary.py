@@ -34,7 +34,8 @@ class Reasons:
                 del self._counts[rare], self._examples[rare]
 
     def most_common(self) -> list[dict[str, Any]]:
-        """Return the five most frequent reasons, each with its count, an example and its shape."""
+        """Return the five most frequent reasons, each with its count, an example and its shape.
+        Counts are lower bounds if there were more than 2,000 shapes."""
         return [
             {"count": count, "reason": self._examples[shape], "shape": shape}
             for shape, count in self._counts.most_common(_REASONS_SHOWN)

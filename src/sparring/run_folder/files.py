@@ -134,6 +134,12 @@ def _parse(line: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def sync_files(folder: Path) -> None:
+    """Sync a folder and the files in it, so that they survive a power loss."""
+    for path in (*folder.iterdir(), folder):
+        sync_folder(path)
+
+
 def sync_folder(path: Path) -> None:
     """Sync a folder, so that renames in it survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -13,7 +13,17 @@ def new_run_id(name: str, now: float, token: str) -> str:
 
 def slug(name: str) -> str:
     """Return a name as run ids contain it: lower case, hyphens, at most 40 characters."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
+    return hyphenated(name)[:40] or "run"
+
+
+def hyphenated(name: str) -> str:
+    """Return a name, or the beginning of an id, in lower case and with hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def is_id(name: str) -> bool:
+    """Whether a name has the form of a whole id."""
+    return re.fullmatch(r".+-\d{8}-\d{6}-[0-9a-f]+", name) is not None
 
 
 def is_plain_name(name: str) -> bool:

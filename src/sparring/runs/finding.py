@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from sparring.contracts.errors import AmbiguousRun, RunNotFound
 from sparring.run_folder import RunFolder
-from sparring.run_folder.ids import is_plain_name, is_run_of, slug
+from sparring.run_folder.ids import hyphenated, is_id, is_plain_name, is_run_of, slug
+
+_MOST_NAMED = 200  # runs that are searched for one of a kind
 
 if TYPE_CHECKING:
     from sparring.runs.index import Index
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     """Return the run that `name` identifies. For an environment's name, this is its newest run of
-    `kind`, or of any kind if there is none. Raises RunNotFound or AmbiguousRun."""
+    `kind` or, if there is none, its newest run that is neither a proof nor a shipment. Raises
+    RunNotFound or AmbiguousRun."""
     if not is_plain_name(name):
         raise _not_found(runs, name)
     if (runs / name / "spec.json").is_file():
@@ -33,10 +36,10 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
         proofs = [row.id for row in index.named(training) if row.id.startswith("proof-")]
         if len(proofs) == 1:  # a proof that was not queued with its training
             return RunFolder(runs / proofs[0])
-    newest = _newest_of(index, name, kind)
+    newest = "" if is_id(name) else _newest_of(index, name, kind)
     if newest:
         return RunFolder(runs / newest)
-    ids = [row.id for row in index.named(slug(name)) or index.named(name)]
+    ids = [row.id for row in index.named(hyphenated(name)) or index.named(name)]
     of_these = {f"proof-{run}" for run in ids}
     ids = [run for run in ids if run not in of_these]  # prefer the training to its proof
     if len(ids) == 1:
@@ -51,7 +54,7 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
 
 def _newest_of(index: Index, environment: str, kind: str) -> str:
     """Return the id of an environment's newest run, or an empty string. Proofs and shipments are
-    skipped unless `kind` selects them: they are found by the name of their training."""
+    skipped unless `kind` selects them."""
     from sparring.runs.index import Query
 
     if kind:
@@ -60,16 +63,17 @@ def _newest_of(index: Index, environment: str, kind: str) -> str:
     for row in index.page(Query(environment=environment)):
         if row.kind not in ("prove", "ship"):
             return row.id
-    ids = [row.id for row in index.named(slug(environment)) if is_run_of(row.id, environment)]
-    return ids[0] if ids else ""
+    named = index.named(slug(environment), _MOST_NAMED)
+    rows = [row for row in named if is_run_of(row.id, environment)]
+    rows = [row for row in rows if row.kind == kind] or rows
+    return rows[0].id if rows else ""
 
 
 def _not_found(runs: Path, name: str) -> RunNotFound:
-    listed = "none yet"
+    listed = ""
     if runs.is_dir():
         from sparring.runs.index import Index, Query
 
-        listed = ", ".join(row.id for row in Index(runs).page(Query(count=3))) or listed
-    return RunNotFound(
-        f"there is no run {name[:80]!r} in {runs.absolute()}; the newest are: {listed}"
-    )
+        listed = ", ".join(row.id for row in Index(runs).page(Query(count=3)))
+    others = f"the newest runs are {listed}" if listed else "there are no runs yet"
+    return RunNotFound(f"there is no run {name[:80]!r} in {runs.absolute()}; {others}")

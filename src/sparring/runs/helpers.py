@@ -1,8 +1,9 @@
 """Sampling servers and players: the processes of an attempt that are restarted when they end.
 
-The loss of a helper does not end an attempt: other servers sample and other players play until it
-has been restarted, with the same name and port. A helper that repeatedly ends before it has worked
-fails the attempt; the limit is higher if the last end was a SIGKILL.
+The loss of a helper does not end an attempt: it is restarted with the same name and port, and until
+then the other helpers do its work, or its requests wait. A helper that repeatedly ends before it
+has worked fails the attempt; on a joined host, it ends only that host's process. The limit is
+higher if the last end was a SIGKILL.
 """
 
 from __future__ import annotations
@@ -91,9 +92,11 @@ class Helpers:
                 helper.start_at = time.monotonic() + pause
                 helper.member.close()
                 helper.member = None
-                messages.append(f"{exited.describe()}; it is started again; see {exited.log}")
+                next_step = "it is started again"
                 if helper.ends >= (MAX_KILLS if exited.code == -signal.SIGKILL else MAX_ENDS):
                     self.lost = exited
+                    next_step = f"it ended {helper.ends} times before it worked"
+                messages.append(f"{exited.describe()}; {next_step}; see {exited.log}")
             elif helper.member is None and time.monotonic() >= helper.start_at:
                 self._start(helper)
         return messages

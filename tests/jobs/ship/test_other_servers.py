@@ -69,9 +69,10 @@ class FakeOllama:
         self._monkeypatch.setattr(other_servers, "register", self._register)
         self._monkeypatch.setattr(other_servers, "host", lambda: self._server.address)
 
-    def _register(self, folder: Path, name: str) -> None:
+    def _register(self, folder: Path, name: str, *, has_tools: bool) -> None:
         assert (folder / "Modelfile").read_text().startswith("FROM ./")
         assert name == "porter"
+        assert has_tools
         file = next(folder.glob("*.gguf"))
         self._serving = served(find_llama_cpp(), file, self._place / "ollama.log")
         self._server = self._serving.__enter__()

@@ -64,7 +64,7 @@ def results(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run's summary, the last rows of its metrics, and its best and last checkpoints."""
+    """Show a run's summary, evenly spaced rows of its metrics, and its checkpoints."""
     from sparring.surfaces.cli import runs as commands
 
     commands.results(run, rows, runs, as_json=as_json)
