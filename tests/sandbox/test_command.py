@@ -123,14 +123,32 @@ def test_a_program_inside_finds_its_interpreter_and_no_package_of_ours(tmp_path:
     assert "'HOME', 'LANG'" in done.stdout
 
 
+def forget() -> None:
+    command._runtime.cache_clear()
+    command._hides_sources.cache_clear()
+
+
+def test_sources_of_packages_are_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "linux-headers-6.1").mkdir()
+    monkeypatch.setattr(command, "_HIDDEN", tmp_path)
+    forget()
+    assert str(tmp_path) not in confine("ls")
+    (tmp_path / "app").mkdir()
+    forget()
+    assert str(tmp_path) in confine("ls")
+    forget()
+
+
 @works
 def test_a_project_in_usr_src_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("/usr/share/doc")  # has files on every machine
     monkeypatch.setattr(command, "_HIDDEN", folder)
-    command._runtime.cache_clear()
+    forget()
     line = ["sh", "-c", f"ls {folder}; test -d /usr/share && echo done; touch {folder}/x"]
     done = subprocess.run(confined(line, workspace=None), capture_output=True, text=True)
-    command._runtime.cache_clear()
+    forget()
     assert any(folder.iterdir())
     assert done.stdout == "done\n", "the folder has no files, and its neighbours are there"
     assert "touch" in done.stderr, "nothing can be written there"
@@ -139,8 +157,8 @@ def test_a_project_in_usr_src_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None
 @works
 def test_an_interpreter_in_usr_src_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_HIDDEN", Path(sys.base_prefix).parent)
-    command._runtime.cache_clear()
+    forget()
     line = confined([python(), "-c", "print(1)"], workspace=None)
     done = subprocess.run(line, capture_output=True, text=True)
-    command._runtime.cache_clear()
+    forget()
     assert done.stdout == "1\n", done.stderr

@@ -75,7 +75,7 @@ def confined(
     arguments += _shown(visible)
     for name, value in (("PATH", search_path()), ("HOME", INSIDE), ("LANG", "C.UTF-8")):
         arguments += ["--setenv", name, value]
-    if _HIDDEN.is_dir():
+    if _hides_sources():
         arguments += ["--remount-ro", str(_HIDDEN)]
     arguments += ["--remount-ro", "/"]
     for option, descriptor in (
@@ -149,7 +149,7 @@ def _runtime() -> tuple[str, ...]:
     call. The interpreter's parent folders get mode 0755, because bubblewrap's default mode would
     exclude other users."""
     arguments = ["--ro-bind", "/usr", "/usr"]
-    if _HIDDEN.is_dir():
+    if _hides_sources():
         arguments += ["--perms", "0755", "--size", str(1 << 16), "--tmpfs", str(_HIDDEN)]
     for name in _LINKS:
         path = Path("/", name)
@@ -165,6 +165,14 @@ def _runtime() -> tuple[str, ...]:
             arguments += ["--perms", "0755", "--dir", str(folder)]
         arguments += ["--ro-bind", str(prefix), str(prefix)]
     return tuple(arguments)
+
+
+@functools.cache
+def _hides_sources() -> bool:
+    """Whether `_HIDDEN` has anything besides the sources of system packages. Hiding it adds two
+    mounts to every call."""
+    names = [each.name for each in _HIDDEN.iterdir()] if _HIDDEN.is_dir() else []
+    return not all(name.startswith(("linux-", "python3.")) for name in names)
 
 
 @functools.cache
