@@ -70,7 +70,8 @@ def sparring(folder: Path, *arguments: str) -> Any:
 
 
 def first_hour(start: str, seed: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as place:
+    # The supervisor of the proof may still write to the folder when the command has ended.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
         sparring(folder, "init", "my_agent", "--from", start)
         sparring(folder, "env", "test", "my_agent")
