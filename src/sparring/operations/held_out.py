@@ -22,7 +22,7 @@ _TEXT_FIELDS = frozenset(
     }
 )  # fmt: skip
 _MEASURE_LISTS = frozenset({"regressed", "unmoved"})
-_HIDDEN = frozenset({"causes", "flips", "reasons_for_failing", "still_fails"})
+_HIDDEN = frozenset({"causes", "flips", "left_out", "reasons_for_failing", "still_fails"})
 
 
 def is_held_out(folder: RunFolder) -> bool:

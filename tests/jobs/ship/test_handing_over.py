@@ -48,6 +48,7 @@ def test_the_proof_in_a_shipment_names_no_path_of_this_machine() -> None:
         "checkpoint": "/home/kim/runs/r/checkpoints/step-5",
         "seeds": [1, "~/notes.txt"],
         "verdict": "better",
+        "left_out": ["making the world of case 7 failed"],
     }
     assert _shareable(proof) == {
         "model": "small", "seeds": [1, "notes.txt"], "verdict": "better"

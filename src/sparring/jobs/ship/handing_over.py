@@ -22,9 +22,8 @@ from sparring.shipping.source import base_licence, is_public
 from sparring.shipping.template import shipped_template
 
 _PACKAGES = ("sparring", "torch", "transformers", "peft", "trl", "gguf", "xllamacpp")
-_FOLDERS_OF_PATH = re.compile(
-    r"(?:file://)?(?<![\w/:.])~?/(?:[^\s,;/]+/)*(?=[^\s,;/])|file://(?:/[^\s,;/]+)*/"
-)
+# The folders of an absolute path, which begins a word or follows `=` or `file://`.
+_FOLDERS_OF_PATH = re.compile(r"(?:file://|(?<![\w/:.]))~?/(?:[^\s,;/]+/)*(?=[^\s,;/])")
 Row = Mapping[str, Any]
 
 
@@ -121,7 +120,7 @@ def _shareable(proof: Row | None) -> dict[str, Any] | None:
     """Return a proof's summary without fields that quote held-out cases or local paths."""
     if proof is None:
         return None
-    hidden = ("flips", "still_fails", "audit", "checkpoint")
+    hidden = ("flips", "still_fails", "audit", "left_out", "checkpoint")
     shown = {name: value for name, value in proof.items() if name not in hidden}
     without_paths: dict[str, Any] = _without_paths(shown)
     return without_paths
