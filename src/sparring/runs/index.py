@@ -98,11 +98,8 @@ class Index:
     @_rebuilds_if_damaged
     def active(self) -> list[Row]:
         """Return the runs that have not ended, longest queued first, as of the last refresh."""
-        states = [state.value for state in ACTIVE]
-        order = (RUNS.c.queued, RUNS.c.id)
-        statement = sql.select(RUNS).where(RUNS.c.state.in_(states)).order_by(*order)
         with self._database.reading() as connection:
-            return [row_of(values) for values in connection.execute(statement)]
+            return _active(connection)
 
     @_rebuilds_if_damaged
     def named(self, beginning: str, count: int = 6) -> list[Row]:
@@ -181,7 +178,7 @@ class Index:
         with self._database.reading() as connection:
             result = connection.execute(sql.select(MARKS.c.name, MARKS.c.value))
             marks = {name: int(value) for name, value in result}
-        return marks, self.active()
+            return marks, _active(connection)
 
     def _ids(self) -> set[str]:
         with self._database.reading() as connection:
@@ -198,6 +195,13 @@ class Index:
             return [row for name in sorted(names) if (row := read(name)) is not None]
         with ThreadPoolExecutor(8) as readers:
             return [row for row in readers.map(read, sorted(names)) if row is not None]
+
+
+def _active(connection: sql.Connection) -> list[Row]:
+    states = [state.value for state in ACTIVE]
+    order = (RUNS.c.queued, RUNS.c.id)
+    statement = sql.select(RUNS).where(RUNS.c.state.in_(states)).order_by(*order)
+    return [row_of(values) for values in connection.execute(statement)]
 
 
 def _names(runs: Path) -> list[str]:

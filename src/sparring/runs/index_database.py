@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ _BUSY_SECONDS = 30
 _CREATION_SECONDS = 5.0
 _CONNECT_SECONDS = 10
 _BATCH_ROWS = 500
+_CACHED_ENGINES = 16  # an engine keeps its compiled statements, but no connection
 _DRIVER = "postgresql+psycopg"
 
 # Ids sort by code point in both databases; PostgreSQL's default collation depends on the locale.
@@ -241,6 +243,7 @@ class PostgresDatabase:
             ) from error
 
 
+@lru_cache(_CACHED_ENGINES)
 def _postgres_engine(url: str) -> sql.Engine:
     try:
         parsed = sql.make_url(url)
@@ -264,6 +267,7 @@ def _postgres_engine(url: str) -> sql.Engine:
         ) from error
 
 
+@lru_cache(_CACHED_ENGINES)
 def _sqlite_engine(path: Path) -> sql.Engine:
     engine = sql.create_engine(
         sql.URL.create("sqlite", database=str(path)),

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from jsonschema import Draft202012Validator
@@ -68,7 +69,8 @@ def describe_settings(kind: Kind = "train") -> dict[str, str]:
     return descriptions | {name: BESIDES[name][2] for name in BESIDES if name in known_names(kind)}
 
 
-def types_of_settings(kind: Kind = "train") -> dict[str, str]:
+@cache
+def types_of_settings(kind: Kind = "train") -> Mapping[str, str]:
     """Return a short description of the type of each setting, by name."""
     types: dict[str, str] = {}
     for model in (MODELS[kind], Supervision):

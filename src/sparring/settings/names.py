@@ -38,7 +38,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def covers(name: str, other: str) -> bool:
     """Return whether `other` is `name` or lies inside the table `name`."""
-    return name == other or other.startswith(f"{name}.")
+    return other.startswith(name) and other[len(name) : len(name) + 1] in ("", ".")
 
 
 def touches(name: str, other: str) -> bool:
