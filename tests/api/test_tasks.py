@@ -25,8 +25,8 @@ from sparring import (
     prove,
     train,
 )
-from sparring.api.tasks import default_settings, played_agent, read_task
-from sparring.contracts.errors import InvalidInput, RunChanged
+from sparring.api.tasks import as_family, default_settings, played_agent, read_task
+from sparring.contracts.errors import InvalidInput, RunChanged, UnknownFamily
 from sparring.contracts.rollouts import Ending
 from sparring.gateway.agents import GatewayAgent
 from sparring.policies.scripted_policy import ScriptedPolicy
@@ -42,6 +42,16 @@ SHORT = {
     "draw_by_difficulty": False,
     "show_progress": False,
 }
+
+
+def test_a_family_is_given_as_an_object_or_by_name() -> None:
+    suite = questions(4)
+    for given in (TALKATIVE, "smollm2", None):
+        family = read_task(talker(), suite, (even,), family=given).family
+        assert family == as_family(given)
+        assert (family is None) == (given is None)
+    with pytest.raises(UnknownFamily, match="unknown family 'smolm2'; use one of"):
+        read_task(talker(), suite, (even,), family="smolm2")
 
 
 async def talk(case, session):

@@ -34,6 +34,15 @@ def test_plain_and_async_functions_give_one_reward_each(function: Any) -> None:
     assert [each.verdict.score for each in judged(function)] == [3.0, 3.0]
 
 
+def test_a_metric_of_the_batch_is_in_every_reason() -> None:
+    def measured(completions: Any, log_metric: Any, **_: Any) -> list[float]:
+        log_metric("accuracy", 0.5)
+        return [1.0] * len(completions)
+
+    reasons = [each.verdict.reason for each in judged(measured)]
+    assert reasons == ["measured returned 1; accuracy: 0.5"] * 2
+
+
 def test_arguments_that_are_nested_too_deeply_stay_text() -> None:
     deep = "[" * 200_000
     seen: list[Any] = []

@@ -440,7 +440,7 @@ ATTACKS = (
                 os.write(1, f'{held >> 20}\\n'.encode()); time.sleep(1); os._exit(0)
         time.sleep(1.5)""", looks=lambda _, finished, __:
            "" if sum(map(int, finished.text.split())) <= 64 else "they hold more than there is"),
-    Attack("the machine's slots for asynchronous files", "kernel", """
+    Attack("the machine's slots for asynchronous I/O", "kernel", """
         context = ctypes.c_ulong(0)
         fails(lambda: call(206, 8000, ctypes.byref(context)))"""),
     Attack("a call that is newer than the filter", "kernel",
@@ -668,7 +668,7 @@ def _as_text(finished: Finished) -> str:
     if last.startswith("refused: ") and not last.startswith("refused: /"):
         return last.removeprefix("refused: ").partition(": '")[0].partition(" '")[0][:70]
     if "refused" in last or finished.exit_code == 0:
-        return "refused"
+        return "contained"
     return f"ended: {last[:60]}" if last else "ended by a signal"
 
 

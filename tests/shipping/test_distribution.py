@@ -80,7 +80,7 @@ def test_a_gap_beyond_the_bound_of_its_format_is_refused() -> None:
 
 def test_what_costs_a_third_of_the_training_is_warned_about() -> None:
     gap = Gap(10, mean=0.1, largest=0.5, kl=0.02, same_best=8)
-    assert "it may have undone part of the training" in check_gap(
+    assert "may have undone part of the training" in check_gap(
         gap, INFORMATION, trained_from_base=0.04
     )
     assert check_gap(gap, INFORMATION, trained_from_base=0.1) == ""

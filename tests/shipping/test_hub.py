@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,10 +25,14 @@ class FakeApi:
     """Keeps what it is asked to do."""
 
     endpoint = "https://hub"
+    private = True
     done: list[tuple[str, Any]] = []  # noqa: RUF012
 
     def create_repo(self, name: str, **options: Any) -> None:
         self.done.append((name, options))
+
+    def repo_info(self, _: str) -> Any:
+        return SimpleNamespace(private=self.private)
 
     def upload_folder(self, **options: Any) -> None:
         self.done.append(("upload", options))
@@ -48,6 +53,16 @@ def test_an_upload_is_private_and_of_the_whole_folder(
     assert created == "me/model"
     assert options["private"]
     assert uploaded["folder_path"] == place
+
+
+def test_nothing_is_uploaded_to_a_public_repository(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.HfApi", FakeApi)
+    monkeypatch.setattr(FakeApi, "private", False)
+    with pytest.raises(InvalidInput, match="me/model is public, so nothing was uploaded"):
+        upload(place, "me/model")
+    assert FakeApi.done[-1][0] == "me/model"
 
 
 def test_a_changed_folder_is_refused(place: Path) -> None:

@@ -284,4 +284,4 @@ def test_too_coarse_a_quantisation_is_warned_about(
     }
     save_file(rounded, folder / "model.safetensors", metadata={"format": "pt"})
     found = verify_folder(folder, reference, dtype="q2_k")
-    assert "it may have undone part of the training" in found["warning"]
+    assert "may have undone part of the training" in found["warning"]

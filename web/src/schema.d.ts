@@ -309,8 +309,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Show a plan: its settings, its cost, and what is missing. Refused if it is out of date.
-         * @description Show a plan: its settings, its cost, and what is missing. Refused if it is out of date.
+         * Show a plan: its settings, its cost, and what is missing. Fails if it is out of date.
+         * @description Show a plan: its settings, its cost, and what is missing. Fails if it is out of date.
          *
          *     Role: operator.
          */
@@ -1236,7 +1236,7 @@ export interface components {
         Cost: {
             /**
              * Steps
-             * @description optimizer steps; null for an evaluation or one pass over the cases
+             * @description optimizer steps; null for an evaluation or without max_steps
              * @default null
              */
             steps: number | null;
@@ -2445,7 +2445,7 @@ export interface components {
             after: string;
             /**
              * Training
-             * @description the training run of a proof
+             * @description the training run that was proved or shipped
              * @default
              */
             training: string;
@@ -2894,7 +2894,7 @@ export interface components {
             value: unknown;
             /**
              * Type
-             * @description type of the value; empty for config fields
+             * @description type of the value; empty for fields of tables
              * @default
              */
             type: string;

@@ -97,7 +97,7 @@ class TrainOptions(LearnOptions, total=False):
     context: ContextFactory | None
     user: UserFunction | None
     rollout_function: RolloutFunction | None
-    family: Family | None
+    family: Family | str | None
     processes: int | None
     runs: str | Path
     run: str | None

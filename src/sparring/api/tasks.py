@@ -20,7 +20,7 @@ from sparring.measures.declaration import Judge, Measure
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.player import ContextFactory
 from sparring.player.users import UserFunction
-from sparring.policies.families import Family
+from sparring.policies.families import Family, family_named
 from sparring.sandbox import probe
 from sparring.suites import Suite
 
@@ -51,7 +51,7 @@ def read_task(
     weights: Mapping[str, float] | None = None,
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
-    family: Family | None = None,
+    family: Family | str | None = None,
     is_unsandboxed: bool = False,
 ) -> Task:
     """Check the arguments and return them as a task. An environment's parts replace missing
@@ -65,7 +65,7 @@ def read_task(
             weights=weights,
             context=context,
             user=user,
-            family=family,
+            family=as_family(family),
             digest=_digest(agent),
         )
     parts = _open(agent, suite, is_unsandboxed=is_unsandboxed)
@@ -76,9 +76,14 @@ def read_task(
         weights=agent.weights if weights is None else weights,
         context=context or parts.world,
         user=user or parts.user,
-        family=family or agent.family,
+        family=as_family(family) or agent.family,
         digest=_digest(agent),
     )
+
+
+def as_family(family: Family | str | None) -> Family | None:
+    """Return a family that is given as an object or by its name. Raises UnknownFamily."""
+    return family_named(family) if isinstance(family, str) else family
 
 
 def played_agent(agent: AnyAgent) -> PlayedAgent:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agents import Agent, Runner
 
-from sparring.api.tasks import AnyAgent, Task, played_agent
+from sparring.api.tasks import AnyAgent, Task, as_family, played_agent
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunNotFound
 from sparring.contracts.policies import Sampling, TokenPolicy
@@ -72,7 +72,7 @@ class TrainResult:
         *,
         runs: str | Path = "runs",
         agent: AnyAgent | None = None,
-        family: Family | None = None,
+        family: Family | str | None = None,
     ) -> Self:
         """Load a training run by its id, or the end of its id, with the weights of its best
         checkpoint, or of its last if none was validated. For a run that was started from Python,
@@ -92,11 +92,11 @@ class TrainResult:
                     "pass agent=…"
                 )
             environment = load_environment(spec.target, spec.config)
-            agent, family = environment, family or environment.family
+            agent, family = environment, as_family(family) or environment.family
             examples = examples_before(next(read_suite(environment).cases(Split.TRAINING, 1)))
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
-        policy = load_policy(weights, played.model, family)
+        policy = load_policy(weights, played.model, as_family(family))
         if not isinstance(policy, TransformersPolicy):
             raise InvalidInput(f"run {folder.id} was not trained with weights in its own process")
         return cls(

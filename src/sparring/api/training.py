@@ -81,7 +81,7 @@ class Trainer:
         context: ContextFactory | None = None,
         user: UserFunction | None = None,
         rollout_function: RolloutFunction | None = None,
-        family: Family | None = None,
+        family: Family | str | None = None,
         processes: int | None = None,
         runs: str | Path = "runs",
         run: str | None = None,

@@ -56,9 +56,11 @@ class CheckSpec(RunSpec):
 
     @property
     def max_rollouts(self) -> int | None:
-        """Rollouts of all models, of the timed group and of the dry steps."""
+        """Rollouts of all models, of the timed group and of the dry steps, which run in one process
+        and replace no groups. On a GPU there is one more dry step."""
         played = self.rollouts * (self.cases + self.other_cases * len(self.others))
-        learned_from = self.settings.most_learned_from(self.dry_steps, self.world_size)
+        steps = self.dry_steps + 1 if self.dry_steps else 0
+        learned_from = steps * self.settings.rollouts_per_step(1)
         return played + self.settings.num_generations + learned_from
 
 

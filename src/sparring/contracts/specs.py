@@ -33,7 +33,7 @@ def agent_of_target(target: str) -> str:
 
 
 class Frozen(BaseModel):
-    """Base of pydantic models: unknown fields are refused, and values are immutable."""
+    """Base of pydantic models: refuses unknown fields, and assignment to fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -99,8 +99,8 @@ class PlaySettings(Frozen):
     in_flight: int | None = Field(
         default=None,
         ge=1,
-        description="rollouts of one process in play at the same time; default: 64, or, in "
-        "training, 256 per sampling server",
+        description="rollouts of one process in play at the same time; default: 64, or 256 per "
+        "sampling server of a training",
     )
     turn_cache: float = Field(
         default=1.0,
@@ -111,9 +111,7 @@ class PlaySettings(Frozen):
     tool_seconds: float = Field(default=30.0, gt=0)
     rollout_seconds: float = Field(default=600.0, gt=0)
     measure_seconds: float = Field(default=30.0, gt=0)
-    unsandboxed: bool = Field(
-        default=False, description="run code that the model wrote without a sandbox"
-    )
+    unsandboxed: bool = Field(default=False, description="run code of the model without a sandbox")
     seed: int = 0
 
     @property

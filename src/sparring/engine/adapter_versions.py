@@ -1,4 +1,4 @@
-"""Loads earlier versions of an adapter into the model, to score the rollouts they sampled."""
+"""Loads earlier adapters into the model, to recompute log-probabilities of their rollouts."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Workspace:
 
     def _run(self, command: list[str], program: bytes) -> Finished:
         if len(program) > _MAX_PROGRAM_BYTES:
-            return Finished(b"the program is too long; write it to a file in parts", 2)
+            return Finished(b"the program is too long; write it to a file, and run that", 2)
         return self.sandbox.run(command, program or b"\n")
 
     def _report(self, finished: Finished) -> str:

@@ -34,7 +34,7 @@ class RewardFunction:
 
     @classmethod
     def of(cls, function: Batch, weights: Mapping[str, float]) -> RewardFunction:
-        """Wrap a function, named after it; raises MeasureError if it is not callable."""
+        """Wrap a function under its own name; raises MeasureError if it is not callable."""
         if not callable(function):
             raise MeasureError(
                 f"{function!r} is not a reward function; pass a function of (prompts, completions, "
@@ -71,7 +71,12 @@ class RewardFunction:
     async def _call(
         self, rollouts: Sequence[Rollout], extras: list[dict[str, str]], threads: DaemonThreads
     ) -> Sequence[Any]:
-        call = partial(self.function, **_columns(rollouts), log_extra=partial(_log_extra, extras))
+        call = partial(
+            self.function,
+            **_columns(rollouts),
+            log_extra=partial(_log_extra, extras),
+            log_metric=partial(_log_metric, extras),
+        )
         if inspect.iscoroutinefunction(self.function):
             rewards = await call()
         else:
@@ -94,7 +99,7 @@ class RewardFunction:
 
 
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
-    """Return the arguments that TRL passes, plus `expected` and `rollouts`."""
+    """Return TRL's arguments with one value per completion, plus `expected` and `rollouts`."""
     columns: dict[str, list[Any]] = {
         name: [rollout.case.fields.get(name) for rollout in rollouts]
         for name in dict.fromkeys(name for rollout in rollouts for name in rollout.case.fields)
@@ -145,6 +150,11 @@ def _parsed(arguments: str) -> Any:
 
 
 def _log_extra(extras: list[dict[str, str]], column: str, values: Sequence[Any]) -> None:
-    """Add a column of values to the reasons of the verdicts, as TRL's `log_extra`."""
+    """Stand in for TRL's `log_extra`: add a column of values to the reasons of the verdicts."""
     for extra, value in zip(extras, values, strict=False):
         extra[column] = str(value)
+
+
+def _log_metric(extras: list[dict[str, str]], name: str, value: float) -> None:
+    """Stand in for TRL's `log_metric`: add a value of the batch to the reason of every verdict."""
+    _log_extra(extras, name, [value] * len(extras))

@@ -64,19 +64,19 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
     if request.settings:
         raise InvalidInput(
             f"{', '.join(sorted(request.settings))}: run {folder.id} keeps the settings that it "
-            "was trained with; name its environment to chat with other settings"
+            "was trained with; to set others, chat with the base model: name the environment"
         )
     spec = TrainSpec.model_validate(folder.read_spec())
     if not spec.environment:
         raise InvalidInput(
-            f"run {folder.id} was started from Python, and its agent is in that script; chat with "
+            f"run {folder.id} was started from Python, and its agent is in your script; chat with "
             f'it there: sparring.TrainResult.load("{short_id(folder.id)}", agent=…).generate("…")'
         )
     checkpoints = list_checkpoints(folder.checkpoints)
     chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
     if chosen is None:
         raise InvalidInput(
-            f"run {folder.id} has no checkpoint; wait for the first one, or resume it"
+            f"run {folder.id} has no checkpoint; wait for the first one, or resume the run"
         )
     play = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
     policy = spec.policy.model_copy(update={"model": str(chosen.path)})
@@ -104,6 +104,6 @@ def _base(request: ChatWith, caller: Caller, trained: str = "") -> ChatSpec:
 
 
 def _is_environment(target: str, caller: Caller) -> bool:
-    """Return whether the target is the name of an environment. `find_run` takes such a name for the
-    newest run; a chat takes it for the environment."""
+    """Return whether the target is the name of an environment. `find_run` resolves such a name to
+    the newest run; a chat uses the environment."""
     return any(each.name == target for each in find_project(caller.folder).catalogue().environments)

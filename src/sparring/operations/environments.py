@@ -44,7 +44,7 @@ class ShownSetting(Frozen):
 
     name: Annotated[str, MIXED]
     value: Annotated[Any, MIXED]
-    type: str = Field(default="", description="type of the value; empty for config fields")
+    type: str = Field(default="", description="type of the value; empty for fields of tables")
     source: str
     locked: bool = False
     locked_by: str = ""
@@ -158,7 +158,7 @@ def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironm
         return ShownEnvironment(found=found, description=description)
     try:
         run_settings = resolve_run(request.environment, "train", {}, caller)
-    except SettingError:  # a required field is not set yet
+    except SettingError:  # such as a required field that is not set
         return ShownEnvironment(found=found, description=description)
     own = [each for each in _shown(run_settings) if each.name.startswith("config.")]
     return ShownEnvironment(found=found, description=description, config=tuple(own))
@@ -230,7 +230,7 @@ def _warm_start(request: TryEnvironment, caller: Caller) -> dict[str, Any]:
 
 @operation("env.new", role=Role.OWNER, changes_state=True, forms=Forms(cli="init"))
 def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironment:
-    """Write a working environment, with a test and a project file, as a starting point."""
+    """Write a working environment, its test and, if there is none yet, a project file."""
     folder = Path(caller.folder).resolve()
     if not request.name.isidentifier() or not request.name.islower():
         raise InvalidInput(
@@ -238,8 +238,8 @@ def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironme
         )
     if iskeyword(request.name) or _hides_a_module(request.name, folder):
         raise InvalidInput(
-            f"{request.name}.py would hide a module of Python or of an installed package; choose "
-            f"another name, such as my_{request.name}"
+            f"{request.name} is a keyword or the name of an installed module; choose another name, "
+            f"such as my_{request.name}"
         )
     written = write_environment(folder, request.name, request.start)
     return WrittenEnvironment(files=tuple(map(str, written)))

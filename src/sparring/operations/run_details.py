@@ -34,7 +34,7 @@ class RunDetails(Frozen):
     split: str = ""
     plan: str = ""
     after: str = ""
-    training: str = Field(default="", description="the training run of a proof")
+    training: str = Field(default="", description="the training run that was proved or shipped")
     settings: tuple[RunSetting, ...]
     measures: Annotated[dict[str, Any], MIXED] = Field(default_factory=dict)
     code_digest: str = ""
@@ -112,8 +112,8 @@ def run_checkpoints(request: RunQuery, caller: Caller) -> Checkpoints:
 
 
 def _of(name: str, table: dict[str, Any]) -> Any:
-    """Return the entry of a dotted name, or of the nearest table that contains it. The model and
-    its family are settings without a table."""
+    """Return the entry of a dotted name, or of the nearest table that contains it. In `table`,
+    names such as `policy.model` have no `policy.`."""
     parts = name.removeprefix("policy.").split(".")
     while parts:
         if found := table.get(".".join(parts)):

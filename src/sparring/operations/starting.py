@@ -55,7 +55,7 @@ def start(
 
 
 def begin(folder: RunFolder, *, is_limited: bool) -> Started:
-    """Start a run: through the queue if it is limited or follows another run, else directly."""
+    """Start a run: through the queue if runs are limited or it follows another, else directly."""
     message = ""
     if is_limited or folder.read_spec().get("after"):
         reconcile_folder(folder.path.parent)

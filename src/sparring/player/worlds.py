@@ -50,8 +50,8 @@ def world_tools(world: Any) -> list[FunctionTool]:
 
 
 def add_world_tools(tools: list[Tool], context: Any) -> None:
-    """Append the tools of the world `context` to an agent's own. An own tool of the same name takes
-    precedence."""
+    """Append the tools of the world `context` to an agent's own. Of tools with equal names,
+    the agent's own remains."""
     names = {tool.name for tool in tools}
     tools += [added for added in world_tools(context) if added.name not in names]
 
@@ -102,7 +102,7 @@ def _read_schemas(kind: type) -> tuple[tuple[str, FuncSchema], ...]:
 
 
 def _without_self(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method as a plain function without `self`, for the SDK's schema reader."""
+    """Return a stub with the method's signature without `self`, for the SDK's schema reader."""
     signature = inspect.signature(method)
     rest = list(signature.parameters.values())[1:]
 
@@ -129,7 +129,7 @@ def _bind(name: str, schema: FuncSchema, world: Any) -> FunctionTool:
             if inspect.iscoroutinefunction(method):
                 return await method(*args, **kwargs)
             return await asyncio.to_thread(method, *args, **kwargs)
-        except (EpisodeOver, InfrastructureError):  # not the model's fault
+        except (EpisodeOver, InfrastructureError):  # these end the rollout
             raise
         except Exception as error:  # the model reads the error, as it does for other tools
             return _refusal(context, name, f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Trains and loads adapters of a 4-bit base on the same rounded weights.
+"""Loads adapters of a 4-bit base on the weights that they were trained on.
 
 bitsandbytes rounds the weights of the base while loading them, and the adapter is trained on the
 rounded weights. The checkpoint records how the base was rounded, so that `prove`, `chat` and `ship`
@@ -30,8 +30,8 @@ def record_quantization(model: Any, checkpoint: Path) -> None:
 
 def widen_adapter(model: Any) -> None:
     """Cast trainable bfloat16 weights to float32. TRL casts the adapter of a 4-bit base to
-    bfloat16, in which an update of 1e-5 is lost. A resumed run, which loads the adapter in float32,
-    would also differ."""
+    bfloat16, in which an update of 1e-5 is lost. Resuming, which loads float32, would also change
+    the run."""
     import torch
 
     for weights in model.parameters():

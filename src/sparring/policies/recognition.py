@@ -2,7 +2,7 @@
 
 Names and architectures are not enough: the names of Qwen3 and Qwen3.5 share a prefix, but their
 call formats differ. An unknown template is refused, and the error shows the difference from the
-most similar known template. White space in templates is ignored.
+most similar known template, if one is similar. White space in templates is ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def recognise(tokenizer: Any) -> Family:
 
 
 _WAY_OUT = (
-    "if its format is that of a known family, name that family (--family, or family= in Python); "
+    "if its format is that of a known family, name that family (--family, or train(family=…)); "
     "otherwise pass your own Family (docs/families.md lists the families and shows how to add one)"
 )
 

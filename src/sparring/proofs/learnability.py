@@ -1,8 +1,8 @@
 """Estimates the share of live groups of an environment from a few rollouts.
 
-GRPO compares the rollouts of one case with each other, so it learns only from groups whose rewards
-differ. Each case's rewards follow a distribution with a Dirichlet posterior (Beta for pass/fail),
-and the played cases are a sample of all cases.
+GRPO compares the rollouts of one case with each other, so it learns only from live groups: those
+whose rewards differ. Each case's rewards follow a distribution with a Dirichlet posterior (Beta for
+pass/fail), and the played cases are a sample of all cases.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class CaseBand:
 
 @dataclass(frozen=True, slots=True)
 class LiveShare:
-    """Expected share of live groups at this size, and the 95 % interval of the share in five
-    steps."""
+    """Expected share of live groups at this size, and its 95 % interval over five steps."""
 
     group_size: int
     value: float
@@ -84,7 +83,7 @@ def bands(rollouts: Sequence[Rollout]) -> list[CaseBand]:
 
 
 def is_passed(rollout: Rollout) -> bool:
-    """Whether every rewarded measure passes; without rewarded measures, whether the reward is 1."""
+    """Whether every rewarded measure passes; if there is none, whether the reward is 1 or more."""
     rewarded = [each for each in rollout.judgements if each.weight > 0]
     if not rewarded:
         return rollout.reward is not None and rollout.reward >= 1

@@ -20,7 +20,7 @@ from backports import zstd
 
 from sparring.run_folder.files import sync_folder
 
-_FRAME_BYTES = 1 << 18  # of plain lines: large enough to share prompts, small enough to read fast
+_FRAME_BYTES = 1 << 18  # of plain lines: repeated prompts compress well, and reads stay fast
 _LEVEL = 3
 _SKIPPABLE = struct.Struct("<II")  # magic number, size of the table
 _FRAME = struct.Struct("<II")  # compressed and plain size
@@ -78,8 +78,8 @@ class ShardLines:
 
 
 class _Frames:
-    """Reads the frames of a compressed shard. Keeps the last frame, because most reads are
-    sequential."""
+    """Reads the frames of a compressed shard. Keeps the frame that was read last, because
+    most reads are sequential."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._file = file
@@ -167,8 +167,8 @@ def _blocks(lines: BufferedReader) -> Iterator[bytes]:
 
 
 def _plain_bytes(frame: bytes, most: int) -> bytes:
-    """Decompress at most `most` bytes of a frame: a frame in a folder from elsewhere could fill
-    the memory."""
+    """Decompress a frame to at most `most` bytes, so that it cannot exceed the size in its
+    table."""
     return zstd.ZstdDecompressor().decompress(frame, most)
 
 
@@ -183,7 +183,7 @@ def _read_table(file: BufferedReader) -> list[tuple[int, int]]:
     file.seek(-_FOOTER.size, os.SEEK_END)
     count, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
     if magic != _FOOTER_MAGIC:
-        raise ValueError(f"{file.name} has no seek table: it was not written by Sparring")
+        raise ValueError(f"{file.name} has no seek table: damaged, or not Sparring's")
     file.seek(-_FOOTER.size - count * _FRAME.size, os.SEEK_END)
     sizes = list(_FRAME.iter_unpack(file.read(count * _FRAME.size)))
     file.seek(0)

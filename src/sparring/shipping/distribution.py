@@ -1,8 +1,8 @@
-"""Verification 2: an artefact gives the log-probabilities of its checkpoint.
+"""Checks that an artefact gives the log-probabilities of its checkpoint.
 
-Recorded rollouts are replayed. At each sampled token, the artefact's distribution is compared with
-the checkpoint's. A server returns only its most probable tokens; the others are merged into one
-token, so the KL divergence is a lower bound.
+Recorded rollouts are replayed. At up to 256 sampled tokens, the artefact's distribution is compared
+with the checkpoint's. A server returns only its most probable tokens; the others are merged into
+one token, so the KL divergence is a lower bound.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ INFORMATION = Bound(None, None)
 
 
 def positions_of(rollouts: Sequence[Rollout], limit: int = MAX_POSITIONS) -> list[Position]:
-    """Return at most `limit` positions: an equal share of first sampled tokens from each row."""
+    """Return at most `limit` positions: the first sampled tokens of each row, equally many."""
     rows = [row for rollout in rollouts for row in rollout.rows if row.sampled]
     if not rows:
         return []
@@ -90,8 +90,8 @@ def log_probabilities(model: Any, positions: Sequence[Position]) -> Any:
 
 
 def _by_row(positions: Sequence[Position]) -> Iterator[tuple[Position, list[Position]]]:
-    """Yield the positions of each row, after the longest of them: one forward pass over the longest
-    covers all."""
+    """Yield the longest position of each row, with all its positions: a forward pass over the
+    longest covers all."""
     group: list[Position] = []
     for position in positions:
         previous = group[-1] if group else None
@@ -174,7 +174,7 @@ def check_gap(gap: Gap, bound: Bound, *, trained_from_base: float) -> str:
         )
     if gap.kl > trained_from_base / 3 > 0:
         return (
-            f"conversion moved the model by KL {gap.kl:.2g}, and {learned}: it may have undone "
-            "part of the training"
+            f"{learned}, and conversion by KL {gap.kl:.2g}: the conversion may have undone part of "
+            "the training"
         )
     return ""

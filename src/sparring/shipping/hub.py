@@ -21,7 +21,8 @@ def would_upload(folder: Path, repository: str) -> list[str]:
 
 def upload(folder: Path, repository: str) -> str:
     """Upload a folder and return the URL of the repository, which is created as private if it is
-    missing. Raises InvalidInput if the files do not match the manifest."""
+    missing. Raises InvalidInput if the repository is public, or if the files do not match the
+    manifest."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -30,12 +31,19 @@ def upload(folder: Path, repository: str) -> str:
     api = HfApi()
     try:
         api.create_repo(repository, exist_ok=True, private=True)
-        api.upload_folder(
-            repo_id=repository, folder_path=folder, commit_message="Shipped by Sparring"
-        )
+        is_private = api.repo_info(repository).private
+        if is_private:
+            api.upload_folder(
+                repo_id=repository, folder_path=folder, commit_message="Shipped by Sparring"
+            )
     except (HfHubHTTPError, OSError, ValueError) as error:
         raise InfrastructureError(
             f"the upload to {repository} failed: {str(error).splitlines()[0]}. The folder {folder} "
             "is complete; log in with `hf auth login` and upload it, or ship again"
         ) from error
+    if not is_private:
+        raise InvalidInput(
+            f"{repository} is public, so nothing was uploaded; make it private, name another "
+            f"repository, or publish the folder yourself: hf upload {repository} {folder}"
+        )
     return f"{api.endpoint}/{repository}"

@@ -1,4 +1,4 @@
-"""Verification 1: an artefact's template and tokenizer give the ids that were trained on."""
+"""Checks that an artefact's template and tokenizer give the ids that were trained on."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _inspect_input(given: Any, choices: Sequence[str] | None) -> Any:
     if len(messages) != len(given):
         raise SuiteError(
             "a sample has tool messages, which from_inspect cannot convert; "
-            "build its cases with Suite.from_records"
+            "use Suite.from_records instead"
         )
     if listed:
         messages[-1]["content"] += listed

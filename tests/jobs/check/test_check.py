@@ -19,6 +19,7 @@ from sparring.environments.environment import read_suite
 from sparring.jobs.check.job import check_environment
 from sparring.jobs.check.play import CheckPlay
 from sparring.jobs.heartbeat import Heartbeat
+from sparring.learning.rollout_collector import RolloutCollector
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.suites import Suite
@@ -143,6 +144,19 @@ def test_what_cannot_move_is_named_beside_learnable(tmp_path: Path, tiny_folder:
     summary = checked(tmp_path, tiny_folder, "Halfway")
     assert summary["why"].endswith("but anything already passes (64 of 64 rollouts)")
     assert summary["cases"][0]["question"].startswith("question ")
+
+
+def test_dry_steps_replace_no_groups(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spares: list[int] = []
+
+    def count(_: RolloutCollector, __: Any, given: list[str], ___: Any) -> None:
+        spares.append(len(given))
+
+    monkeypatch.setattr(RolloutCollector, "_replace_dead_groups", count)
+    checked(tmp_path, tiny_folder, "Healthy")
+    assert spares == [0]
 
 
 def test_a_healthy_check_says_what_training_would_take(tmp_path: Path, tiny_folder: Path) -> None:

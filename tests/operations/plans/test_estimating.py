@@ -68,7 +68,7 @@ def test_an_evaluation_costs_its_cases_times_its_rollouts() -> None:
 def test_a_training_without_a_length_has_no_size() -> None:
     cost = cost_of(TrainSpec(**TARGET, settings=TrainSettings(max_steps=None)), [])
     assert (cost.steps, cost.rollouts, cost.hours) == (None, None, None)
-    assert "one pass over the cases" in cost.basis
+    assert "num_train_epochs" in cost.basis
 
 
 def test_without_a_completed_run_the_size_is_known_and_the_time_is_not() -> None:

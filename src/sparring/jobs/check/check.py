@@ -236,6 +236,7 @@ class Check:
             update={
                 "validation_cases": 0,
                 "max_steps": max(2, self._spec.dry_steps + 1),
+                "replacement_groups": 0,  # dry steps measure the update; play is measured apart
                 "sampling": None,  # the check samples with the weights in this process
                 "players": 0,
                 "max_staleness": 0,

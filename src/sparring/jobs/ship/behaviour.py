@@ -1,4 +1,4 @@
-"""Verification 3: artefacts and checkpoint play the same cases, and their rewards are compared."""
+"""Artefacts and checkpoint play the same cases, and their rewards are compared."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Cost(Frozen):
 
     steps: int | None = Field(
         default=None,
-        description="optimizer steps; null for an evaluation or one pass over the cases",
+        description="optimizer steps; null for an evaluation or without max_steps",
     )
     rollouts: int | None = Field(
         default=None, description="rollouts that a training learns from, or an evaluation plays"
@@ -56,7 +56,7 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
         return Cost(rollouts=most, rollouts_at_most=most, basis="cases x rollouts")
     steps, per_step = spec.settings.max_steps, spec.settings.rollouts_per_step(spec.world_size)
     if steps is None:
-        return Cost(basis="max_steps is not set: the run trains for one pass over the cases")
+        return Cost(basis="max_steps is not set: num_train_epochs sets the length")
     size = {"steps": steps, "rollouts": steps * per_step, "rollouts_at_most": most}
     for done in sorted(before, key=lambda each: each.kind != "check"):
         seconds = _seconds_per_rollout(done.folder, done.kind)
@@ -67,7 +67,7 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
                 "validation and proof are extra"
             )
             return Cost(**size, hours=hours, basis=basis)
-    basis = "the time is unknown: no check or training of this environment and model has completed"
+    basis = "the time is unknown: no recent check or training of this environment and model has it"
     return Cost(**size, basis=basis)
 
 

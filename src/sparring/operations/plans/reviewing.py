@@ -55,7 +55,7 @@ def list_plans(request: ListPlans, caller: Caller) -> PlanList:
 
 @operation("plan.show", role=Role.OPERATOR, changes_state=False)
 def show_plan(request: PlanQuery, caller: Caller) -> Plan:
-    """Show a plan: its settings, its cost, and what is missing. Refused if it is out of date."""
+    """Show a plan: its settings, its cost, and what is missing. Fails if it is out of date."""
     return describe_plan(request.plan, caller)
 
 

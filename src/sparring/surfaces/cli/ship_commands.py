@@ -28,7 +28,7 @@ Quantizations = Annotated[
 Compare = Annotated[
     bool,
     typer.Option(
-        "--compare", help="Choose the smallest GGUF file that is equal to the checkpoint."
+        "--compare", help="Recommend the smallest GGUF file that is as good as the checkpoint."
     ),
 ]
 CheckpointName = Annotated[
@@ -41,7 +41,7 @@ Rollouts = Annotated[int, typer.Option(help="Sampled rollouts per held-out case.
 ValidationCases = Annotated[
     int, typer.Option(help="Validation cases that the checkpoint and each file play.")
 ]
-Margin = Annotated[float, typer.Option(help="Largest loss of mean reward that counts as equal.")]
+Margin = Annotated[float, typer.Option(help="Loss of mean reward that 'as good' must rule out.")]
 ModelName = Annotated[
     str, typer.Option(help="The model's name on servers; default: the folder's name.")
 ]
@@ -59,7 +59,7 @@ Hub = Annotated[
     str, typer.Option(help="Repository on the hub, as in me/model; lists the files to upload.")
 ]
 Upload = Annotated[
-    bool, typer.Option("--upload", help="With --hub: upload, as a private repository.")
+    bool, typer.Option("--upload", help="With --hub: upload, to a private repository.")
 ]
 Register = Annotated[
     bool, typer.Option("--register", help="With --form ollama: create the model in Ollama.")
@@ -68,7 +68,7 @@ Try = Annotated[
     bool,
     typer.Option(
         "--try",
-        help="Only try the model: a GGUF file plays ten validation cases on its server. A trial "
+        help="Only try the model: a GGUF file plays ten validation cases on llama.cpp. A trial "
         "needs no proof and writes no folder.",
     ),
 ]
@@ -104,7 +104,7 @@ def ship(
 ) -> None:
     """Write the trained model as adapter, merged weights and GGUF, each verified and played.
 
-    Exits with 110 if a file is faulty, plays worse, or is not proved better than the base model.
+    Exits with 110 if a file is faulty, or if the chosen one is worse or no longer proved better.
     """
     from sparring.surfaces.cli import starting
 

@@ -1,6 +1,6 @@
-"""Writes chosen runs as a folder that any web server can host and a browser can open as a file.
+"""Writes chosen runs as a folder that any web server can host and a browser can open from disk.
 
-The folder holds the app and the responses of a server to its requests. A page opened from
+The folder holds the app and a server's responses to the app's requests. A page opened from
 file:// cannot load modules or fetch files, so each response is a script.
 """
 

@@ -45,8 +45,9 @@ class LiveRuns:
     async def follow(
         self, folder: RunFolder, role: Role, query: ChangesQuery, read: ReadChanges
     ) -> AsyncIterator[bytes]:
-        """Yield the changes as JSON. After 15 seconds without a change, yield empty bytes to keep
-        the connection open. Return once the run has ended and all changes are sent."""
+        """Yield the changes as JSON. After 15 seconds without a change, yield empty bytes, which
+        the caller sends as a keep-alive comment. Return once the run has ended and all changes are
+        sent."""
         watched = self._join(folder)
         try:
             while True:
