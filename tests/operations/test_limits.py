@@ -39,7 +39,7 @@ from sparring.operations.runs import list_runs, show_run
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import MANIFEST
-from sparring.run_folder.events import append_state
+from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import write_json
 from sparring.runs.history import read_history
 from sparring.runs.lifecycle import RunState
@@ -219,6 +219,13 @@ def test_what_the_owner_stopped_stays_stopped(owner, operator):
     with pytest.raises(NotPermitted, match="was stopped by owner"):
         resume_run(ResumeRun(run=run), operator)
     assert resume_run(ResumeRun(run=run), owner).run == run
+
+
+def test_a_run_that_was_stopped_for_its_hours_is_resumed_by_its_operator(operator):
+    run = planned(operator)
+    append_event(RunFolder(operator.runs / run), "stop_requested", author="supervisor")
+    ended(operator, run)
+    assert resume_run(ResumeRun(run=run), operator).is_new
 
 
 def test_going_on_with_what_is_done_is_no_start(operator):

@@ -177,7 +177,7 @@ def test_what_is_passed_always_is_saturated() -> None:
 def test_what_never_passes_is_told_with_the_expected_answer() -> None:
     (found,) = audited([_when(lambda _: False)], played=right_and_wrong())
     assert found.fault is Fault.NEVER_PASSED
-    assert "not the expected answer" in found.message
+    assert "nor the expected answer" in found.message
 
 
 def test_side_conditions_alone_can_be_met_by_saying_nothing() -> None:

@@ -194,7 +194,7 @@ def test_a_supervisor_that_never_gets_as_far_as_claiming_is_given_up(tmp_path, m
         queue.reconcile(Index(tmp_path))
     history = read_history(folder).history
     assert (history.state, history.cause) == (RunState.FAILED, "launcher")
-    assert "times before it claimed" in history.message
+    assert "times without claiming" in history.message
     assert handle_of(folder)["tries"] == 10
 
 

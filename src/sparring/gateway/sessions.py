@@ -25,8 +25,8 @@ class Session:
     """The case, the world and the access to the model for one rollout of an agent.
 
     `base_url` is for OpenAI clients, `anthropic_base_url` for Anthropic clients, and `api_key` for
-    both. `model` is the name of the model that answers; calls that name another model reach it,
-    too. `world` is the value that the environment's `world` returned. `count_calls` returns the
+    both. `model` is the name of the model that answers every call, whichever model the call
+    names. `world` is the value that the environment's `world` returned. `count_calls` returns the
     number of model calls so far.
     """
 
@@ -44,7 +44,7 @@ class Session:
         return chat_messages(self.case)
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that OpenAI's and Anthropic's clients read."""
+        """Return the variables that OpenAI's and Anthropic's clients read, and SPARRING_MODEL."""
         return {
             "OPENAI_BASE_URL": self.base_url,
             "OPENAI_API_KEY": self.api_key,

@@ -309,9 +309,10 @@ def _refuse_others_run(folder: RunFolder, history: History, caller: Caller) -> N
 
 
 def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> None:
-    """Raise NotPermitted if the caller is an operator and another caller stopped the run."""
+    """Raise NotPermitted if the caller is an operator and another caller stopped the run. A
+    supervisor stops a run whose hours are used up; the budget decides whether it is resumed."""
     stopped_by = history.stop_author
-    if not caller.is_owner and stopped_by not in ("", caller.name):
+    if not caller.is_owner and stopped_by not in ("", "supervisor", caller.name):
         raise NotPermitted(
             f"run {folder.id} was stopped by {stopped_by}; only the owner may resume it"
         )

@@ -112,8 +112,8 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     """Write the trained model as adapter, merged weights and GGUF, each verified and played.
 
     The shipment is a run in the background. Each file must give the prompts and log-probabilities
-    of the checkpoint, and both play the same cases. If a file is faulty, the run fails, names the
-    file, and writes no folder. Only a proved checkpoint is shipped, unless `unproven` is set.
+    of the checkpoint, and both play the same cases. If a file is faulty, the verdict is refused,
+    and no folder is written. Only a proved checkpoint is shipped, unless `unproven` is set.
     """
     if request.trial:
         request = request.model_copy(update=_TRIAL)

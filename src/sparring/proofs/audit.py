@@ -1,4 +1,4 @@
-"""Audits measures: finds faults in their judgements of rollouts, null players and repeats.
+"""Audits measures: finds faults in their judgements of models and of null players.
 
 The functions are pure. The caller runs the measures and passes in their judgements.
 """
@@ -21,7 +21,7 @@ _MIN_ROLLOUTS = 16
 _SATURATED = 0.98
 _SLOW_SECONDS = 1.0
 _CANNOT_TELL_SHARE = 0.2
-_GRAVE_SHARE = 0.05  # below this share of the rollouts, a fault is not grave
+_GRAVE_SHARE = 0.05  # below this share, errors and flakiness are not grave
 _SCORE_TOLERANCE = 0.02
 _GRAVE_REWARD = 0.5  # of the full reward
 _BY_NAME: Mapping[str, NullPlayer] = {each.name: each for each in PLAYERS}
@@ -182,7 +182,7 @@ def _constant(name: str, observations: Sequence[Observation]) -> Iterator[Findin
         played = sum(not each.player for each in scored)
         has_expected = any(each.player and _BY_NAME[each.player].knows for each in scored)
         message = f"passed none of the model's {played} rollouts"
-        message += ", and not the expected answer without tools" if has_expected else ""
+        message += ", nor the expected answer without tools" if has_expected else ""
         yield _finding(name, Fault.NEVER_PASSED, message, first)
 
 
@@ -215,7 +215,7 @@ def _null_passes(
 def _full_reward_passes(
     observations: Sequence[Observation], reported: set[str]
 ) -> Iterator[Finding]:
-    """Find a null player that passes all rewarded measures; side conditions alone allow it."""
+    """Find a null player that passes all rewarded measures: perhaps all are side conditions."""
     by_rollout: dict[str, list[Observation]] = defaultdict(list)
     for sight in observations:
         is_null = sight.player and not _BY_NAME[sight.player].knows

@@ -1,9 +1,9 @@
 """Sampling servers and players: the processes of an attempt that are restarted when they end.
 
-The loss of a helper does not end an attempt: it is restarted with the same name and port, and until
-then the other helpers do its work, or its requests wait. A helper that repeatedly ends before it
-has worked fails the attempt; on a joined host, it ends only that host's process. The limit is
-higher if the last end was a SIGKILL.
+A lost helper does not end the attempt: it is restarted with the same name and port, and until then
+the other helpers do its work, or its requests wait. If a helper repeatedly ends before it has
+worked, the attempt fails; on a joined host, only the joined process ends. The limit is higher if
+the last end was a SIGKILL.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Helpers:
                 next_step = "it is started again"
                 if helper.ends >= (MAX_KILLS if exited.code == -signal.SIGKILL else MAX_ENDS):
                     self.lost = exited
-                    next_step = f"it ended {helper.ends} times before it worked"
+                    next_step = f"it ended {helper.ends} times in a row without work"
                 messages.append(f"{exited.describe()}; {next_step}; see {exited.log}")
             elif helper.member is None and time.monotonic() >= helper.start_at:
                 self._start(helper)

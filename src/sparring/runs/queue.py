@@ -1,8 +1,8 @@
 """Starts queued runs in order, up to the limit of concurrent runs, and replaces dead supervisors.
 
 There is no daemon: this happens when runs are listed, when a run is queued under a limit, and when
-a supervisor ends. A status request does it for its own run. An error in one run does not affect
-the others.
+a supervisor ends. A status request does it for its own run, or, if that is queued, for all. An
+error in one run does not affect the others.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def ensure_supervised(folder: RunFolder, history: History) -> None:
 
 
 def reconcile_folder(runs: Path) -> None:
-    """Reconcile all runs of a folder. Called when a run is queued, when a supervisor ends and frees
-    a slot, and by status requests for a queued run."""
+    """Reconcile all runs of a folder. Called when a run is queued under a limit, when a supervisor
+    ends and frees a slot, and by status requests for a queued run."""
     from sparring.runs.index import Index  # importing SQLAlchemy is slow
 
     reconcile(Index(runs))
@@ -108,7 +108,7 @@ def _is_hopeless(folder: RunFolder, epoch: int) -> bool:
     if handle.get("epoch") != epoch or int(handle.get("tries", 0)) < _MAX_TRIES:
         return False
     log = folder.path / "logs" / "supervisor.log"
-    message = f"its supervisor exited {_MAX_TRIES} times before it claimed the run; see {log}"
+    message = f"its supervisor exited {_MAX_TRIES} times without claiming the run; see {log}"
     _fail(folder, cause="launcher", message=message)
     return True
 

@@ -246,6 +246,6 @@ def _expanded_value(lock: LockTable) -> Any:
 
 
 def _inherited_by_eval(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that also apply to evaluations: all that control how rollouts are played,
-    except `num_generations` and `seed`."""
+    """Return the settings that also apply to evaluations: all that evaluations have, except
+    `num_generations` and `seed`."""
     return {name: value for name, value in values.items() if name in PLAYED}

@@ -70,7 +70,7 @@ def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> E
 
 
 def _refuse_unscored_run(summary: dict[str, Any]) -> None:
-    """Raise InfrastructureError if no rollout was scored, so that the run fails."""
+    """Fail the run with InfrastructureError if every rollout is unscored."""
     if not summary["rollouts"] or summary["unscored"] < summary["rollouts"]:
         return
     measures = sorted(summary["measures"].values(), key=lambda each: -each["broken"])

@@ -294,8 +294,8 @@ def _last_check(before: Sequence[Done]) -> LastCheck | None:
 
 
 def _expand_like(request: PlanRun, caller: Caller) -> PlanRun:
-    """Return the request of the run named in `like`, overridden by this request. All other settings
-    have the project's current values."""
+    """Return this request with the environment and kind of the run named in `like`. Settings and
+    cases that the request leaves out are those of the run's command."""
     if not request.like:
         return request
     spec = read_run_spec(find_run(caller.runs, request.like))
@@ -352,7 +352,7 @@ def _with_field(request: PlanRun, field: str, value: Any, caller: Caller) -> Pla
 
 
 def _free_fields(run_settings: RunSettings) -> list[str]:
-    """Return the names of unlocked settings. A table other than `config` is one name."""
+    """Return the fields that may change: those of `config` singly, other tables whole."""
     locked = {
         name for name, each in run_settings.resolved.settings.items() if each.lock is not None
     }

@@ -63,8 +63,8 @@ def servers_from(
 
 
 def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, Any]] | None:
-    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. None, for the
-    default models, without `names`."""
+    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. Without
+    `names`, return None, which stands for the default models."""
     if names is None:
         return None
     endpoints = []
@@ -101,7 +101,7 @@ def train(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a check, and return the exit code: 110 unless the verdict is learnable."""
+    """Start a check. Return 110 unless it is detached or the verdict is learnable, else 0."""
     caller = owner(runs)
     started = start_check(StartCheck.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
@@ -109,7 +109,7 @@ def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start an audit of measures, and return the exit code: 110 if a finding is serious."""
+    """Start an audit of measures. Return 110 if it is followed and a finding is serious, else 0."""
     caller = owner(runs)
     started = start_audit(StartAudit.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
@@ -121,7 +121,7 @@ def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a proof, and return the exit code: 110 unless the verdict is better."""
+    """Start a proof. Return 110 unless it is detached or the verdict is better, else 0."""
     caller = owner(runs)
     started = start_proof(StartProof.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
@@ -129,7 +129,7 @@ def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
 
 
 def ship(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a shipment, and return the exit code: 110 if it is refused or not equal."""
+    """Start a shipment. Return 0 if it is detached or its verdict is fine, else 110."""
     caller = owner(runs)
     started = start_ship.ask(request, caller)
     begin(started, caller, detach=detach, as_json=as_json)
