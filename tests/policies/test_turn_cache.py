@@ -77,6 +77,28 @@ def test_only_new_tokens_go_through_the_model(tiny_policy: Any) -> None:
     assert kept.tokens < again.tokens / 2
 
 
+def test_a_turn_that_is_continued_is_not_in_memory_twice(
+    tiny_policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[StoredTurn] = []
+    take, held = TurnCache.take, list[int]()
+
+    def note(turns: TurnCache, asked: SampleRequest) -> Any:
+        found = take(turns, asked)
+        taken.extend([found[0]] if found else [])
+        return found
+
+    class Watching(Counting):
+        def forward(self, input_ids: Any, **options: Any) -> Any:
+            held.extend(turn.size for turn in taken)
+            return super().forward(input_ids, **options)
+
+    monkeypatch.setattr(TurnCache, "take", note)
+    conversations(Watching(tiny_policy.model), TurnCache(2**30))
+    assert len(taken) == 18
+    assert not any(held)
+
+
 def test_without_memory_turns_are_computed_again(tiny_policy: Any) -> None:
     without, again = Counting(tiny_policy.model), Counting(tiny_policy.model)
     conversations(without, TurnCache(0))
@@ -98,7 +120,7 @@ def test_a_history_that_was_changed_is_continued_from_where_it_is_the_same(
 
 def test_rollouts_that_ended_are_dropped() -> None:
     turns = TurnCache(1000)
-    stored = StoredTurn(array("i", range(50)), (torch.zeros(1, 50, 1),), (torch.zeros(1, 50, 1),))
+    stored = StoredTurn(array("i", range(50)), [torch.zeros(1, 50, 1)], [torch.zeros(1, 50, 1)])
     for index in range(3):
         turns._turns[RolloutKey(0, 0, "c", index)] = [stored]
         turns._size += stored.size

@@ -51,10 +51,10 @@ def generate(
     continued = [(row, *turn) for row, turn in zip(rows, found, strict=True) if turn]
     new = [row for row, turn in zip(rows, found, strict=True) if not turn]
     with _without_dropout(model), grouped_attention(model):
+        if continued:  # first, because the turns taken from `turns` are in memory until then
+            _decode(_ContinuingDecoder(model, continued, turns), stop_ids, on_tokens)
         if new:
             _decode(_Decoder(model, new, turns), stop_ids, on_tokens)
-        if continued:
-            _decode(_ContinuingDecoder(model, continued, turns), stop_ids, on_tokens)
     return [Sample(row.ids, row.logprobs, row.finish or Finish.LENGTH) for row in rows]
 
 
@@ -280,7 +280,8 @@ class _Decoder:
 
 
 class _ContinuingDecoder(_Decoder):
-    """A batch whose rows start from the stored key/value caches of earlier turns."""
+    """A batch whose rows start from the stored key/value caches of earlier turns, which it
+    empties."""
 
     def __init__(
         self,
@@ -293,15 +294,12 @@ class _ContinuingDecoder(_Decoder):
         before = torch.zeros(len(continued), longest, dtype=torch.long)
         for index, (_, _, length) in enumerate(continued):
             before[index, longest - length :] = 1
-        for layer in range(len(self._cache.layers)):
-            keys, values = (
-                _right_aligned([(part[layer], length) for part, length in parts], longest)
-                for parts in (
-                    [(turn.keys, length) for _, turn, length in continued],
-                    [(turn.values, length) for _, turn, length in continued],
-                )
+        for layer in range(len(self._cache.layers)):  # pop: at most one layer is in memory twice
+            keys = [(turn.keys.pop(0), length) for _, turn, length in continued]
+            values = [(turn.values.pop(0), length) for _, turn, length in continued]
+            self._cache.update(
+                _right_aligned(keys, longest), _right_aligned(values, longest), layer
             )
-            self._cache.update(keys, values, layer)
         self._append([row.request.prompt[length:].tolist() for row, _, length in continued], before)
 
 

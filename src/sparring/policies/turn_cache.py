@@ -26,8 +26,8 @@ class StoredTurn:
     """The keys and values of `ids`, for each layer as [heads, tokens, width]."""
 
     ids: array[int]
-    keys: tuple[torch.Tensor, ...]
-    values: tuple[torch.Tensor, ...]
+    keys: list[torch.Tensor]
+    values: list[torch.Tensor]
 
     @property
     def size(self) -> int:
@@ -65,8 +65,8 @@ class TurnCache:
         tokens except the last, for which the model has not been run."""
         ids = request.prompt + sampled[:-1]
         places = mask[row].nonzero().squeeze(1)[: len(ids)]
-        keys = tuple(layer.keys[row].index_select(1, places) for layer in cache.layers)
-        values = tuple(layer.values[row].index_select(1, places) for layer in cache.layers)
+        keys = [layer.keys[row].index_select(1, places) for layer in cache.layers]
+        values = [layer.values[row].index_select(1, places) for layer in cache.layers]
         turn = StoredTurn(ids, keys, values)
         if self._size + turn.size <= self._budget:
             self._turns.setdefault(request.key.rollout, []).append(turn)

@@ -7,6 +7,7 @@ proof starts. Both models sample with the same seeds, so that equal weights give
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -185,6 +186,7 @@ class Proving:
                 tokens_before = drawn()
                 current.clear()
                 del policy, logged
+                gc.collect()  # the model may be part of reference cycles
 
     def _load(self, spec: PolicySpec, parts: Parts) -> Policy:
         family, kept = self._environment.family, self._spec.play.turn_cache
