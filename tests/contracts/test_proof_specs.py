@@ -31,8 +31,8 @@ def check_of(**fields: Any) -> CheckSpec:
     [
         ({}, 7 * 2 + 5),
         ({"others": (OTHER, OTHER), "other_cases": 3}, 7 * 2 + 2 * 3 * 2 + 5),
-        ({"dry_steps": 2}, 7 * 2 + 5 + (2 + 1) * 3 * 5),
-        ({"dry_steps": 2, "processes": 2, "nodes": 3}, 7 * 2 + 5 + (2 + 1) * 3 * 5),
+        ({"dry_steps": 2}, 7 * 2 + 5 + (2 + 1) * (3 + 1) * 5),
+        ({"dry_steps": 2, "processes": 2, "nodes": 3}, 7 * 2 + 5 + (2 + 1) * (3 + 1) * 5),
     ],
 )
 def test_a_check_counts_every_model_the_timed_group_and_the_dry_steps(

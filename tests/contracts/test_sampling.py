@@ -45,6 +45,12 @@ def test_servers_and_the_vllm_of_trl_exclude_each_other() -> None:
         TrainSettings(sampling=1, vllm="colocate")
 
 
+def test_servers_do_not_sample_from_a_quantized_base() -> None:
+    assert TrainSettings(sampling=1, lora=True).sampling
+    with pytest.raises(ValidationError, match="load the base without quantization"):
+        TrainSettings(sampling=1, lora=True, quantization=True)
+
+
 def test_several_hosts_need_servers_that_all_of_them_reach() -> None:
     spec: dict[str, Any] = {"target": "x.py:X", "policy": PolicySpec(model="tiny"), "nodes": 2}
     spec["rendezvous"] = "a:1"

@@ -228,6 +228,18 @@ def test_a_run_that_was_stopped_for_its_hours_is_resumed_by_its_operator(operato
     assert resume_run(ResumeRun(run=run), operator).is_new
 
 
+def test_a_warm_start_names_its_run_as_other_commands_do(owner):
+    teacher = ended(owner, planned(owner), *DONE).id
+    for name in (teacher, teacher[-4:]):
+        settings = {"warm_start": {"source": name}}
+        started = start_train(StartTrain(environment="shop", settings=settings), owner).run
+        spec = RunFolder(owner.runs / started).read_spec()
+        assert spec["settings"]["warm_start"]["source"] == teacher
+    settings = {"warm_start": {"source": "nothing-like-it"}}
+    with pytest.raises(InvalidInput, match="no file and no run 'nothing-like-it'"):
+        start_train(StartTrain(environment="shop", settings=settings), owner)
+
+
 def test_going_on_with_what_is_done_is_no_start(operator):
     run = planned(operator)
     ended(operator, run, *DONE)

@@ -56,11 +56,12 @@ class CheckSpec(RunSpec):
 
     @property
     def max_rollouts(self) -> int | None:
-        """Rollouts of all models, of the timed group and of the dry steps, which run in one process
-        and replace no groups. On a GPU there is one more dry step."""
+        """Rollouts of all models, of the timed group and of the dry steps. On a GPU there is one
+        more dry step. Replacement groups are counted, although dry steps play none: the estimate
+        depends on their number."""
         played = self.rollouts * (self.cases + self.other_cases * len(self.others))
         steps = self.dry_steps + 1 if self.dry_steps else 0
-        learned_from = steps * self.settings.rollouts_per_step(1)
+        learned_from = self.settings.most_learned_from(steps, 1)
         return played + self.settings.num_generations + learned_from
 
 

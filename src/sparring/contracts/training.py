@@ -194,6 +194,11 @@ class TrainSettings(PlaySettings):
                 "sampling and vllm exclude each other: keep sampling for servers, or vllm for "
                 "TRL's own vLLM"
             )
+        if self.sampling is not None and self.quantization:
+            raise ValueError(
+                "sampling servers load the base without quantization: unset sampling or "
+                "quantization"
+            )
         if self.players and self.sampling is None:
             raise ValueError("players sample from servers: set sampling, too")
         self._can_be_played_ahead()

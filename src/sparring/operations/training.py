@@ -15,6 +15,7 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.proving import proof_of, start_proof_after, within
 from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.operations.starting import Started, start
+from sparring.run_folder import RunFolder
 from sparring.runs.finding import find_run
 
 
@@ -39,17 +40,21 @@ def start_train(request: StartTrain, caller: Caller) -> Started:
     """Start a run that trains an environment's agent."""
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
     spec = training_of(run_settings)
-    if spec.settings.warm_start is not None:
-        _refuse_missing(spec.settings.warm_start.source, caller)
+    if (warm_start := spec.settings.warm_start) is not None:
+        found = warm_start.model_copy(update={"source": _find_source(warm_start.source, caller)})
+        settings = spec.settings.model_copy(update={"warm_start": found})
+        spec = spec.model_copy(update={"settings": settings})
     return begin_training(spec, run_settings, caller, proves=request.prove)
 
 
-def _refuse_missing(demonstrations: str, caller: Caller) -> None:
-    """Raise InvalidInput if the source is neither a file nor a run, before a run is created."""
-    if Path(demonstrations).is_file():
-        return
+def _find_source(demonstrations: str, caller: Caller) -> str:
+    """Return the path of a file or of a run's folder, or the id of the run that a short name
+    identifies. Raises InvalidInput, before a run is created, if there is neither."""
+    path = Path(demonstrations)
+    if path.is_file() or RunFolder(path).spec.is_file():
+        return demonstrations
     try:
-        find_run(caller.runs, Path(demonstrations).name)
+        return find_run(caller.runs, path.name).id
     except RunNotFound:
         raise InvalidInput(
             f"warm_start.source: there is no file and no run {demonstrations!r}"
