@@ -77,6 +77,7 @@ class TrainResult:
         """Load a training run by its id, or the end of its id, with the weights of its best
         checkpoint, or of its last if none was validated. For a run that was started from Python,
         pass its `agent`, and its `family` if it declared one."""
+        declared = as_family(family)
         folder = _find(Path(runs), run)
         spec = TrainSpec.model_validate(folder.read_spec())
         chosen = chosen_of(list_checkpoints(folder.checkpoints))
@@ -92,11 +93,11 @@ class TrainResult:
                     "pass agent=…"
                 )
             environment = load_environment(spec.target, spec.config)
-            agent, family = environment, as_family(family) or environment.family
+            agent, declared = environment, declared or environment.family
             examples = examples_before(next(read_suite(environment).cases(Split.TRAINING, 1)))
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
-        policy = load_policy(weights, played.model, as_family(family))
+        policy = load_policy(weights, played.model, declared)
         if not isinstance(policy, TransformersPolicy):
             raise InvalidInput(f"run {folder.id} was not trained with weights in its own process")
         return cls(
