@@ -46,6 +46,13 @@ def test_where_no_group_is_live_every_replacement_is_played() -> None:
     assert without.seconds_per_step == estimated().seconds_per_step
 
 
+def test_replacements_end_with_the_last_dead_group_however_many_are_allowed() -> None:
+    half = LiveShare(4, 0.5, 0.5, 0.5)
+    found = estimated(replace(PLANNED, live=half, replacement_groups=10**9))
+    # Two of four groups are dead, and each takes two replacements on average.
+    assert found.sampled_tokens.value == pytest.approx(160_000.0, rel=0.05)
+
+
 @settings(max_examples=15)
 @given(
     st.lists(st.floats(0.5, 20), min_size=1, max_size=6),

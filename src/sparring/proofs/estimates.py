@@ -22,6 +22,7 @@ _DRAWS = 2000
 _MARGIN = 1.15  # rollout lengths change during training
 _IDLE_SHARE = 0.85  # share of its cores that a process gets on an idle machine
 _MIN_CORES = 0.01
+_MIN_SHARE = 1e-9  # of live groups: replacements are used up long before
 _BUSY_CORES = 0.25  # below this, the process waits for other processes, tools or a GPU
 
 
@@ -124,21 +125,16 @@ def _parts(amount: Amount) -> tuple[float, float, float]:
 
 
 def _replacements(planned: Planned) -> Amount:
-    """Simulate the number of replacement groups in one step: dead groups are replaced in rounds
-    until all groups are live or the replacements are used up."""
+    """Simulate the number of replacement groups in one step: dead groups are replaced until all
+    groups are live or the replacements are used up."""
     random = np.random.default_rng(0)
     live = planned.live
 
     def played(share: float) -> float:
-        total = np.zeros(_DRAWS)
         dead = random.binomial(planned.groups_per_step, 1 - share, size=_DRAWS)
-        spares = np.full(_DRAWS, planned.replacement_groups)
-        for _ in range(planned.replacement_groups):
-            replaced = np.minimum(dead, spares)
-            total += replaced
-            spares = spares - replaced
-            dead = dead - random.binomial(replaced, share)
-        return float(total.mean())
+        failed = random.negative_binomial(np.maximum(dead, 1), max(share, _MIN_SHARE))
+        needed = np.where(dead > 0, dead + failed, 0)
+        return float(np.minimum(needed, planned.replacement_groups).mean())
 
     return Amount(played(live.value), played(live.high), played(live.low))
 
