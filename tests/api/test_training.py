@@ -11,7 +11,7 @@ import torch
 from agents import Agent, Runner, function_tool
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from sparring import Suite, TrainResult, failed, measure, passed, tool, train
+from sparring import Suite, TrainResult, evaluate, failed, measure, passed, tool, train
 from sparring.contracts.errors import (
     CheckpointError,
     GuardStop,
@@ -161,6 +161,35 @@ def test_steps_that_were_lost_in_a_crash_are_told_once(tiny_folder, tmp_path):
     assert weights_digest(result) == weights_digest(whole)
     ids = [each.id for each in result.rollouts()]
     assert len(ids) == len(set(ids)) == 4 * 16
+
+
+def test_a_trainer_trains_once(tiny_folder, tmp_path):
+    made = trainer(tiny_folder, tmp_path, run="r", max_steps=1)
+    made.train()
+    with pytest.raises(InvalidInput, match="make another one with run='r'"):
+        made.train()
+
+
+def test_an_evaluation_of_the_trained_policy_counts_as_one_of_the_run(tiny_folder, tmp_path):
+    records = [
+        {"input": f"question {n}", "split": "held-out" if n % 4 == 3 else "training"}
+        for n in range(32)
+    ]
+    suite = Suite.from_records(records, minimum_cases=1)
+    options = {"run": "r", "max_steps": 1, "suite": suite}
+    result = trainer(tiny_folder, tmp_path, **options).train()
+    evaluate(
+        talker(),
+        suite,
+        [even],
+        policy=result.policy,
+        split="held-out",
+        runs=tmp_path,
+        show_progress=False,
+        max_completion_length=24,
+    )
+    (look,) = read_lines(result.folder.proofs)
+    assert look["candidate"] == "r/step-1#0"
 
 
 def test_a_finished_run_is_handed_back_without_training_again(tiny_folder, tmp_path):

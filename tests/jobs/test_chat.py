@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent, function_tool
+from agents import Agent, ModelBehaviorError, function_tool
+from agents.mcp import MCPServer, MCPServerStdio
+from mcp.types import Tool as McpTool
 from rich.console import Console
 
 from sparring.contracts.cases import Case
@@ -65,8 +69,11 @@ class World:
 class Chat:
     """A conversation with a scripted model, and what the terminal shows of it."""
 
-    def __init__(self, codec: ChatCodec, reply: Callable[[str], str]) -> None:
+    def __init__(
+        self, codec: ChatCodec, reply: Callable[[str], str], servers: Sequence[MCPServer] = ()
+    ) -> None:
         self.ended: list[str] = []
+        self._servers = list(servers)
         self._codec = codec
         self._reply = reply
 
@@ -80,7 +87,7 @@ class Chat:
             {"id": "second", "input": EXAMPLE, "split": "training"},
         ]
         parts = Parts(
-            Agent(name="adder", tools=[add]),
+            Agent(name="adder", tools=[add], mcp_servers=self._servers),
             Suite.from_records(records, id="id", minimum_cases=1),
             (),
             lambda case: World(case, self.ended),
@@ -159,6 +166,74 @@ def test_an_agent_that_never_answers_or_fails_is_said_and_the_chat_goes_on(
     assert "(no answer within the limit of tool rounds)" in out
     assert "(out of memory)" in out
     assert "still here" in out
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), ModelBehaviorError("no JSON")])
+def test_an_error_of_the_sdk_or_of_torch_is_said_and_the_chat_goes_on(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def reply(prompt: str) -> str:
+        if "break" in prompt:
+            raise error
+        return "still here"
+
+    chat = Chat(codecs["qwen3"], reply)
+    out = chat.shown(monkeypatch, "break", "hello")
+    assert f"({type(error).__name__}: {error})" in out
+    assert "still here" in out
+    assert chat.ended == ["first"]
+
+
+class Clock(MCPServerStdio):
+    """A server that notes when it is connected."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__({"command": "true"})
+        self.notes = notes
+
+    async def connect(self) -> None:
+        self.notes.append("connected")
+
+    async def cleanup(self) -> None:
+        self.notes.append("closed")
+
+    async def list_tools(self, *_: Any, **__: Any) -> list[Any]:
+        assert self.notes == ["connected"]
+        schema = {"type": "object", "properties": {}}
+        return [McpTool(name="now", description="The time.", inputSchema=schema)]
+
+
+def test_the_servers_of_agent_and_world_are_connected_for_the_chat(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    prompts: list[str] = []
+
+    def reply(prompt: str) -> str:
+        prompts.append(prompt)
+        return "fine"
+
+    chat = Chat(codecs["qwen3"], reply, servers=[Clock(notes)])
+    chat.shown(monkeypatch, "one", "two")
+    assert notes == ["connected", "closed"]
+    assert all('"name": "now"' in prompt for prompt in prompts)
+    assert len(prompts) == 2
+
+
+def test_ctrl_c_ends_the_world(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Chat(codecs["qwen3"], lambda _: "fine")
+
+    def interrupted(_: Console) -> str:
+        signal.raise_signal(signal.SIGINT)
+        threading.Event().wait(60)
+        return ""
+
+    monkeypatch.setattr("sparring.jobs.chat._read_line", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        chat.shown(monkeypatch)
+    assert chat.ended == ["first"]
 
 
 def test_a_model_behind_a_server_is_refused(

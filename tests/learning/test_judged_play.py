@@ -76,12 +76,43 @@ def test_a_rollout_is_judged_before_the_last_one_has_ended() -> None:
     assert notes.index("judged case-3") < notes.index("played case-0")
 
 
-def test_worlds_end_after_everything_was_judged() -> None:
+def ended_worlds(notes: list[str]) -> list[str]:
+    return sorted(note for note in notes if note.startswith("ended"))
+
+
+ALL_ENDED = [f"ended case-{n}" for n in range(4)]
+
+
+def test_a_world_ends_when_its_rollout_was_judged() -> None:
     notes: list[str] = []
     asyncio.run(play_and_judge(Backwards(notes), judging(notes), PLAYS))
-    ended = [note for note in notes if note.startswith("ended")]
-    assert ended == [f"ended case-{n}" for n in range(4)]
-    assert notes[-4:] == ended
+    assert ended_worlds(notes) == ALL_ENDED
+    for n in range(4):
+        assert notes.index(f"judged case-{n}") < notes.index(f"ended case-{n}")
+    assert notes.index("ended case-3") < len(notes) - 1
+
+
+def judging_together(notes: list[str]) -> MeasureSet:
+    def one_each(completions: list[Any], **_: Any) -> list[float]:
+        notes.append("judged together")
+        return [1.0] * len(completions)
+
+    return MeasureSet.of([], reward_functions=[one_each])
+
+
+def test_worlds_end_after_the_reward_functions_have_judged() -> None:
+    notes: list[str] = []
+    asyncio.run(play_and_judge(Backwards(notes), judging_together(notes), PLAYS))
+    assert ended_worlds(notes) == ALL_ENDED
+    assert min(map(notes.index, ALL_ENDED)) > notes.index("judged together")
+
+
+def test_worlds_end_if_the_player_fails() -> None:
+    for measures in (judging, judging_together):
+        notes: list[str] = []
+        with pytest.raises(ConnectionError):
+            asyncio.run(play_and_judge(Backwards(notes, 2), measures(notes), PLAYS))
+        assert ended_worlds(notes) == ALL_ENDED[2:]
 
 
 def test_nothing_to_play_is_nothing_to_judge() -> None:

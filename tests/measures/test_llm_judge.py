@@ -25,6 +25,7 @@ def judged(server, answer="fine"):
     [
         ('{"reason": "says please", "passed": true}', 1.0),
         ('Sure!\n```json\n{"reason": "rude", "passed": false}\n```', 0.0),
+        ('<think>a {"reason": …}?</think>{"reason": "says please", "passed": true}', 1.0),
         ("I think so", None),
         ('{"passed": true}', None),
         ('{"reason": "x", "passed": "yes"}', None),

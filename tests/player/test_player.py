@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from array import array
+from functools import partial
 
 import pytest
 from agents import (
@@ -175,6 +176,18 @@ def test_a_context_factory_may_take_the_case_and_be_async(codec):
         return f"world of {case.id}"
 
     assert play_script(AGENT, ["hi"], codec, context=make).world == "world of c"
+
+
+@pytest.mark.parametrize(
+    ("make", "world"),
+    [
+        (partial(lambda *, city: city, city="Rome"), "Rome"),
+        (lambda city="Rome": city, "Rome"),
+        (lambda case=None, city="Rome": f"{case.id} in {city}", "c in Rome"),
+    ],
+)
+def test_a_context_factory_gets_the_case_where_its_first_parameter_takes_it(codec, make, world):
+    assert play_script(AGENT, ["hi"], codec, context=make).world == world
 
 
 def test_a_broken_context_factory_is_machinery(codec):

@@ -134,6 +134,30 @@ def test_sliding_windows_see_the_same_tokens_in_a_batch_as_alone():
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
 
 
+def test_recurrent_layers_see_the_same_tokens_in_a_batch_as_alone():
+    from transformers import Lfm2Config, Lfm2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Lfm2Config(
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        layer_types=["conv", "full_attention"],
+    )
+    model = Lfm2ForCausalLM(config).eval()
+    common = list(range(40, 80))
+    asked = [
+        request([*common, *range(100, 103 + 9 * n)], case=str(n), max_tokens=4 + 8 * n)
+        for n in range(3)
+    ]
+    for each, sample in zip(asked, generate(model, asked, frozenset()), strict=True):
+        wanted = reference(model, list(each.prompt), list(sample.ids), 1.0)
+        assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
+
+
 def test_a_model_in_training_mode_is_sampled_without_dropout(tiny_policy):
     model = tiny_policy.model
     layers = [layer.self_attn.o_proj for layer in model.model.layers]

@@ -1,5 +1,6 @@
 import asyncio
 import random
+import threading
 from array import array
 
 import pytest
@@ -62,6 +63,31 @@ def test_a_failure_of_generation_reaches_everyone_who_waits():
         )
 
     assert [str(error) for error in asyncio.run(run())] == ["out of memory"] * 2
+
+
+def test_idle_waits_for_a_batch_whose_rollouts_were_cancelled():
+    begun, released, ended = threading.Event(), threading.Event(), []
+
+    def generate(requests):
+        begun.set()
+        released.wait(10)
+        ended.append(len(requests))
+        return [sample() for _ in requests]
+
+    async def run() -> None:
+        batches = LockstepBatches(generate)
+        batches.join()
+        asked = asyncio.create_task(batches.sample(request("a", 0)))
+        await asyncio.to_thread(begun.wait, 10)
+        asked.cancel()
+        idle = asyncio.create_task(batches.idle())
+        await asyncio.sleep(0)
+        assert not idle.done()
+        released.set()
+        await idle
+        assert ended == [1]
+
+    asyncio.run(run())
 
 
 def test_a_rollout_that_is_cancelled_while_waiting_holds_nobody_up():

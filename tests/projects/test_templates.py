@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput
+from sparring.environments.loading import load_environment
 from sparring.projects import find_project
 from sparring.projects.templates import STARTING_POINTS, write_environment
 from sparring.settings.fields import check_types, defaults
@@ -70,6 +72,16 @@ def test_the_files_of_a_starting_point_are_in_a_folder_of_the_environments_name(
     sources = {json.loads(line)["source"] for line in questions}
     assert sources == {path.stem for path in documents.glob("*.md")}
     assert "harbours_documents" in (tmp_path / "harbours.py").read_text()
+
+
+@pytest.mark.parametrize("start", STARTING_POINTS)
+def test_worked_examples_do_not_move_a_case_to_another_split(tmp_path: Path, start: str) -> None:
+    write_environment(tmp_path, "word_quiz", start)
+    file = f"{tmp_path}/word_quiz.py:WordQuiz"
+    suites = [load_environment(file, {"examples": count}).suite() for count in (0, 2)]
+    for split in Split:
+        first, second = ([case.id for case in suite.cases(split)] for suite in suites)
+        assert first == second
 
 
 def test_a_new_project_file_is_valid_and_has_its_schema(tmp_path: Path) -> None:

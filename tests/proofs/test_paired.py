@@ -29,6 +29,12 @@ def test_the_interval_is_around_its_middle_and_within_what_is_possible(pairs) ->
     assert 0 < shown.smallest_effect <= 1
 
 
+def test_rewards_of_any_size_are_inside_their_interval() -> None:
+    shown = paired_difference(*sides([(-0.1 * n, -2.0 - 0.1 * n - n % 3) for n in range(20)]))
+    assert shown is not None
+    assert shown.low < shown.value < shown.high < -2
+
+
 @given(SCORES)
 def test_the_other_way_round_it_is_the_same_with_the_signs_changed(pairs) -> None:
     before, after = sides(pairs)

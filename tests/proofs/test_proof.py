@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sparring.proofs.paired import Standing
 from sparring.proofs.proof import Played, prove
 from tests.proofs.made import answered
@@ -41,6 +43,34 @@ def test_a_measure_that_nobody_trained_on_and_that_got_worse_makes_it_worse() ->
     assert proof.regressed == ("polite",)
     assert "polite got worse" in proof.sentence
     assert prove(Played(before, side(0.9, guards={"polite": 1.0}))).standing is Standing.BETTER
+
+
+def test_scores_are_compared_as_scores_where_no_threshold_says_what_passes() -> None:
+    before, after = side(0.2, guards={"polite": 0.95}), side(0.85, guards={"polite": 0.2})
+    proof = prove(Played(before, after))
+    assert proof.regressed == ("polite",)
+    assert "right 20% → 85%" in proof.sentence
+    assert proof.unmoved == ()
+
+
+def test_with_a_threshold_what_passes_is_compared() -> None:
+    def judged(score: float):
+        return [
+            replace(each, judgements=tuple(replace(one, threshold=0.7) for one in each.judgements))
+            for each in side(score)
+        ]
+
+    assert "right 0% → 100%" in prove(Played(judged(0.6), judged(0.8))).sentence
+
+
+def test_rounding_is_no_change() -> None:
+    def case(rewards: tuple[float, ...]):
+        return [answered("a", reward, index) for index, reward in enumerate(rewards)]
+
+    proof = prove(Played(case((0.0, 0.3, 0.3, 0.7)), case((0.7, 0.3, 0.3, 0.0))))
+    assert proof.flips == ()
+    assert proof.reward is not None
+    assert proof.reward.differing == 0
 
 
 def test_a_second_suite_that_got_worse_makes_it_worse() -> None:

@@ -26,6 +26,7 @@ from sparring.environments.environment import read_suite
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.loops import run_in_own_loop
+from sparring.player.mcp_servers import connected_servers
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.users import UserFunction
@@ -53,7 +54,9 @@ if TYPE_CHECKING:
 class TrainResult:
     """The result of a training run; `load` returns the result of an earlier run.
 
-    `examples` are the input items before the question in the first training case.
+    The `model` and `policy` that `train()` returns have the weights of the last step. `load`,
+    `ship` and the commands use the best checkpoint. `examples` are the input items before the
+    question in the first training case.
     """
 
     folder: RunFolder
@@ -165,19 +168,24 @@ class TrainResult:
         context: Any = None,
     ) -> str:
         """Return the trained agent's answer, without its thinking. The agent has its tools and
-        instructions. `examples` precede a `prompt` that is a string; a list is used unchanged."""
+        instructions. `examples` precede a `prompt` that is a string; a list is used unchanged. An
+        agent behind the gateway is sampled without the penalty."""
         if isinstance(prompt, str):
             prompt = [*self.examples, {"role": "user", "content": prompt}]
         if isinstance(self.agent, ExternalAgent):
             return self._play(prompt, temperature, max_new_tokens, context)
         sampling = Sampling(temperature, max_new_tokens, repetition_penalty)
         agent = self.trained_agent(sampling)
-        turns = self.settings.tool_rounds + 1
-        run_config = common_run_config()
-        result = run_in_own_loop(
-            Runner.run(agent, prompt, context=context, max_turns=turns, run_config=run_config)
-        )
-        return str(result.final_output)
+        turns, run_config = self.settings.tool_rounds + 1, common_run_config()
+
+        async def answer() -> str:
+            async with connected_servers(agent):
+                result = await Runner.run(
+                    agent, prompt, context=context, max_turns=turns, run_config=run_config
+                )
+            return str(result.final_output)
+
+        return run_in_own_loop(answer())
 
     def _play(self, prompt: list[Any], temperature: float, tokens: int, context: Any) -> str:
         limits = replace(self.settings.limits(), completion_tokens=tokens)

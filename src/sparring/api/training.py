@@ -41,6 +41,7 @@ from sparring.player.users import UserFunction
 from sparring.policies.families import Family
 from sparring.proofs.null_players import examples_before
 from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.suites import Suite
 
 
@@ -123,7 +124,7 @@ class Trainer:
             optimizers=(optimizer, scheduler),
             code_digest=spec.code_digest,
         )
-        self._stop, self._built = threading.Event(), time.time()
+        self._stop, self._built, self._has_trained = threading.Event(), time.time(), False
         self._display = TrainingDisplay(show_progress and launched.rank == 0)
         self._training = self._build(work, accept_changes)
 
@@ -152,10 +153,17 @@ class Trainer:
         self._stop.set()
 
     def train(self) -> TrainResult:
-        """Train to the last step, from the run's newest checkpoint if it has one."""
+        """Train to the last step, from the run's newest checkpoint if it has one. A trainer trains
+        once; to continue a run that was stopped, make another trainer for it."""
         return self._train()
 
     def _train(self) -> TrainResult:
+        if self._has_trained:
+            raise InvalidInput(
+                f"this trainer has trained; to continue its run, make another one with "
+                f"run={self.folder.id!r}"
+            )
+        self._has_trained = True
         is_first = self._launched.rank == 0
         lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
         with lock, _stops_on_signals(self._stop), self._display:
@@ -164,6 +172,7 @@ class Trainer:
             self._report("started", pid=os.getpid(), host=socket.gethostname())
             try:
                 summary = self._training.run()
+                self.engine.sync_sampler()
             except KeyboardInterrupt:
                 self._report("stopped")
                 print(f"stopped; pass run={self.folder.id!r} to resume it", file=sys.stderr)
@@ -179,6 +188,8 @@ class Trainer:
                 RuntimeWarning,
                 stacklevel=3,  # points at the call of `train()` or `Trainer.train()`
             )
+        if saved := list_checkpoints(self.folder.checkpoints):
+            self.policy.name = str(saved[-1].path)  # an evaluation of it counts as one of the run's
         return TrainResult(
             folder=self.folder,
             summary=summary,

@@ -9,11 +9,12 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import AsyncExitStack
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, ItemHelpers, MaxTurnsExceeded, Runner
+from agents import Agent, AgentsException, ItemHelpers, MaxTurnsExceeded, Runner
 from agents.items import MessageOutputItem, ToolCallItem, ToolCallOutputItem
 from rich.console import Console
 from rich.text import Text
@@ -28,6 +29,7 @@ from sparring.environments.environment import Parts, read_parts
 from sparring.jobs.environment_opening import opened_without_run
 from sparring.jobs.program_chat import ProgramConversation
 from sparring.player.external_agent import ExternalAgent
+from sparring.player.mcp_servers import connected_servers, rollout_servers
 from sparring.player.player import as_case_factory
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
@@ -35,6 +37,7 @@ from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_policy
 from sparring.proofs.null_players import examples_before, question_of
 from sparring.sandbox import workspaces
+from sparring.threads import DaemonThreads
 
 _QUIT = ("/quit", "/exit", "/q", "exit", "quit")
 _HELP = """Type a message; Enter alone sends the example.
@@ -43,6 +46,7 @@ _HELP = """Type a message; Enter alone sends the example.
 /help   list the commands
 /quit   leave the chat (also exit, Ctrl-D)"""
 _EXAMPLE_CHARACTERS = 200
+_ERROR_CHARACTERS = 500
 _EXAMPLES = 16
 
 
@@ -56,6 +60,7 @@ class Conversation:
         sampling = Sampling(play.temperature, play.max_completion_length)
         self._model = PolicyModel(policy, sampling)
         self._world: Any = None
+        self._servers = AsyncExitStack()
         self._agent = self._given = parts.agent
         self._history: list[Any] = []
         self._cases = cycle(parts.suite.cases(Split.TRAINING, _EXAMPLES))
@@ -64,11 +69,14 @@ class Conversation:
     async def begin(self) -> int:
         """Start over in the world of the next case. Return the number of its worked-example items,
         which the conversation starts with."""
-        await end_world(self._world)
+        await self.end()
         case = next(self._cases)
         self.example = " ".join(question_of(case).split())
         self._world = await as_case_factory(self._parts.world)(case)
-        self._agent = self._given.clone(model=self._model)
+        await self._servers.enter_async_context(connected_servers(self._given))
+        servers = await self._servers.enter_async_context(rollout_servers(self._world))
+        mcp_servers = [*self._given.mcp_servers, *servers]
+        self._agent = self._given.clone(model=self._model, mcp_servers=mcp_servers)
         self._history = examples_before(case)
         return len(self._history)
 
@@ -82,6 +90,8 @@ class Conversation:
             run_config=common_run_config(),
         )
         self._history = list(result.to_input_list())
+        if result.last_agent.name != self._agent.name:  # handed off
+            self._agent = result.last_agent.clone(model=self._model)
         return list(result.new_items)
 
     def tools(self) -> list[tuple[str, str]]:
@@ -90,12 +100,23 @@ class Conversation:
         return [(tool.name, getattr(tool, "description", "")) for tool in tools]
 
     async def end(self) -> None:
-        """End the world of the conversation."""
+        """Disconnect the MCP servers, and end the world of the conversation."""
+        await self._servers.aclose()
         await end_world(self._world)
+        self._world = None
 
 
 async def talk(conversation: Conversation | ProgramConversation, console: Console) -> None:
     """Read messages and commands until the user leaves."""
+    try:
+        await _converse(conversation, console)
+    finally:
+        await conversation.end()
+
+
+async def _converse(conversation: Conversation | ProgramConversation, console: Console) -> None:
+    reader = DaemonThreads(1)  # Ctrl-C does not wait for a line
+    loop = asyncio.get_running_loop()
     examples = await conversation.begin()
     if examples:
         console.print(Text(f"starts with {examples} items of worked examples", style="dim"))
@@ -103,8 +124,8 @@ async def talk(conversation: Conversation | ProgramConversation, console: Consol
     _offer(conversation, console)
     while True:
         try:
-            text = (await asyncio.to_thread(_read_line, console)).strip()
-        except (EOFError, KeyboardInterrupt):
+            text = (await loop.run_in_executor(reader, _read_line, console)).strip()
+        except EOFError:
             break
         if text in _QUIT:
             break
@@ -118,7 +139,6 @@ async def talk(conversation: Conversation | ProgramConversation, console: Consol
             console.print(Text(_HELP, style="dim"))
         elif text := text or conversation.example:
             await _answer(conversation, text, console)
-    await conversation.end()
 
 
 def _offer(conversation: Conversation | ProgramConversation, console: Console) -> None:
@@ -137,6 +157,9 @@ async def _answer(
         console.print(Text("(no answer within the limit of tool rounds)", style="yellow"))
     except SparringError as error:
         console.print(Text(f"({error})", style="yellow"))
+    except (AgentsException, RuntimeError) as error:  # such as a guardrail, or no memory
+        text = f"({type(error).__name__}: {str(error)[:_ERROR_CHARACTERS]})"
+        console.print(Text(text, style="yellow"))
 
 
 def _show(item: Any, console: Console) -> None:
@@ -193,6 +216,9 @@ def main(request: dict[str, Any]) -> int:
     except SparringError as error:
         print(f"sparring: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        console.print()
+        return 130
     finally:
         workspaces.remove_all()
     return 0

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
+from sparring.contracts.rollouts import RolloutKey
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.player.worlds import end_world
@@ -24,23 +25,29 @@ class Plays(Protocol):
 async def play_and_judge(
     player: Plays, measures: MeasureSet, plays: Sequence[Play]
 ) -> list[Played]:
-    """Return the judged rollouts in the order of `plays`. Their worlds have ended."""
+    """Return the judged rollouts in the order of `plays`. Their worlds have ended: each when its
+    rollout was judged or, with reward functions, when all were."""
+    worlds: dict[RolloutKey, Any] = {}
 
     async def judge(played: Played) -> Played:
-        return replace(played, rollout=await measures.judge(played.rollout))
+        rollout = await measures.judge(played.rollout)
+        if not measures.reward_functions:
+            await end_world(worlds.pop(rollout.key))
+        return replace(played, rollout=rollout)
 
     order = {play.key: number for number, play in enumerate(plays)}
     judging: list[asyncio.Task[Played]] = []
     try:
         async with aclosing(player.play(plays)) as stream:
             async for played in stream:
+                worlds[played.rollout.key] = played.rollout.world
                 judging.append(asyncio.create_task(judge(played)))
         judged = list(await asyncio.gather(*judging))
+        judged.sort(key=lambda played: order[played.rollout.key])
+        together = await measures.judge_together([each.rollout for each in judged])
     finally:
         for task in judging:
             task.cancel()
-    judged.sort(key=lambda played: order[played.rollout.key])
-    together = await measures.judge_together([each.rollout for each in judged])
-    for rollout in together:
-        await end_world(rollout.world)
+        await asyncio.gather(*judging, return_exceptions=True)
+        await asyncio.gather(*(end_world(world) for world in worlds.values()))
     return [replace(each, rollout=rollout) for rollout, each in zip(together, judged, strict=True)]

@@ -83,7 +83,7 @@ def _prompt_for(question: str, rollout: Rollout) -> str:
 
 
 def _verdict_from(text: str) -> Verdict:
-    match = _JSON_OBJECT.search(text)
+    match = _JSON_OBJECT.search(text.rpartition("</think>")[2])
     try:
         value = json.loads(match.group()) if match else {}
     except (ValueError, RecursionError):

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
+from inspect import Parameter
 from itertools import islice
 from typing import Any
 
@@ -230,11 +231,8 @@ def _takes_argument(factory: Callable[..., Any]) -> bool:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # dict and other builtins have no signature
         return False
-    if not inspect.isclass(factory):
-        return len(parameters) > 0
-    # A class whose parameters all have defaults, such as a dataclass, is called without the case.
-    return any(
-        parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in parameters
-    )
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    first = next((each for each in parameters if each.kind in positional), None)
+    # A first parameter with a default, as in a dataclass or in `lambda path=path: …`, is not for
+    # the case, unless its name says so.
+    return first is not None and (first.default is Parameter.empty or first.name == "case")

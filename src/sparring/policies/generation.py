@@ -18,7 +18,7 @@ import torch
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.policies.grouped_attention import grouped_attention
 from sparring.policies.growing_cache import growing_cache
-from sparring.policies.prefixes import common_prefix, has_sliding_window, sharing_groups
+from sparring.policies.prefixes import common_prefix, sharing_groups
 from sparring.policies.turn_cache import StoredTurn, TurnCache, can_store
 
 
@@ -227,9 +227,10 @@ class _Decoder:
                 cache.layers[number] = None  # freed now: at most one layer is in memory twice
 
     def _prefill(self, prompts: list[list[int]]) -> None:
-        """Run the model once on the common prefix of the prompts, then on the rest of each."""
-        is_unshared = len(prompts) == 1 or has_sliding_window(self._model.config)
-        shared = 0 if is_unshared else common_prefix(prompts)
+        """Run the model once on the common prefix of the prompts, then on the rest of each. Sliding
+        windows and recurrent states would count the padding between the two, so they share none."""
+        can_share = len(prompts) > 1 and can_store(self._cache)
+        shared = common_prefix(prompts) if can_share else 0
         if shared:
             prefix = torch.tensor([prompts[0][:shared]], device=self._device)
             self._mask = torch.ones_like(prefix)
@@ -274,7 +275,7 @@ class _Decoder:
         if indices == list(range(self._mask.shape[0])):
             return
         selected = torch.tensor(indices, device=self._device)
-        self._cache.batch_select_indices(selected)
+        self._cache.reorder_cache(selected)  # unlike batch_select_indices, for layers of any kind
         self._mask = self._mask[selected]
         self._logits = self._logits[selected]
 

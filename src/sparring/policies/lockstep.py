@@ -56,6 +56,11 @@ class LockstepBatches:
             if self._waiting.pop(future, None) is not None:
                 self._forget(request)
 
+    async def idle(self) -> None:
+        """Wait until no batch is being generated. A batch goes on if its rollouts are cancelled."""
+        while self._running is not None:
+            await asyncio.wait([self._running])
+
     def _forget(self, request: SampleRequest) -> None:
         key = request.key.rollout
         self._rollouts[key] -= 1

@@ -75,6 +75,10 @@ class TransformersPolicy:
         model = load_weights(name, dtype=torch_dtype)
         return cls(model.to(device), tokenizer, name=name, family=family, turn_cache=turn_cache)
 
+    async def idle(self) -> None:
+        """Wait until no batch is being sampled."""
+        await self._batches.idle()
+
     def join(self) -> None:
         """Add a rollout to the lockstep batches."""
         if not self._batches.active:

@@ -50,7 +50,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The planned training. `groups_per_step` and `replacement_groups` are per process."""
+    """The planned training. Groups and `validation_cases` are those of one process."""
 
     steps: int
     groups_per_step: int

@@ -29,6 +29,7 @@ _CHUNK = 4_000_000
 _POWER = 0.8
 _ADDED = 0.5  # pseudo-cases of each sign; up to twice as many if few cases differ
 _FEW = 8
+ROUNDING = 1e-12  # smaller differences of means are due to the order of summation
 _MIN_DIFFERING = 6  # five flips in one direction have probability 1/16 by luck
 
 
@@ -95,14 +96,15 @@ def paired_difference(
     gains = -differences if is_loss else differences
     low, high = _interval(gains, _TAIL / chances, np.random.default_rng(seed))
     low, high = (-high, -low) if is_loss else (low, high)
+    most = max(1.0, float(np.abs(differences).max()))  # reward functions may leave 0 … 1
     return Difference(
         before=float(first.mean()),
         after=float(second.mean()),
         value=float(differences.mean()),
-        low=max(-1.0, low),
-        high=min(1.0, high),
+        low=max(-most, low),
+        high=min(most, high),
         cases=len(shared),
-        differing=int(np.count_nonzero(differences)),
+        differing=int(np.count_nonzero(np.abs(differences) > ROUNDING)),
         smallest_effect=smallest_effect(differences, chances=chances),
         chances=chances,
         mcnemar=_mcnemar(first, second) if is_single else None,
@@ -152,7 +154,7 @@ class _Augmented:
     @classmethod
     def of(cls, differences: NDArray[Any]) -> _Augmented:
         values, counts = np.unique(np.round(differences, 12), return_counts=True)
-        nonzero = differences[np.abs(differences) > 1e-12]
+        nonzero = differences[np.abs(differences) > ROUNDING]
         confidence = min(1.0, len(nonzero) / _FEW)
         size = _typical_size(nonzero) ** confidence  # closer to a full flip if few cases differ
         added = _ADDED * (2 - confidence)

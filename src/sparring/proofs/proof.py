@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.verdicts import Judgement
 from sparring.proofs.eval_summary import Reasons
-from sparring.proofs.paired import Difference, Standing, paired_difference
+from sparring.proofs.paired import ROUNDING, Difference, Standing, paired_difference
 
 _MAX_MISSING = 0.1  # of the cases
 _REASONS_SHOWN = 3
@@ -153,8 +154,8 @@ def _measure_changes(
     for name in names:
         is_guard = name in guards
         difference = paired_difference(
-            correct(played.base, name),
-            correct(played.trained, name),
+            measured(played.base, name),
+            measured(played.trained, name),
             chances=looks if is_guard else 1,
         )
         if difference is not None:
@@ -265,36 +266,53 @@ def rewards(rollouts: Iterable[Rollout]) -> dict[str, float]:
     return _means((each.case.id, each.reward) for each in rollouts)
 
 
-def correct(rollouts: Iterable[Rollout], measure: str) -> dict[str, float]:
-    """Return the share of each case's judged rollouts that pass a measure."""
+def measured(rollouts: Iterable[Rollout], measure: str) -> dict[str, float]:
+    """Return the mean of a measure over each case's judged rollouts: the share that pass, or the
+    mean score if the measure returns scores and has no threshold below 1."""
     return _means(
-        (rollout.case.id, None if each.is_correct is None else float(each.is_correct))
+        (rollout.case.id, _score_or_pass(each))
         for rollout in rollouts
         for each in rollout.judgements
         if each.measure == measure
     )
 
 
+def _score_or_pass(judgement: Judgement) -> float | None:
+    if judgement.is_correct is None:
+        return None
+    has_threshold = judgement.threshold < 1
+    return float(judgement.is_correct) if has_threshold else judgement.verdict.score
+
+
 def flips(played: Played) -> list[Flip]:
     """Return the cases whose mean reward changed, largest changes first."""
     before, after = rewards(played.base), rewards(played.trained)
-    changed = [case for case in before if case in after and before[case] != after[case]]
+    shared = [case for case in before if case in after]
+    changed = [case for case in shared if abs(after[case] - before[case]) > ROUNDING]
     changed.sort(key=lambda case: -abs(after[case] - before[case]))
+    base, trained = _scored_by_case(played.base), _scored_by_case(played.trained)
     return [
         Flip(
             case,
             before[case],
             after[case],
-            _example(played.base, case, is_best=after[case] < before[case]),
-            _example(played.trained, case, is_best=after[case] > before[case]),
+            _example(base[case], is_best=after[case] < before[case]),
+            _example(trained[case], is_best=after[case] > before[case]),
         )
         for case in changed
     ]
 
 
-def _example(rollouts: Sequence[Rollout], case: str, *, is_best: bool) -> str:
-    """Return the id of the rollout with the highest or lowest reward of a case."""
-    scored = [each for each in rollouts if each.case.id == case and each.reward is not None]
+def _scored_by_case(rollouts: Iterable[Rollout]) -> dict[str, list[Rollout]]:
+    by_case: dict[str, list[Rollout]] = {}
+    for rollout in rollouts:
+        if rollout.reward is not None:
+            by_case.setdefault(rollout.case.id, []).append(rollout)
+    return by_case
+
+
+def _example(scored: Sequence[Rollout], *, is_best: bool) -> str:
+    """Return the id of the rollout with the highest or lowest reward."""
     chosen = (max if is_best else min)(scored, key=lambda each: each.reward or 0.0)
     return chosen.id
 

@@ -51,6 +51,15 @@ def test_a_longer_training_costs_more_in_proportion() -> None:
     assert long["hours"]["value"] == pytest.approx(10 * short["hours"]["value"], rel=0.35)
 
 
+def test_processes_share_the_validation() -> None:
+    def hours(processes: int) -> float:
+        given = spec(max_steps=2, validation_cases=10).model_copy(update={"processes": processes})
+        found = training_cost(given, SIZES, play(), DryRun(done=[STEP]), LIVE)
+        return float(found["hours"]["value"])
+
+    assert hours(2) < hours(1)
+
+
 def test_validation_and_proof_are_part_of_the_cost() -> None:
     without, with_them = (
         training_cost(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -236,6 +236,7 @@ class Check:
             update={
                 "validation_cases": 0,
                 "max_steps": max(2, self._spec.dry_steps + 1),
+                "logging_steps": 1,  # steps are counted when they are logged
                 "replacement_groups": 0,  # dry steps measure the update; play is measured apart
                 "sampling": None,  # the check samples with the weights in this process
                 "players": 0,
@@ -370,11 +371,26 @@ def _has_tools(parts: Parts) -> bool:
 
 def _set_by_command(spec: CheckSpec) -> dict[str, Any]:
     """Return the settings from the command line, which the training command must repeat."""
-    values = spec.settings.model_dump(mode="json")
-    if spec.policy.model:
-        values["model"] = spec.policy.model
+    values = {
+        **spec.settings.model_dump(mode="json"),
+        "config": spec.config,
+        "model": spec.policy.model,
+        "family": spec.policy.family,
+        "processes": spec.processes,
+        "nodes": spec.nodes,
+    }
     named = [name for name, source in spec.sources.items() if source == COMMAND]
-    return {name: values[name] for name in named if name in values}
+    found = {name: _value_at(values, name) for name in named}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _value_at(values: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a setting by its dotted name; None if there is none."""
+    first, _, rest = name.partition(".")
+    value = values.get(first)
+    if not rest:
+        return value
+    return _value_at(value, rest) if isinstance(value, Mapping) else None
 
 
 def _figures(rollouts: Sequence[Rollout]) -> dict[str, Any]:

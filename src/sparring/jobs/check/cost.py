@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -72,15 +73,17 @@ def _planned(
     import torch
 
     replacements = spec.settings.replacement_groups
+    world_size = spec.processes * spec.nodes
+    validated = min(spec.settings.most_validation_cases, sizes.validation)
     sampled = sum(each.tokens.sampled for each in played.learner)
     return Planned(
         steps=plan.steps,
         groups_per_step=plan.cases_per_step,
         rollouts_per_group=plan.rollouts_per_case,
         replacement_groups=plan.cases_per_step if replacements is None else replacements,
-        world_size=spec.processes * spec.nodes,
+        world_size=world_size,
         validations=plan.steps // plan.checkpoint_steps + 2,
-        validation_cases=min(spec.settings.most_validation_cases, sizes.validation),
+        validation_cases=math.ceil(validated / world_size),  # of each process
         tokens_per_rollout=sampled / len(played.learner),
         live=live,
         proof_rollouts=2 * _PROOF_ROLLOUTS * sizes.held_out,

@@ -22,6 +22,7 @@ from sparring.learning.judged_play import play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.policies.endpoint_policy import EndpointPolicy
+from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.proofs.check_verdict import PlayedModel
 from sparring.proofs.estimates import Measured
 from sparring.proofs.learnability import is_passed
@@ -167,6 +168,8 @@ class CheckPlay:
         """Play one group alone, to measure the cost of a replacement group."""
         size, case = self._built.plan.rollouts_per_case, self._cases[0]
         plays = [Play(RolloutKey(1, 0, case.id, index), case) for index in range(size)]
+        if isinstance(self._built.policy, TransformersPolicy):
+            await self._built.policy.idle()  # the time limit may have left a batch behind
         started = _now()
         await play_and_judge(self._built.collector.player, self._measures, plays)
         ended = _now()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +173,18 @@ def chat(target: str, model: str | None, assignments: list[str], runs: str | Non
         file.write(spec.model_dump_json())
         file.flush()
         command = [sys.executable, "-m", "sparring.jobs.chat", file.name]
-        return subprocess.run(command, check=False).returncode
+        with subprocess.Popen(command) as chatting, _left_to_the_child(signal.SIGINT):
+            return chatting.wait()
+
+
+@contextmanager
+def _left_to_the_child(number: signal.Signals) -> Iterator[None]:
+    """Do nothing on a signal that the terminal also sends to the child process."""
+    before = signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def doctor(runs: str | None, *, as_json: bool) -> int:
