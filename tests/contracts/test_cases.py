@@ -1,7 +1,8 @@
-"""Cases: the digest that identifies a set of them."""
+"""Cases: the digest that identifies a set of them, their questions and worked examples."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparring.contracts.cases import Case, Split, digest_of
+from sparring.contracts.cases import Case, Split, digest_of, examples_before, question_of
+
+WORKED: list[dict[str, Any]] = [
+    {"role": "user", "content": "What is 1 + 1?"},
+    {"type": "function_call", "name": "add", "arguments": "{}"},
+    {"role": "assistant", "content": "2"},
+    {"role": "user", "content": "What is 2 + 2?"},
+]
 
 cases = st.lists(
     st.builds(Case, st.text(max_size=3), st.just("What?"), st.integers(0, 3)),
@@ -62,3 +70,18 @@ def test_a_case_cannot_be_changed_and_trains_unless_it_says_otherwise() -> None:
     assert (case.split, case.measures, case.fields) == (Split.TRAINING, (), {})
     with pytest.raises(FrozenInstanceError):
         case.split = Split.HELD_OUT  # type: ignore[misc]
+
+
+def test_the_question_is_the_last_user_message_and_what_precedes_it_are_examples() -> None:
+    case = Case("c", WORKED)
+    assert question_of(case) == "What is 2 + 2?"
+    assert examples_before(case) == WORKED[:3]
+    plain = Case("c", "What is 2 + 2?")
+    assert (question_of(plain), examples_before(plain)) == ("What is 2 + 2?", [])
+    nobody = Case("c", [{"role": "system", "content": "Be quick."}])
+    assert (question_of(nobody), examples_before(nobody)) == ("", [])
+
+
+def test_a_question_that_is_not_text_is_shown_as_json() -> None:
+    content = [{"type": "input_text", "text": "What is this?"}]
+    assert json.loads(question_of(Case("c", [{"role": "user", "content": content}]))) == content

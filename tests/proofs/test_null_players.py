@@ -14,9 +14,7 @@ from sparring.contracts.rollouts import Ending
 from sparring.proofs.null_players import (
     PLAYERS,
     answer_of,
-    examples_before,
     null_rollout,
-    question_of,
 )
 
 BY_NAME = {player.name: player for player in PLAYERS}
@@ -32,21 +30,6 @@ def answers(expected: Any, *others: Any, question: str = "question") -> dict[str
     case = Case("c", question, expected)
     cases = [case, *(Case(f"o{n}", "other", other) for n, other in enumerate(others))]
     return {name: answer_of(player, case, cases) for name, player in BY_NAME.items()}
-
-
-def test_the_question_is_the_last_user_message_and_what_precedes_it_are_examples() -> None:
-    case = Case("c", WORKED)
-    assert question_of(case) == "What is 2 + 2?"
-    assert examples_before(case) == WORKED[:3]
-    plain = Case("c", "What is 2 + 2?")
-    assert (question_of(plain), examples_before(plain)) == ("What is 2 + 2?", [])
-    nobody = Case("c", [{"role": "system", "content": "Be quick."}])
-    assert (question_of(nobody), examples_before(nobody)) == ("", [])
-
-
-def test_a_question_that_is_not_text_is_shown_as_json() -> None:
-    content = [{"type": "input_text", "text": "What is this?"}]
-    assert json.loads(question_of(Case("c", [{"role": "user", "content": content}]))) == content
 
 
 def test_two_players_know_the_answer_and_no_other_does() -> None:

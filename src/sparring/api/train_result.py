@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from agents import Agent, Runner
 
 from sparring.api.tasks import AnyAgent, Task, as_family, played_agent
-from sparring.contracts.cases import Case, Split
+from sparring.contracts.cases import Case, Split, examples_before
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunNotFound
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
@@ -33,7 +33,6 @@ from sparring.player.users import UserFunction
 from sparring.policies.families import Family
 from sparring.policies.loading import load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
-from sparring.proofs.null_players import examples_before
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
 from sparring.run_folder.files import read_json, write_json

@@ -22,7 +22,7 @@ from sparring.api.python_runs import explain_validation_error, open_run
 from sparring.api.tasks import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.api.train_result import TrainResult
 from sparring.api.training_display import TrainingDisplay
-from sparring.contracts.cases import Split
+from sparring.contracts.cases import Split, examples_before
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
@@ -39,7 +39,6 @@ from sparring.player.player import ContextFactory
 from sparring.player.trainability import refuse_untrainable, refuse_without_tools
 from sparring.player.users import UserFunction
 from sparring.policies.families import Family
-from sparring.proofs.null_players import examples_before
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.suites import Suite

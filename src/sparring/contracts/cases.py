@@ -34,6 +34,23 @@ class Case:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+def examples_before(case: Case) -> list[Any]:
+    """Return the input items before a case's last user message: its worked examples."""
+    if isinstance(case.input, str):
+        return []
+    questions = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
+    return list(case.input[: questions[-1]]) if questions else []
+
+
+def question_of(case: Case) -> str:
+    """Return the text of a case's last user message."""
+    if isinstance(case.input, str):
+        return case.input
+    questions = [item for item in case.input if item.get("role") == "user"]
+    content = questions[-1].get("content") if questions else ""
+    return content if isinstance(content, str) else json.dumps(content, default=repr)
+
+
 def digest_of(cases: Iterable[Case]) -> str:
     """Return a SHA-256 of ids, inputs, expected outcomes and measures; the order is irrelevant."""
     digest = hashlib.sha256()

@@ -19,7 +19,7 @@ from agents.items import MessageOutputItem, ToolCallItem, ToolCallOutputItem
 from rich.console import Console
 from rich.text import Text
 
-from sparring.contracts.cases import Split
+from sparring.contracts.cases import Split, examples_before, question_of
 from sparring.contracts.errors import SparringError
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Message
@@ -35,7 +35,6 @@ from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_policy
-from sparring.proofs.null_players import examples_before, question_of
 from sparring.sandbox import workspaces
 from sparring.threads import DaemonThreads
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from agents import FunctionTool
 
-from sparring.contracts.cases import Case, Split
+from sparring.contracts.cases import Case, Split, question_of
 from sparring.contracts.errors import SparringError
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
@@ -46,7 +46,6 @@ from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_codec, load_policy
 from sparring.policies.pretrained import load_positions
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
-from sparring.proofs.null_players import question_of
 from sparring.sandbox import workspaces
 from sparring.suites import Suite
 

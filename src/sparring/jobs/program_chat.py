@@ -7,7 +7,7 @@ import secrets
 from dataclasses import replace
 from itertools import cycle
 
-from sparring.contracts.cases import Case, Split
+from sparring.contracts.cases import Case, Split, examples_before, question_of
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Ending, Message, RolloutKey
@@ -15,7 +15,6 @@ from sparring.contracts.specs import PlaySettings
 from sparring.environments.environment import Parts
 from sparring.player import Play, Player
 from sparring.player.worlds import end_world
-from sparring.proofs.null_players import examples_before, question_of
 
 _EXAMPLES = 16
 

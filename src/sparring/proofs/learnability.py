@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from sparring.contracts.cases import question_of
 from sparring.contracts.rollouts import Rollout
-from sparring.proofs.null_players import question_of
 
 _DRAWS = 4000
 _PRIOR = 0.5  # prior rollouts per case, distributed like the frequent rewards of all cases

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.contracts.cases import Case
+from sparring.contracts.cases import Case, question_of
 from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
 
 Answer = Callable[[Case, Sequence[Case]], str | None]
@@ -28,23 +28,6 @@ class NullPlayer:
     says: str
     answer: Answer
     knows: bool = False
-
-
-def examples_before(case: Case) -> list[Any]:
-    """Return the input items before a case's last user message: its worked examples."""
-    if isinstance(case.input, str):
-        return []
-    questions = [n for n, item in enumerate(case.input) if item.get("role") == "user"]
-    return list(case.input[: questions[-1]]) if questions else []
-
-
-def question_of(case: Case) -> str:
-    """Return the text of a case's last user message."""
-    if isinstance(case.input, str):
-        return case.input
-    questions = [item for item in case.input if item.get("role") == "user"]
-    content = questions[-1].get("content") if questions else ""
-    return content if isinstance(content, str) else json.dumps(content, default=repr)
 
 
 def _as_text(expected: Any) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sparring.contracts.cases import question_of
 from sparring.contracts.progress import counted, duration_text
 from sparring.contracts.rollouts import Rollout
-from sparring.proofs.null_players import question_of
 from sparring.reports.document import (
     Block,
     Column,
