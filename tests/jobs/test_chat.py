@@ -135,6 +135,23 @@ def test_the_history_grows_until_new_starts_over_with_the_examples_of_the_next_c
     assert chat.ended == ["first", "second"]
 
 
+def test_a_world_that_cannot_begin_does_not_end_the_chat(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    def begin(case: Case, ended: list[str]) -> None:
+        begun.append(case.id)
+        if len(begun) == 2:
+            raise ConnectionError("no database")
+
+    monkeypatch.setattr("tests.jobs.test_chat.World", begin)
+    out = Chat(codecs["qwen3"], lambda _: "fine").shown(monkeypatch, "/new", "/new", "hello")
+    assert "(ConnectionError: no database)" in out
+    assert "fine" in out
+    assert begun == ["first", "second", "first"]
+
+
 def test_commands_are_not_sent_to_the_model(
     codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,8 +185,10 @@ def test_an_agent_that_never_answers_or_fails_is_said_and_the_chat_goes_on(
     assert "still here" in out
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no memory"), ModelBehaviorError("no JSON")])
-def test_an_error_of_the_sdk_or_of_torch_is_said_and_the_chat_goes_on(
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no memory"), ModelBehaviorError("no JSON"), KeyError("the user's code")]
+)
+def test_an_error_of_the_sdk_of_torch_or_of_the_user_is_said_and_the_chat_goes_on(
     codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def reply(prompt: str) -> str:
@@ -214,8 +233,9 @@ def test_the_servers_of_agent_and_world_are_connected_for_the_chat(
         return "fine"
 
     chat = Chat(codecs["qwen3"], reply, servers=[Clock(notes)])
-    chat.shown(monkeypatch, "one", "two")
+    out = chat.shown(monkeypatch, "one", "/tools", "two")
     assert notes == ["connected", "closed"]
+    assert "now  The time." in out
     assert all('"name": "now"' in prompt for prompt in prompts)
     assert len(prompts) == 2
 

@@ -11,7 +11,7 @@ import pytest
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.rollouts import Rollout
-from sparring.jobs.comparison import compare, main, read_side
+from sparring.jobs.comparison import Side, compare, main, panels_to_compare, read_side
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, write_json
 from sparring.run_folder.held_out_ledger import record_look
@@ -56,6 +56,24 @@ def test_settings_that_differ_are_listed_and_sources_are_not(tmp_path: Path) -> 
     one = evaluated(tmp_path, "one", [], play={"seed": 1}, sources={"play": "command"}, cases=4)
     two = evaluated(tmp_path, "two", [], play={"seed": 2}, code_digest="abc", cases=4)
     assert compare([read_side(one), read_side(two)])["settings"] == [("play.seed", [1, 2])]
+
+
+def test_pass_rates_are_compared_measure_by_measure() -> None:
+    one = [{"step": 1, "reward": 0.5, "pass_rate/a": 0.1, "pass_rate/b": 0.9}]
+    two = [{"step": 1, "reward": 0.6, "pass_rate/b": 0.8}]
+    sides = [
+        Side(RunFolder(Path(name)), {}, history, {}) for name, history in (("1", one), ("2", two))
+    ]
+    drawn = {
+        title: [(line.label, *line.values) for line in lines]
+        for title, lines in panels_to_compare(sides).items()
+        if any(line.values for line in lines)
+    }
+    assert drawn == {
+        "reward": [("1", 0.5), ("2", 0.6)],
+        "pass rate of a": [("1", 0.1)],
+        "pass rate of b": [("1", 0.9), ("2", 0.8)],
+    }
 
 
 def test_equal_ids_with_different_inputs_are_different_cases(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from sparring import measure, passed
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import RolloutKey
+from sparring.learning import judged_play
 from sparring.learning.judged_play import play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
@@ -113,6 +114,40 @@ def test_worlds_end_if_the_player_fails() -> None:
         with pytest.raises(ConnectionError):
             asyncio.run(play_and_judge(Backwards(notes, 2), measures(notes), PLAYS))
         assert ended_worlds(notes) == ALL_ENDED[2:]
+
+
+class SlowWorld(World):
+    """Takes a moment to end, as a container does."""
+
+    async def after_rollout(self) -> None:  # type: ignore[override]
+        await asyncio.sleep(0.05)
+        self.notes.append(f"ended {self.name}")
+
+
+def test_a_world_that_is_ending_when_the_player_fails_still_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(globals(), "World", SlowWorld)
+    notes: list[str] = []
+    with pytest.raises(ConnectionError):
+        asyncio.run(play_and_judge(Backwards(notes, 2), judging(notes), PLAYS))
+    assert "judged case-3" in notes
+    assert ended_worlds(notes) == ALL_ENDED[2:]
+
+
+def test_worlds_that_end_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, most = 0, 0
+
+    async def count(_: Any) -> None:
+        nonlocal at_once, most
+        at_once, most = at_once + 1, max(most, at_once + 1)
+        await asyncio.sleep(0)
+        at_once -= 1
+
+    monkeypatch.setattr(judged_play, "end_world", count)
+    monkeypatch.setattr(judged_play, "_WORLDS_AT_ONCE", 2)
+    asyncio.run(play_and_judge(Backwards([]), judging_together([]), PLAYS))
+    assert most == 2
 
 
 def test_nothing_to_play_is_nothing_to_judge() -> None:

@@ -921,8 +921,9 @@ export interface paths {
          * @description Write the trained model as adapter, merged weights and GGUF, each verified and played.
          *
          *     The shipment is a run in the background. Each file must give the prompts and log-probabilities
-         *     of the checkpoint, and both play the same cases. If a file is faulty, the verdict is refused,
-         *     and no folder is written. Only a proved checkpoint is shipped, unless `unproven` is set.
+         *     of the checkpoint, and both play the same cases. If a file is faulty, the shipment ends with
+         *     the verdict "refused" and writes no folder. Only a proved checkpoint is shipped, unless
+         *     `unproven` is set.
          *
          *     Role: operator.
          */
@@ -1492,7 +1493,7 @@ export interface components {
             package: string;
             /**
              * Needs Port
-             * @description whether the class derives from Atropos's BaseEnv
+             * @description whether the class is written for Atropos and must be ported
              * @default false
              */
             needs_port: boolean;
@@ -3203,13 +3204,13 @@ export interface components {
             validation_cases: number;
             /**
              * Margin
-             * @description a file is equal if its loss of reward is below this
+             * @description loss of mean reward that the interval of a file's difference must exclude for the verdict equal
              * @default 0.05
              */
             margin: number;
             /**
              * Trial
-             * @description trial only: one GGUF file plays ten validation cases on its server, and no folder is written; needs no proof
+             * @description only try the model: a GGUF file plays ten validation cases on llama.cpp's server, and no folder is written; needs no proof
              * @default false
              */
             trial: boolean;
@@ -3221,7 +3222,7 @@ export interface components {
             name: string;
             /**
              * Unproven
-             * @description ship without a proof whose verdict is better; the model cards state this
+             * @description ship without a proof with the verdict "better"; the model cards state this
              * @default false
              */
             unproven: boolean;

@@ -85,10 +85,9 @@ def ship_training(
 
 def forms_from(names: Sequence[str]) -> tuple[Form, ...]:
     """Return the forms with these names. Raises InvalidInput for an unknown name."""
-    try:
-        return tuple(Form(name) for name in names)
-    except ValueError as error:
-        raise InvalidInput(f"{error}; there are {', '.join(Form)}") from error
+    if unknown := [each for each in names if each not in list(Form)]:
+        raise InvalidInput(f"unknown form {unknown[0]!r}; there are {', '.join(Form)}")
+    return tuple(Form(name) for name in names)
 
 
 def quantizations_from(names: Sequence[str]) -> tuple[str, ...]:
@@ -133,9 +132,9 @@ class _GivenEnvironment(Environment):
 
 
 class _GivenWithUser(_GivenEnvironment):
-    """An environment made from the parts of a task with a user."""
+    """The same with a user: `read_parts` tests whether the class overrides `user`."""
 
     @property
     def user(self) -> Any:
-        """The task's user, whether it is async or not."""
+        """The task's user function, sync or async."""
         return self._task.user

@@ -162,10 +162,10 @@ class Trainer:
                 f"this trainer has trained; to continue its run, make another one with "
                 f"run={self.folder.id!r}"
             )
-        self._has_trained = True
         is_first = self._launched.rank == 0
         lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
         with lock, _stops_on_signals(self._stop), self._display:
+            self._has_trained = True
             if is_first:  # under the lock, so that the stop request of a running attempt is kept
                 _drop_old_request(self.folder, self._built)
             self._report("started", pid=os.getpid(), host=socket.gethostname())
@@ -179,6 +179,8 @@ class Trainer:
             except Exception as error:
                 self._report("failed", kind=type(error).__name__, message=str(error))
                 raise
+            finally:
+                self._name_policy()
             self._report("stopped" if self._training.stopped else "completed")
         if self._training.stopped:
             done = f"after {summary['steps']} of {summary['planned_steps']} steps"
@@ -187,8 +189,6 @@ class Trainer:
                 RuntimeWarning,
                 stacklevel=3,  # points at the call of `train()` or `Trainer.train()`
             )
-        if saved := list_checkpoints(self.folder.checkpoints):
-            self.policy.name = str(saved[-1].path)  # an evaluation of it counts as one of the run's
         return TrainResult(
             folder=self.folder,
             summary=summary,
@@ -199,6 +199,12 @@ class Trainer:
             settings=self.settings,
             examples=self._examples,
         )
+
+    def _name_policy(self) -> None:
+        """Name the policy after the newest checkpoint, so that its evaluations on held-out cases
+        count as the run's."""
+        if saved := list_checkpoints(self.folder.checkpoints):
+            self.policy.name = str(saved[-1].path.resolve())
 
     def _build(self, work: TrainWork, accept_changes: bool) -> Training:
         return Training(

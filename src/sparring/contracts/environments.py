@@ -22,7 +22,7 @@ class FoundEnvironment(Frozen):
     config_class: str = ""
     package: str = Field(default="", description="installed package that provides the environment")
     needs_port: bool = Field(
-        default=False, description="whether the class derives from Atropos's BaseEnv"
+        default=False, description="whether the class is written for Atropos and must be ported"
     )
 
     @property

@@ -303,8 +303,8 @@ def _validation(work: TrainWork) -> Sequence[Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence TRL's log below errors, and its warning that `rollout_func` is experimental, whose
-    use the contract tests cover."""
+    """Silence TRL's log below errors, and its warning that `rollout_func` is experimental: the
+    contract tests cover its use."""
     log = logging.getLogger("trl")
     level = log.level
     with warnings.catch_warnings():

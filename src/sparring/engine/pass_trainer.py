@@ -68,7 +68,7 @@ class PassTrainer(GRPOTrainer):
         return self._parts(generation_batch)[self._part]
 
     def _parts(self, generation_batch: Any) -> list[dict[str, Any]]:
-        """Return the parts of the current pass. Plays if a generation begins, as TRL does."""
+        """Return the parts of the current pass. If a generation begins, play its rollouts first."""
         rounds = self.args.steps_per_generation
         is_new = self._step % (rounds * self.num_iterations) == 0
         if self._passes is None or (is_new and self._played_at != self._step):

@@ -53,6 +53,10 @@ class VllmSampler:
         self._batches = LockstepBatches(self._generate)
         self.version: int | None = None  # set by the trainer that updates the weights
 
+    async def idle(self) -> None:
+        """Wait until no batch is being sampled."""
+        await self._batches.idle()
+
     def join(self) -> None:
         """Add a rollout; batches wait for its request from now on."""
         self._batches.join()

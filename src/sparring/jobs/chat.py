@@ -9,12 +9,13 @@ import asyncio
 import json
 import os
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from agents import Agent, AgentsException, ItemHelpers, MaxTurnsExceeded, Runner
+from agents import Agent, ItemHelpers, MaxTurnsExceeded, RunContextWrapper, Runner
 from agents.items import MessageOutputItem, ToolCallItem, ToolCallOutputItem
 from rich.console import Console
 from rich.text import Text
@@ -93,9 +94,10 @@ class Conversation:
             self._agent = result.last_agent.clone(model=self._model)
         return list(result.new_items)
 
-    def tools(self) -> list[tuple[str, str]]:
+    async def tools(self) -> list[tuple[str, str]]:
         """Return the name and description of each tool."""
-        tools = [*self._agent.tools, *world_tools(self._world)]
+        given = await self._agent.get_all_tools(RunContextWrapper(self._world))
+        tools = [*given, *world_tools(self._world)]
         return [(tool.name, getattr(tool, "description", "")) for tool in tools]
 
     async def end(self) -> None:
@@ -128,16 +130,25 @@ async def _converse(conversation: Conversation | ProgramConversation, console: C
             break
         if text in _QUIT:
             break
-        if text == "/new":
-            await conversation.begin()
-            _offer(conversation, console)
-        elif text == "/tools":
-            for name, description in conversation.tools():
-                console.print(Text.assemble((name, "magenta"), f"  {description}"))
-        elif text.startswith("/"):
-            console.print(Text(_HELP, style="dim"))
-        elif text := text or conversation.example:
-            await _answer(conversation, text, console)
+        with _errors_shown(console):
+            await _react(conversation, text, console)
+
+
+async def _react(
+    conversation: Conversation | ProgramConversation, text: str, console: Console
+) -> None:
+    """Carry out a command, or show what the agent does with a message."""
+    if text == "/new":
+        await conversation.begin()
+        _offer(conversation, console)
+    elif text == "/tools":
+        for name, description in await conversation.tools():
+            console.print(Text.assemble((name, "magenta"), f"  {description}"))
+    elif text.startswith("/"):
+        console.print(Text(_HELP, style="dim"))
+    elif text := text or conversation.example:
+        for item in await conversation.say(text):
+            _show(item, console)
 
 
 def _offer(conversation: Conversation | ProgramConversation, console: Console) -> None:
@@ -146,17 +157,16 @@ def _offer(conversation: Conversation | ProgramConversation, console: Console) -
         console.print(Text.assemble(("for example: ", "dim"), example))
 
 
-async def _answer(
-    conversation: Conversation | ProgramConversation, text: str, console: Console
-) -> None:
+@contextmanager
+def _errors_shown(console: Console) -> Iterator[None]:
+    """Show an error instead of raising it, so that the chat continues."""
     try:
-        for item in await conversation.say(text):
-            _show(item, console)
+        yield
     except MaxTurnsExceeded:
         console.print(Text("(no answer within the limit of tool rounds)", style="yellow"))
     except SparringError as error:
         console.print(Text(f"({error})", style="yellow"))
-    except (AgentsException, RuntimeError) as error:  # such as a guardrail, or no memory
+    except Exception as error:  # a guardrail, no memory, or the user's own code
         text = f"({type(error).__name__}: {str(error)[:_ERROR_CHARACTERS]})"
         console.print(Text(text, style="yellow"))
 

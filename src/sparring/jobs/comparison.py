@@ -1,9 +1,9 @@
 """`python -m sparring.jobs.comparison REPORT RUN_FOLDER …`: compares the first run with the others.
 
 Prints the comparison as JSON and writes a report. Runs are compared case by case, on one split: by
-all rollouts of an evaluation, the trained model's rollouts in a proof, the model's rollouts in a
-check or shipment, or a training run's automatic proof or last validation. Each kind of run declares
-its rollouts (`comparable` in its report module).
+all rollouts of an evaluation, the trained model's rollouts in a proof, those of the model to be
+trained in a check, a file's held-out rollouts in a shipment, or a training run's automatic proof or
+last validation. Each kind of run declares its rollouts (`comparable` in its report module).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparring.contracts.rollouts import Rollout
 from sparring.proofs.proof import Played, prove
 from sparring.reports.pictures import Curve
 from sparring.reports.run_reports import comparison_report
-from sparring.reports.training_report import flat, panels_of
+from sparring.reports.training_report import PASS_RATE, flat, panels_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_text
 from sparring.run_folder.held_out_ledger import count_candidates
@@ -34,6 +34,7 @@ _IGNORED_FIELDS = (
     "format",
     "run",
     "after",
+    "plan",
     "code_digest",
     "code_files",
     "services",
@@ -137,14 +138,17 @@ def _shared(first: Side, other: Side, basis: str) -> Played:
     return Played([each for each in one if each.case.id in shared], same)
 
 
-def _panels(sides: Sequence[Side]) -> dict[str, list[Curve]]:
-    """Return the panels, each with one curve per run: the first curve of the run in that panel."""
+def panels_to_compare(sides: Sequence[Side]) -> dict[str, list[Curve]]:
+    """Return the panels, each with one curve per run. Pass rates have a panel for each measure; of
+    another panel with several curves, the first is compared."""
     panels: dict[str, list[Curve]] = {}
     for side in sides:
         for title, lines in panels_of(side.history).items():
-            for line in lines[:1]:
+            is_rates = title == PASS_RATE
+            for line in lines if is_rates else lines[:1]:
                 curve = Curve(side.folder.id, line.steps, line.values)
-                panels.setdefault(title, []).append(curve)
+                panel = f"{title} of {line.label}" if is_rates else title
+                panels.setdefault(panel, []).append(curve)
     return panels
 
 
@@ -166,7 +170,7 @@ def main(report: str, folders: Sequence[str]) -> dict[str, Any]:
         raise InvalidInput("a comparison takes two runs or more")
     compared = compare(sides)
     if report:
-        document = comparison_report(compared, _panels(sides), _pairs(sides, compared))
+        document = comparison_report(compared, panels_to_compare(sides), _pairs(sides, compared))
         write_text(Path(report), document.html())
         write_text(Path(report).with_suffix(".md"), document.markdown())
     return compared

@@ -60,7 +60,7 @@ class ProgramConversation:
         is_shown = bool(shown) and shown[-1].content == rollout.answer
         return shown if is_shown else [*shown, answer]
 
-    def tools(self) -> list[tuple[str, str]]:
+    async def tools(self) -> list[tuple[str, str]]:
         """Return an empty list: Sparring does not know the tools of an agent outside the SDK."""
         return []
 

@@ -18,8 +18,8 @@ from sparring.contracts.training import TrainSettings
 class BatchPlan:
     """The batch sizes of a run. `cases_per_step` and the rows and passes are per process.
 
-    `steps_per_generation` is TRL's: the passes that use one generation of rollouts. `boundary` is
-    the number of optimizer steps that learn from one generation.
+    `steps_per_generation` is TRL's: the number of passes that one generation of rollouts is split
+    into. `boundary` is the number of optimizer steps that learn from one generation.
     """
 
     cases_per_step: int

@@ -13,6 +13,8 @@ from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.player.worlds import end_world
 
+_WORLDS_AT_ONCE = 16  # each has a time limit, so few of them may wait for a thread
+
 
 class Plays(Protocol):
     """A player of rollouts: `Player`, or `FunctionPlayer` for the user's rollout function."""
@@ -28,11 +30,17 @@ async def play_and_judge(
     """Return the judged rollouts in the order of `plays`. Their worlds have ended: each when its
     rollout was judged or, with reward functions, when all were."""
     worlds: dict[RolloutKey, Any] = {}
+    ending: list[asyncio.Task[None]] = []
+    places = asyncio.Semaphore(_WORLDS_AT_ONCE)
+
+    async def end(world: Any) -> None:
+        async with places:
+            await end_world(world)
 
     async def judge(played: Played) -> Played:
         rollout = await measures.judge(played.rollout)
         if not measures.reward_functions:
-            await end_world(worlds.pop(rollout.key))
+            ending.append(asyncio.create_task(end(worlds.pop(rollout.key))))
         return replace(played, rollout=rollout)
 
     order = {play.key: number for number, play in enumerate(plays)}
@@ -49,5 +57,5 @@ async def play_and_judge(
         for task in judging:
             task.cancel()
         await asyncio.gather(*judging, return_exceptions=True)
-        await asyncio.gather(*(end_world(world) for world in worlds.values()))
+        await asyncio.gather(*ending, *(end(world) for world in worlds.values()))
     return [replace(each, rollout=rollout) for rollout, each in zip(together, judged, strict=True)]

@@ -188,12 +188,13 @@ def training_spec(folder: RunFolder) -> TrainSpec:
     spec = folder.read_spec()
     if spec.get("kind") != "train":
         raise InvalidInput(
-            f"run {folder.id} is not a training run (its kind is {spec.get('kind')}): a proof "
-            "compares a trained model with its base; see `sparring run list --kind train`"
+            f"run {folder.id} is not a training run (its kind is {spec.get('kind')}); choose one "
+            "from `sparring run list --kind train`"
         )
     if is_python_target(str(spec.get("target", ""))):
         raise InvalidInput(
             f"run {folder.id} was started from Python, with objects that exist only there; in "
-            "Python, evaluate() both models on held-out cases and pass the results to prove()"
+            "Python, call result.ship(…) to ship it, or evaluate() both models on held-out cases "
+            "and pass the results to prove()"
         )
     return TrainSpec.model_validate(spec)

@@ -58,17 +58,21 @@ class StartShip(Frozen):
         default=24, ge=0, le=1000, description="validation cases that each file plays"
     )
     margin: float = Field(
-        default=0.05, gt=0, lt=1, description="a file is equal if its loss of reward is below this"
+        default=0.05,
+        gt=0,
+        lt=1,
+        description="loss of mean reward that the interval of a file's difference must exclude for "
+        "the verdict equal",
     )
     trial: bool = Field(
         default=False,
-        description="trial only: one GGUF file plays ten validation cases on its server, and no "
-        "folder is written; needs no proof",
+        description="only try the model: a GGUF file plays ten validation cases on llama.cpp's "
+        "server, and no folder is written; needs no proof",
     )
     name: str = Field(default="", description="the model's name; default: the folder's name")
     unproven: bool = Field(
         default=False,
-        description="ship without a proof whose verdict is better; the model cards state this",
+        description='ship without a proof with the verdict "better"; the model cards state this',
     )
     llama_cpp: str = Field(
         default="", description="folder of llama.cpp", json_schema_extra=FOR_OWNERS
@@ -112,8 +116,9 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     """Write the trained model as adapter, merged weights and GGUF, each verified and played.
 
     The shipment is a run in the background. Each file must give the prompts and log-probabilities
-    of the checkpoint, and both play the same cases. If a file is faulty, the verdict is refused,
-    and no folder is written. Only a proved checkpoint is shipped, unless `unproven` is set.
+    of the checkpoint, and both play the same cases. If a file is faulty, the shipment ends with
+    the verdict "refused" and writes no folder. Only a proved checkpoint is shipped, unless
+    `unproven` is set.
     """
     if request.trial:
         request = request.model_copy(update=_TRIAL)
@@ -177,8 +182,9 @@ def _spec(
 
 
 def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
-    """Return the newest proof with the verdict better, of the requested checkpoint or of any. With
-    `unproven`, fall back to the newest proof, or None; otherwise raise NotProved."""
+    """Return the newest proof with the verdict "better": of the requested checkpoint, or of any
+    checkpoint if none is requested. With `unproven`, fall back to the newest proof, or None;
+    otherwise raise NotProved."""
     found: list[tuple[RunFolder, dict[str, Any]]] = []
     for spec in sorted(folder.path.parent.glob("*/spec.json"), reverse=True):
         proof = RunFolder(spec.parent)
@@ -196,13 +202,15 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
         return better[0]
     if request.unproven:
         return found[0][0] if found else None
-    what = f"the {request.checkpoint or 'best'} checkpoint of run {folder.id}"
     if found:
+        proof, summary = found[0]
         raise NotProved(
-            f"{what} is not proved: {found[0][0].id} says {found[0][1]['verdict']}. Train longer, "
+            f"no checkpoint of run {folder.id} is proved: the verdict of {proof.id} on "
+            f'{Path(str(summary["checkpoint"])).name} is "{summary["verdict"]}". Train longer, '
             f"prove more cases with `sparring prove {folder.id}`, or ship it with --unproven, "
             "which the model cards state"
         )
+    what = f"the {request.checkpoint or 'best'} checkpoint of run {folder.id}"
     raise NotProved(
         f"{what} has no proof; run `sparring prove {folder.id}` first, or ship it with --unproven, "
         "which the model cards state"
@@ -210,7 +218,7 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
 
 
 def _absolute(path: str, caller: Caller) -> str:
-    """Return a path as seen from the caller's folder; empty if it is empty."""
+    """Resolve a path against the caller's folder. An empty path stays empty."""
     return str(caller.folder.resolve() / Path(path).expanduser()) if path else ""
 
 
@@ -230,7 +238,8 @@ def _place(request: StartShip, folder: RunFolder, spec: TrainSpec, caller: Calle
 
 
 def _refuse_for_operators(request: StartShip, folder: RunFolder, caller: Caller) -> None:
-    """Raise NotPermitted if an operator uploads, leaves shipped/, or ships another's run."""
+    """Raise NotPermitted if an operator sets an option of the owner, writes outside shipped/, or
+    ships the run of another caller."""
     if caller.is_owner:
         return
     if (
@@ -261,7 +270,9 @@ def _refuse_unknown(request: StartShip) -> None:
     if request.upload and not request.hub:
         raise InvalidInput("--upload needs --hub OWNER/NAME")
     if request.trial and (request.to or request.hub or request.register_with_ollama):
-        raise InvalidInput("--try hands nothing over: leave out --to, --hub and --register")
+        raise InvalidInput(
+            "--try writes no folder and publishes nothing; leave out --to, --hub and --register"
+        )
     if request.name and not is_plain_name(request.name):
         raise InvalidInput("a model's name consists of letters, digits, ., - and _")
     if request.register_with_ollama and Form.OLLAMA not in request.forms:

@@ -231,6 +231,8 @@ def _takes_argument(factory: Callable[..., Any]) -> bool:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # dict and other builtins have no signature
         return False
+    if any(each.kind is Parameter.VAR_POSITIONAL for each in parameters):  # a decorated function
+        return not inspect.isclass(factory)
     positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     first = next((each for each in parameters if each.kind in positional), None)
     # A first parameter with a default, as in a dataclass or in `lambda path=path: …`, is not for

@@ -48,7 +48,7 @@ class EpisodeModel(RunModel):
         """Return a copy of `given`, or of the common run config, with this rollout's model, filter
         and error formatter.
 
-        A copy, because constructing a RunConfig takes 2 ms, as long as a turn.
+        The config is copied because constructing one takes 2 ms, as much as the rest of a turn.
         """
         config = copy.copy(given or self._common)
         config.model = self

@@ -105,7 +105,7 @@ def paired_difference(
         high=min(most, high),
         cases=len(shared),
         differing=int(np.count_nonzero(np.abs(differences) > ROUNDING)),
-        smallest_effect=smallest_effect(differences, chances=chances),
+        smallest_effect=min(most, smallest_effect(differences, chances=chances)),
         chances=chances,
         mcnemar=_mcnemar(first, second) if is_single else None,
     )
@@ -128,7 +128,7 @@ def smallest_effect(differences: NDArray[Any], *, chances: int = 1) -> float:
     linear = square * sample.size
     quadratic = sample.total + square
     root = linear + math.sqrt(linear**2 + 4 * quadratic * square * variance)
-    return min(1.0, root / (2 * quadratic))
+    return root / (2 * quadratic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,12 +231,17 @@ def _by_measure(changes: Sequence[MeasureChange]) -> str:
 
 
 def _change(change: MeasureChange) -> str:
-    before, after = f"{change.difference.before:.0%}", f"{change.difference.after:.0%}"
+    before, after = _shown_mean(change.difference.before), _shown_mean(change.difference.after)
     if not _is_unmoved(change):
         return f"{change.name} {before} → {after}"
     if before == after:
         return f"{change.name} did not change ({after})"
     return f"{change.name} shows no change ({before} → {after})"
+
+
+def _shown_mean(value: float) -> str:
+    """Show a mean as a share; a reward function's may lie outside 0 … 1."""
+    return f"{value:.0%}" if 0 <= value <= 1 else f"{value:.3g}"
 
 
 def _is_unmoved(change: MeasureChange) -> bool:

@@ -18,11 +18,12 @@ from sparring.reports.document import (
 from sparring.reports.pictures import Curve, curves
 
 Row = Mapping[str, Any]
+PASS_RATE = "pass rate"  # the panel with a curve for each measure
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingFacts:
-    """The files of a training run's folder that its report uses."""
+    """A training run's id, and the contents of its files that the report uses."""
 
     run: str
     spec: Row
@@ -67,7 +68,7 @@ def panels_of(history: Sequence[Row]) -> dict[str, list[Curve]]:
     rates = sorted({key for row in history for key in row if key.startswith("pass_rate/")})
     return {
         "reward": [curve("reward", "training"), curve("validation/reward", "validation")],
-        "pass rate": [curve(key, key.removeprefix("pass_rate/")) for key in rates],
+        PASS_RATE: [curve(key, key.removeprefix("pass_rate/")) for key in rates],
         "live groups": [curve("live_groups", "live groups")],
         "tokens per rollout": [curve("completion_tokens", "tokens per rollout")],
         "entropy": [curve("entropy", "entropy")],
@@ -88,7 +89,7 @@ def _settings(spec: Row) -> Grid:
 
 
 def _versions(facts: TrainingFacts) -> Grid:
-    rows = [("sparring run", facts.run), ("code", str(facts.spec.get("code_digest", "")))]
+    rows = [("run", facts.run), ("code", str(facts.spec.get("code_digest", "")))]
     for name, digest in (facts.manifest.get("digests") or {}).items():
         rows.append((name, str(digest)))
     for name, version in (facts.manifest.get("versions") or {}).items():

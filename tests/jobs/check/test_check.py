@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.proof_specs import CheckSpec
-from sparring.contracts.specs import COMMAND, EndpointSpec, PolicySpec
+from sparring.contracts.specs import COMMAND, EndpointSpec, PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings
 from sparring.environments import Environment
 from sparring.environments.environment import read_suite
@@ -149,11 +149,25 @@ def test_what_cannot_move_is_named_beside_learnable(tmp_path: Path, tiny_folder:
 def test_the_training_that_it_suggests_has_the_settings_of_the_command(
     tmp_path: Path, tiny_folder: Path
 ) -> None:
-    named = ("max_steps", "lora.r", "model", "config.none", "seed")
+    named = ("max_steps", "lora.r", "model", "config.none", "seed", "warm_start", "restarts")
     sources = dict.fromkeys(named, COMMAND) | {"seed": "sparring.toml"}
     settings = {"max_steps": 7, "lora": {"r": 8}, "logging_steps": 10}
-    summary = checked(tmp_path, tiny_folder, "Healthy", settings=settings, sources=sources)
-    assert summary["set_by_command"] == {"max_steps": 7, "lora.r": 8, "model": str(tiny_folder)}
+    supervision = Supervision(restarts=1)
+    summary = checked(
+        tmp_path,
+        tiny_folder,
+        "Healthy",
+        settings=settings,
+        sources=sources,
+        supervision=supervision,
+    )
+    assert summary["set_by_command"] == {
+        "max_steps": 7,
+        "lora.r": 8,
+        "model": str(tiny_folder),
+        "warm_start": None,
+        "restarts": 1,
+    }
     assert summary["estimate"] is not None
 
 

@@ -112,35 +112,6 @@ def test_news_are_all_that_happened_after_the_cursor(capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["news"] == []
 
 
-def test_a_log_is_printed_and_its_name_told_beside_it(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = project / "runs" / TRAIN / "logs" / "attempt-1" / "worker.log"
-    log.write_text("".join(f"line {n}\x1b\n" for n in range(50)))
-    query = {"run": TRAIN, "process": "worker", "attempt": None, "lines": 3}
-    runs.logs(query, None, follow=True, as_json=False)
-    printed = capsys.readouterr()
-    assert printed.out.split() == [
-        "line", "47\\x1b", "line", "48\\x1b", "line", "49\\x1b",
-    ]  # fmt: skip
-    assert str(log) in printed.err
-
-
-def test_following_a_file_misses_no_last_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = tmp_path / "log"
-    log.write_text("before\n")
-
-    def is_over() -> bool:
-        with log.open("a") as file:
-            file.write("the last line\n")
-        return True
-
-    runs._follow_file(log, is_over)
-    assert capsys.readouterr().out == "the last line\n"
-
-
 def test_a_completed_run_is_not_resumed_but_named(capsys: pytest.CaptureFixture[str]) -> None:
     request = {"run": EVAL, "accept_changes": False, "take_over": False}
     runs.resume(request, None, detach=True, as_json=False)

@@ -16,12 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import (
-    GuardStop,
-    InfrastructureError,
-    NotEnoughMemory,
-    SparringError,
-)
+from sparring.contracts.errors import GuardStop, InfrastructureError, NotEnoughMemory, SparringError
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
@@ -49,6 +44,8 @@ from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes
 from sparring.proofs.measure_verdicts import MeasureVerdict, judge_measures
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
+
+_NOT_HERE = object()  # unlike None, no value of a setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,27 +367,27 @@ def _has_tools(parts: Parts) -> bool:
 
 
 def _set_by_command(spec: CheckSpec) -> dict[str, Any]:
-    """Return the settings from the command line, which the training command must repeat."""
+    """Return the settings from the command line, for the training command to repeat."""
     values = {
         **spec.settings.model_dump(mode="json"),
+        **spec.supervision.model_dump(mode="json"),
         "config": spec.config,
         "model": spec.policy.model,
         "family": spec.policy.family,
         "processes": spec.processes,
         "nodes": spec.nodes,
     }
-    named = [name for name, source in spec.sources.items() if source == COMMAND]
-    found = {name: _value_at(values, name) for name in named}
-    return {name: value for name, value in found.items() if value is not None}
+    named = {name: _value_at(values, name) for name, by in spec.sources.items() if by == COMMAND}
+    return {name: value for name, value in named.items() if value is not _NOT_HERE}
 
 
 def _value_at(values: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a setting by its dotted name; None if there is none."""
+    """Return the value of a setting by its dotted name; `_NOT_HERE` if there is none."""
     first, _, rest = name.partition(".")
-    value = values.get(first)
-    if not rest:
-        return value
-    return _value_at(value, rest) if isinstance(value, Mapping) else None
+    value = values.get(first, _NOT_HERE)
+    if rest:
+        value = _value_at(value, rest) if isinstance(value, Mapping) else _NOT_HERE
+    return value
 
 
 def _figures(rollouts: Sequence[Rollout]) -> dict[str, Any]:

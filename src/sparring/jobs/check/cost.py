@@ -72,15 +72,17 @@ def _planned(
 ) -> Planned:
     import torch
 
-    replacements = spec.settings.replacement_groups
     world_size = spec.processes * spec.nodes
+    replacements = spec.settings.replacement_groups
+    if replacements is None:
+        replacements = plan.cases_per_step
     validated = min(spec.settings.most_validation_cases, sizes.validation)
     sampled = sum(each.tokens.sampled for each in played.learner)
     return Planned(
         steps=plan.steps,
         groups_per_step=plan.cases_per_step,
         rollouts_per_group=plan.rollouts_per_case,
-        replacement_groups=plan.cases_per_step if replacements is None else replacements,
+        replacement_groups=min(replacements, sizes.training // world_size),  # a case plays once
         world_size=world_size,
         validations=plan.steps // plan.checkpoint_steps + 2,
         validation_cases=math.ceil(validated / world_size),  # of each process

@@ -12,6 +12,7 @@ from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.engine.building import Built
+from sparring.engine.vllm_sampler import VllmSampler
 from sparring.environments.environment import Parts
 from sparring.jobs.audit.auditor import Auditor, spread
 from sparring.jobs.heartbeat import Heartbeat
@@ -168,7 +169,7 @@ class CheckPlay:
         """Play one group alone, to measure the cost of a replacement group."""
         size, case = self._built.plan.rollouts_per_case, self._cases[0]
         plays = [Play(RolloutKey(1, 0, case.id, index), case) for index in range(size)]
-        if isinstance(self._built.policy, TransformersPolicy):
+        if isinstance(self._built.policy, TransformersPolicy | VllmSampler):
             await self._built.policy.idle()  # the time limit may have left a batch behind
         started = _now()
         await play_and_judge(self._built.collector.player, self._measures, plays)

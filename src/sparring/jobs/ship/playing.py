@@ -1,8 +1,8 @@
-"""Plays cases with artefacts: folders with transformers, GGUF files with llama.cpp's server.
+"""Plays cases with artefacts. transformers loads folders, llama.cpp's server loads GGUF files.
 
 Every artefact and the checkpoint play validation cases greedily, so that sampling adds no
-difference. Only the chosen artefact plays held-out cases: greedily, to be compared with the
-checkpoint, and sampled as in the proof, to be compared with the base model's rollouts in the proof.
+difference. The checkpoint and the chosen artefact also play held-out cases greedily. The artefact
+then plays them sampled as in the proof, to be compared with the base model's rollouts in the proof.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def served_endpoint(base_url: str, model: str) -> ServedPolicy:
 def served_artefact(
     artefact: Artefact, source: Source, llama_cpp: LlamaCpp, log: Path, context: int
 ) -> Iterator[Policy]:
-    """Serve an artefact: a folder with transformers in-process, a GGUF file with llama.cpp."""
+    """Serve an artefact: with llama.cpp for a GGUF file, in-process for a folder."""
     if artefact.form is Form.GGUF:
         with served(llama_cpp, artefact.place, log, context=context, parallel=_SLOTS) as server:
             yield served_endpoint(server.base_url, server.model)

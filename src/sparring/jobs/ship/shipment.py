@@ -136,7 +136,8 @@ class Shipment:
         return artefacts
 
     def _plays_held_out_only(self, artefacts: Sequence[Artefact]) -> bool:
-        """Return whether the only artefact will play held-out cases, which replaces validation."""
+        """Return whether there is a single artefact and it will play held-out cases, so that it
+        need not play validation cases."""
         return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
 
     def _new_player(self, parts: Parts, environment: Environment) -> ShipPlayer:

@@ -46,15 +46,25 @@ def fit_passes(
     kills = from_rank_0(lambda: memory_restarts(folder), launched)
     rows = largest_divisor(built.plan.rows_per_pass, max(1, chosen.rows >> kills))
     if kills:
-        announce(
-            f"out of memory {kills} times so far: {rows} rows a pass instead of {chosen.rows}; "
-            "rollouts and results stay the same"
-        )
+        announce(_after_kills(kills, rows, chosen.rows))
     if rows < built.plan.rows_per_pass:
         capped = settings.model_copy(update={"per_device_train_batch_size": rows})
         cases = work.suite.size(Split.TRAINING)
         trainer.use_plan(plan_of(capped, cases, launched.world_size))
     return replace(chosen, rows=rows, bytes=chosen.bytes * rows // chosen.rows)
+
+
+def _after_kills(kills: int, rows: int, before: int) -> str:
+    restarts = f"restarts after running out of memory: {kills}"
+    if rows == before:
+        return (
+            f"{restarts}; a pass has {rows} rows and cannot be split further: lower "
+            "max_completion_length or set gradient_checkpointing"
+        )
+    return (
+        f"{restarts}; {rows} rows a pass instead of {before}: a step learns from the same rows, "
+        "and only rounding differs"
+    )
 
 
 def memory_restarts(folder: RunFolder) -> int:

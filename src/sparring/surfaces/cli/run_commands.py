@@ -117,16 +117,19 @@ def logs(
         int, typer.Option("-n", "--lines", help="Number of lines, counted from the end.")
     ] = 40,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Print new lines as they are written.")
+        bool,
+        typer.Option(
+            "-f", "--follow", help="Print new lines as they are written, also after a restart."
+        ),
     ] = False,
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the last lines of the log of one of the run's processes."""
-    from sparring.surfaces.cli import runs as commands
+    from sparring.surfaces.cli import logs
 
     query = {"run": run, "process": process, "attempt": attempt, "lines": lines}
-    commands.logs(query, runs, follow=follow, as_json=as_json)
+    logs.logs(query, runs, follow=follow, as_json=as_json)
 
 
 @runs.command("stop")

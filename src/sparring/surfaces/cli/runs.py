@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import json
 import os
 import sys
 import time
 import webbrowser
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.progress import duration_text
-from sparring.operations.operation import Caller, NoArguments
+from sparring.operations.operation import NoArguments
 from sparring.operations.reporting import CompareRuns, compare_runs, report_run
 from sparring.operations.run_control import (
     CloneRun,
@@ -35,7 +32,6 @@ from sparring.operations.run_control import (
 )
 from sparring.operations.run_views import (
     ListRuns,
-    LogQuery,
     News,
     ResultsQuery,
     RunLine,
@@ -46,9 +42,7 @@ from sparring.operations.run_views import (
 from sparring.operations.runs import (
     list_runs,
     reindex_runs,
-    run_logs,
     run_results,
-    run_status,
     show_run,
     wait_for_run,
 )
@@ -273,43 +267,6 @@ def _show_news(news: News) -> None:
         print(printable(" ".join([str(event["event"]), *details])), flush=True)
     if news.has_ended and not news.news:
         print(printable(": ".join(filter(None, [news.state.value, news.message]))))
-
-
-def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool) -> None:
-    """Print the end of a process's log; with `follow`, also print text appended later."""
-    if follow and as_json:
-        raise InvalidInput("--follow prints text; leave out --follow or --json")
-    found = run_logs(LogQuery.model_validate(query), owner(runs))
-    if as_json:
-        print_json(found)
-        return
-    others = ", ".join(name for name in found.there_are if name != found.process)
-    heading = f"{found.path}" + (f" (also: {others})" if others else "")
-    Console(stderr=True).print(Text(heading, style="dim"), soft_wrap=True)
-    print(printable(found.text), flush=True)
-    if follow:
-        caller = owner(runs)
-        with contextlib.suppress(KeyboardInterrupt):
-            _follow_file(Path(found.path), lambda: _has_ended(found.run, caller))
-
-
-def _has_ended(run: str, caller: Caller) -> bool:
-    return run_status(RunQuery(run=run), caller).state.has_ended
-
-
-def _follow_file(path: Path, is_over: Callable[[], bool]) -> None:
-    """Print text that is appended to a file, until the run has ended and all of it is printed."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        while True:
-            has_ended = is_over()  # before reading, or the last lines could be missed
-            while block := file.read(1 << 16):
-                sys.stdout.write(printable(decoder.decode(block)))
-                sys.stdout.flush()
-            if has_ended:
-                return
-            time.sleep(0.3)
 
 
 def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:

@@ -41,7 +41,9 @@ Rollouts = Annotated[int, typer.Option(help="Sampled rollouts per held-out case.
 ValidationCases = Annotated[
     int, typer.Option(help="Validation cases that the checkpoint and each file play.")
 ]
-Margin = Annotated[float, typer.Option(help="Loss of mean reward that 'as good' must rule out.")]
+Margin = Annotated[
+    float, typer.Option(help="Loss of mean reward that must be excluded for the verdict 'equal'.")
+]
 ModelName = Annotated[
     str, typer.Option(help="The model's name on servers; default: the folder's name.")
 ]
@@ -56,7 +58,7 @@ Vllm = Annotated[
     typer.Option("--vllm", help="Play merged model and adapter on vLLM, too; it must be on PATH."),
 ]
 Hub = Annotated[
-    str, typer.Option(help="Repository on the hub, as in me/model; lists the files to upload.")
+    str, typer.Option(help="Hub repository, as in me/model; alone, only lists the files.")
 ]
 Upload = Annotated[
     bool, typer.Option("--upload", help="With --hub: upload, to a private repository.")
