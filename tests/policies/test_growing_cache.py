@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import weakref
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +43,22 @@ def test_a_token_is_added_without_copying_the_rest():
     for _ in range(50):
         layer.update(*torch.randn(2, 1, 2, 1, 4))
     assert layer.keys.data_ptr() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: layer.reorder_cache(torch.tensor([1])),
+        lambda layer: layer.batch_select_indices(torch.tensor([1])),
+        lambda layer: layer.batch_repeat_interleave(2),
+    ],
+)
+def test_rows_that_were_removed_or_repeated_free_what_they_were_in(change):
+    layer = GrowingLayer()
+    layer.update(*torch.randn(2, 3, 2, 100, 4))
+    buffers = [weakref.ref(layer.keys._base), weakref.ref(layer.values._base)]
+    change(layer)
+    assert [buffer() for buffer in buffers] == [None, None]
 
 
 def test_layers_with_a_window_stay_as_they_are():

@@ -36,6 +36,24 @@ class GrowingLayer(DynamicLayer):
         self.values = self._append("values", self.values, value_states)
         return self.keys, self.values
 
+    # The buffers hold the rows of before. Unless they are freed at once, a batch that loses half of
+    # its rows takes one and a half times its memory.
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Select rows, which may repeat."""
+        super().reorder_cache(beam_idx)
+        self._buffers.clear()
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Select rows."""
+        super().batch_select_indices(indices)
+        self._buffers.clear()
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat every row."""
+        super().batch_repeat_interleave(repeats)
+        self._buffers.clear()
+
     def _append(self, name: str, current: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         """Return `current` followed by `new`. If `current` is not the view returned last, rows were
         selected since, and `current` is copied to a new buffer."""
