@@ -54,7 +54,7 @@ def test_without_a_proof_that_says_better_nothing_is_shipped_unless_it_is_wanted
     owner: Caller,
 ) -> None:
     run = proved(owner, "not shown")
-    with pytest.raises(NotProved, match='on step-. is "not shown"'):
+    with pytest.raises(NotProved, match=r'on step-. is "not shown"'):
         start_ship(StartShip(run=run), owner)
     spec = spec_of(owner, start_ship(StartShip(run=run, unproven=True), owner).run)
     assert spec["proof"] == f"proof-{run}"

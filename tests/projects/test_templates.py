@@ -96,6 +96,17 @@ def test_a_new_project_file_is_valid_and_has_its_schema(tmp_path: Path) -> None:
     assert "settings" in schema["properties"]
 
 
+def test_git_ignores_what_runs_write_and_an_own_gitignore_stays(tmp_path: Path) -> None:
+    write_environment(tmp_path, "word_quiz")
+    assert "/runs/\n" in (tmp_path / ".gitignore").read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "sparring.toml").unlink()
+    (other / ".gitignore").write_text("mine")
+    write_environment(other, "word_quiz")
+    assert (other / ".gitignore").read_text() == "mine"
+
+
 @pytest.mark.parametrize("name", ["sparring.toml", "sparring.yaml"])
 @pytest.mark.parametrize("is_above", [False, True])
 def test_a_folder_in_a_project_gets_no_second_project_file(

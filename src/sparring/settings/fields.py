@@ -105,7 +105,11 @@ def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> No
             continue
         if name in OURS:
             raise SettingError(f"{place}: {name}: {OURS[name]}")
-        hint = nearest(name, known) or f"set TRL's own settings as engine.{name}"
+        hint = (
+            nearest(name, known)
+            or nearest(name, known_names("train"), "train's setting ")
+            or f"set TRL's own settings as engine.{name}"
+        )
         raise SettingError(f"{place}: {name}: there is no such setting; {hint}")
 
 

@@ -25,6 +25,7 @@ from sparring.operations.run_control import stop_run
 from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery, Status
 from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
+from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.kind_views import Beat, view_of
 from sparring.surfaces.cli.proof_tables import show_proof
@@ -68,6 +69,9 @@ def follow(
     """
     console = Console(stderr=True)
     console.print(Text.assemble("run ", (run, "bold")), soft_wrap=True)
+    if not only_looks and not as_json:
+        stop = f"it continues if this command ends; `sparring run stop {short_id(run)}` stops it"
+        console.print(Text(stop, style="dim"), soft_wrap=True)
     query = RunQuery(run=run)
     status = _wait_or_ask(query, caller, console, default_choice="leave" if only_looks else "stop")
     if status is None:

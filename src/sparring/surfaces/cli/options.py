@@ -13,7 +13,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 EnvironmentName = Annotated[
     str,
     typer.Argument(
-        help="Name of an environment, or FILE:NAME.", autocompletion=complete_environments
+        help="Name of an environment, FILE, or FILE:NAME.", autocompletion=complete_environments
     ),
 ]
 RunsFolder = Annotated[

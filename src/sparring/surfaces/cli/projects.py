@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sparring.contracts.errors import InvalidInput
 from sparring.operations.chatting import ChatWith, prepare_chat
 from sparring.operations.doctor import examine
 from sparring.operations.environments import (
@@ -90,12 +91,11 @@ def show(name: str, *, as_json: bool) -> None:
         return
     console = Console()
     found, description = shown.found, shown.description
+    if description.error:
+        raise InvalidInput(printable(description.error))
     head = Text.assemble((printable(found.name), "bold"), f"  {_short(found.file)}:{found.line}")
     console.print(head, soft_wrap=True)
     console.print(Text(printable(found.description)))
-    if description.error:
-        console.print(Text(printable(description.error), style="red"))
-        return
     facts = [
         ("measures", ", ".join(description.measures)),
         ("services", ", ".join(each.name for each in description.services)),
