@@ -146,8 +146,11 @@ def test_a_world_that_cannot_begin_does_not_end_the_chat(
             raise ConnectionError("no database")
 
     monkeypatch.setattr("tests.jobs.test_chat.World", begin)
-    out = Chat(codecs["qwen3"], lambda _: "fine").shown(monkeypatch, "/new", "/new", "hello")
+    out = Chat(codecs["qwen3"], lambda _: "fine").shown(
+        monkeypatch, "/new", "hello", "/new", "hello"
+    )
     assert "(ConnectionError: no database)" in out
+    assert out.count("(the conversation could not begin; /new tries the next case)") == 1
     assert "fine" in out
     assert begun == ["first", "second", "first"]
 

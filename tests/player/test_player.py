@@ -184,6 +184,8 @@ def test_a_context_factory_may_take_the_case_and_be_async(codec):
         (partial(lambda *, city: city, city="Rome"), "Rome"),
         (lambda city="Rome": city, "Rome"),
         (lambda *args: args[0].id, "c"),
+        (lambda city="Rome", *_: city, "Rome"),
+        (lambda case, *_: case.id, "c"),
         (lambda case=None, city="Rome": f"{case.id} in {city}", "c in Rome"),
     ],
 )

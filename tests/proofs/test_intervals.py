@@ -58,6 +58,19 @@ def test_cases_that_agree_narrow_the_interval_and_repeating_rollouts_alone_does_
     assert width([0.5] * 20) == pytest.approx(split)  # all equal: no variance to estimate from
 
 
+@pytest.mark.parametrize("value", [0.1, 0.2, 0.3, 0.7])
+def test_equal_shares_that_are_rounded_are_equal(value: float) -> None:
+    assert width([value] * 10) == pytest.approx(width([value] * 9 + [value + 1e-15]))
+    assert width([value] * 10) > 0.3
+
+
+def test_the_interval_is_never_narrower_than_that_of_independent_rollouts() -> None:
+    found = share_of_cases([0.5, 0.5, 0.75], rollouts=12)
+    independent = share([1.0] * 7 + [0.0] * 5)
+    assert found is not None
+    assert found.high - found.low == pytest.approx(independent.high - independent.low)
+
+
 def test_all_that_pass_leave_room_below_and_none_above() -> None:
     found = share([1.0] * 20)
     assert found.high == pytest.approx(1.0)

@@ -1,8 +1,8 @@
 """Answers the model calls of one rollout from its policy, and records them.
 
 Token prompts are spliced: a reply that the client sends back unchanged keeps its sampled ids, and
-only new messages are rendered and tokenised. A reply of which later turns see only a part, such as
-one with thinking, is rendered again.
+only new messages are rendered and tokenised. If the chat template changes a reply in later turns,
+for example by removing its thinking, the whole prompt is rendered again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _GONE = 410
 class Capture:
     """The model calls of one rollout. `begin` and `close` run on the rollout's event loop.
 
-    `when_called_after_end` is called for each model call after the rollout has ended.
+    `when_called_after_end` is called each time a call is refused because the rollout has ended.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Capture:
 
     @property
     def calls(self) -> int:
-        """The number of calls so far, including failed but not repeated ones."""
+        """The number of calls so far. Failed calls count; repeated calls do not."""
         return self._calls
 
     @property
@@ -317,7 +317,7 @@ class Capture:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Turn errors into Refused. An error other than EpisodeOver also ends the rollout."""
+        """Turn errors into Refused. Errors other than EpisodeOver and Refused end the rollout."""
         try:
             yield
         except EpisodeOver:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sparring.contracts.cases import Split, examples_before, question_of
-from sparring.contracts.errors import SparringError
+from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Message
 from sparring.contracts.specs import PlaySettings, PolicySpec
@@ -63,6 +63,7 @@ class Conversation:
         self._servers = AsyncExitStack()
         self._agent = self._given = parts.agent
         self._history: list[Any] = []
+        self._is_open = False
         self._cases = cycle(parts.suite.cases(Split.TRAINING, _EXAMPLES))
         self.example = ""
 
@@ -71,17 +72,21 @@ class Conversation:
         which the conversation starts with."""
         await self.end()
         case = next(self._cases)
-        self.example = " ".join(question_of(case).split())
+        self.example, self._history = " ".join(question_of(case).split()), []
+        self._is_open = False
         self._world = await as_case_factory(self._parts.world)(case)
         await self._servers.enter_async_context(connected_servers(self._given))
         servers = await self._servers.enter_async_context(rollout_servers(self._world))
         mcp_servers = [*self._given.mcp_servers, *servers]
         self._agent = self._given.clone(model=self._model, mcp_servers=mcp_servers)
         self._history = examples_before(case)
+        self._is_open = True
         return len(self._history)
 
     async def say(self, text: str) -> list[Any]:
         """Send a message and return the new items: tool calls, their results, the answer."""
+        if not self._is_open:
+            raise InvalidInput("the conversation could not begin; /new tries the next case")
         result = await Runner.run(
             self._agent,
             [*self._history, {"role": "user", "content": text}],

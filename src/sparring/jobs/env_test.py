@@ -23,7 +23,7 @@ from sparring.contracts.errors import SparringError
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings, PolicySpec
-from sparring.contracts.verdicts import Judgement
+from sparring.contracts.verdicts import Judgement, Outcome
 from sparring.cpu import share_machine
 from sparring.environments import Environment
 from sparring.environments.environment import Parts, read_parts
@@ -190,7 +190,7 @@ class Trial:
         for each in played:
             rollout = each.rollout
             is_broken = rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
-            ending = rollout.detail or f"ended with {rollout.ending.value}"
+            ending = f"{rollout.ending.value} {rollout.detail}".strip().replace("_", " ")
             calls = f", {len(rollout.tool_calls)} tool calls" if rollout.tool_calls else ""
             ok = not is_broken and not any(each.cause for each in rollout.judgements)
             question = " ".join(question_of(rollout.case).split())[:_SHOWN_CHARACTERS]
@@ -369,7 +369,9 @@ def _shown(judgement: Judgement) -> str:
     if judgement.cause:
         return _cause(judgement)
     shown = verdict.outcome.value.replace("_", " ")
-    return f"{judgement.measure} {shown}: {verdict.reason[:_SHOWN_CHARACTERS]}"
+    score = f" {verdict.score:g}" if verdict.outcome is Outcome.SCORED else ""
+    reason = " ".join(verdict.reason.split())[:_SHOWN_CHARACTERS]
+    return f"{judgement.measure} {shown}{score}: {reason}"
 
 
 def try_environment(request: dict[str, Any]) -> list[Check]:

@@ -102,7 +102,7 @@ def cpu_environment(servers: int, environment: Mapping[str, str]) -> dict[str, s
     shared = {
         "OMP_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "PASSIVE",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default, servers pin the same cores
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # by default, all servers use the same cores
     }
     return {name: environment.get(name, value) for name, value in shared.items()}
 
@@ -115,14 +115,14 @@ def gpus_of(spec: TrainSpec, number: int, visible: int) -> list[int]:
     if sampling.servers == "joined":
         return list(sampling.gpus) or list(range(visible))
     given = list(sampling.gpus) or list(range(spec.processes, visible))
-    if not given:
+    if not given and not visible:
         return []
     share = len(given) // sampling.number_started
     if share < 1:
+        found = "sampling.gpus lists" if sampling.gpus else "the training processes leave"
         raise SettingError(
-            f"sampling: {sampling.number_started} servers need a GPU each, but {len(given)} are "
-            f"available besides the {spec.processes} of the training processes; lower `servers` or "
-            "`processes`, or set sampling.gpus"
+            f"sampling: {sampling.number_started} servers need a GPU each, but {found} "
+            f"{len(given)}; lower sampling.servers or `processes`, or list more in sampling.gpus"
         )
     return given[number * share : (number + 1) * share]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.player.worlds import end_world
 
-_WORLDS_AT_ONCE = 16  # each has a time limit, so few of them may wait for a thread
+_WORLDS_AT_ONCE = 16  # that need a thread: each has a time limit, so few may wait for one
 
 
 class Plays(Protocol):
@@ -34,7 +35,8 @@ async def play_and_judge(
     places = asyncio.Semaphore(_WORLDS_AT_ONCE)
 
     async def end(world: Any) -> None:
-        async with places:
+        needs_thread = not inspect.iscoroutinefunction(getattr(world, "after_rollout", None))
+        async with places if needs_thread else nullcontext():
             await end_world(world)
 
     async def judge(played: Played) -> Played:

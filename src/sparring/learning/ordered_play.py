@@ -21,7 +21,7 @@ _LOST_SECONDS = 20.0  # a player loses its orders after this time without a hear
 
 
 class OrderedPlay:
-    """Posts orders of `size` plays each, and waits for their results.
+    """Posts orders, each a file that requests up to `size` plays, and waits for their results.
 
     The results do not depend on which player plays an order, or how often it is played. Several
     threads may call `play` at the same time; players claim the orders of the earliest step first.

@@ -16,13 +16,12 @@ from pydantic import Field
 from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
-from sparring.contracts.specs import Frozen, PlaySettings
-from sparring.contracts.training import TrainSettings
+from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.projects import find_project
 from sparring.projects.templates import write_environment
-from sparring.settings.fields import describe_settings, types_of_settings
+from sparring.settings.fields import describe_settings, known_names, types_of_settings
 from sparring.settings.locks import Lock
 
 
@@ -188,7 +187,7 @@ def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
 @operation("env.test", role=Role.OWNER, changes_state=True, forms=Forms(cli="env test"))
 def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
     """Test an environment: load it, play a few of its cases, and judge the rollouts."""
-    training_only = TrainSettings.model_fields.keys() - PlaySettings.model_fields.keys()
+    training_only = set(known_names("train")) - set(known_names("eval"))
     play = {name: value for name, value in request.settings.items() if name not in training_only}
     run_settings = resolve_run(request.environment, "eval", play, caller)
     job = {
@@ -234,7 +233,8 @@ def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironme
     folder = Path(caller.folder).resolve()
     if not request.name.isidentifier() or not request.name.islower():
         raise InvalidInput(
-            f"{request.name!r} cannot be a name: use lowercase letters, digits and _ (my_agent)"
+            f"{request.name!r} cannot be a name: use lowercase letters, digits and _, beginning "
+            "with a letter (my_agent)"
         )
     if iskeyword(request.name) or _hides_a_module(request.name, folder):
         raise InvalidInput(
@@ -247,7 +247,10 @@ def new_environment(request: NewEnvironment, caller: Caller) -> WrittenEnvironme
 
 def _hides_a_module(name: str, folder: Path) -> bool:
     """Whether a file of this name in the folder would be imported instead of an existing module."""
-    found = find_spec(name)
+    try:
+        found = find_spec(name)
+    except ValueError:  # a running module without a spec, such as __main__
+        return True
     return found is not None and Path(found.origin or "").parent != folder
 
 

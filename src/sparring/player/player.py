@@ -231,10 +231,11 @@ def _takes_argument(factory: Callable[..., Any]) -> bool:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:  # dict and other builtins have no signature
         return False
-    if any(each.kind is Parameter.VAR_POSITIONAL for each in parameters):  # a decorated function
-        return not inspect.isclass(factory)
     positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     first = next((each for each in parameters if each.kind in positional), None)
+    if first is None:  # `*args` is that of a decorator
+        has_rest = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
+        return has_rest and not inspect.isclass(factory)
     # A first parameter with a default, as in a dataclass or in `lambda path=path: …`, is not for
     # the case, unless its name says so.
-    return first is not None and (first.default is Parameter.empty or first.name == "case")
+    return first.default is Parameter.empty or first.name == "case"

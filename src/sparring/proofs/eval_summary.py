@@ -135,7 +135,8 @@ class EvalTally:
 
 def _measure_summary(tally: _MeasureTally) -> dict[str, Any]:
     judged = sum(tally.judged.values())
-    share = share_of_cases([tally.correct[case] / count for case, count in tally.judged.items()])
+    shares = [tally.correct[case] / count for case, count in tally.judged.items()]
+    share = share_of_cases(shares, rollouts=judged)
     return {
         "weight": tally.weight,
         "judged": judged,

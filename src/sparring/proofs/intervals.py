@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 _Z95 = 1.959963984540054
-_MAX_EFFECTIVE = 1e12  # keeps the effective count finite if shares hardly differ
+_MIN_VARIANCE = 1e-12  # less is rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +19,26 @@ class Share:
     count: int
 
 
-def share_of_cases(shares: list[float]) -> Share | None:
-    """Return the mean of per-case shares, with an interval that treats the case as the unit.
+def share_of_cases(shares: list[float], *, rollouts: int | None = None) -> Share | None:
+    """Return the mean of shares, one per case (the share of its rollouts that passed).
 
-    Rollouts of one case are correlated, so counting each as independent evidence would make the
-    interval too narrow. With one rollout per case this is Wilson's interval.
-    Returns None without cases.
+    The interval treats the case as the unit: rollouts of one case are correlated, so counting each
+    as independent evidence would make it too narrow. It is never narrower than that of `rollouts`
+    independent rollouts. With one rollout per case, it is Wilson's interval. Returns None without
+    cases.
     """
     count = len(shares)
     if count == 0:
         return None
     mean = sum(shares) / count
     # The variance of shares is at most a Bernoulli variable's, and smaller with several rollouts
-    # per case. The effective count is the sample size at which a Bernoulli mean has the observed
-    # variance.
+    # per case. The effective count is the number of Bernoulli trials whose mean has the same
+    # variance as the mean of the shares.
     variance = sum((share - mean) ** 2 for share in shares) / max(count - 1, 1)
     bernoulli = mean * (1 - mean) * count / max(count - 1, 1)
-    effective = count * bernoulli / variance if variance > 0 and bernoulli > 0 else float(count)
-    return _wilson(mean, min(effective, _MAX_EFFECTIVE), count)
+    can_estimate = variance > _MIN_VARIANCE and bernoulli > 0
+    effective = count * bernoulli / variance if can_estimate else float(count)
+    return _wilson(mean, effective if rollouts is None else min(effective, rollouts), count)
 
 
 def _wilson(mean: float, effective: float, count: int) -> Share:

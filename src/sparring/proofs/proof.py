@@ -231,7 +231,7 @@ def _by_measure(changes: Sequence[MeasureChange]) -> str:
 
 
 def _change(change: MeasureChange) -> str:
-    before, after = _shown_mean(change.difference.before), _shown_mean(change.difference.after)
+    before, after = _shown_means(change.difference.before, change.difference.after)
     if not _is_unmoved(change):
         return f"{change.name} {before} → {after}"
     if before == after:
@@ -239,9 +239,10 @@ def _change(change: MeasureChange) -> str:
     return f"{change.name} shows no change ({before} → {after})"
 
 
-def _shown_mean(value: float) -> str:
-    """Show a mean as a share; a reward function's may lie outside 0 … 1."""
-    return f"{value:.0%}" if 0 <= value <= 1 else f"{value:.3g}"
+def _shown_means(before: float, after: float) -> tuple[str, str]:
+    """Show two means as shares; those of a reward function may lie outside 0 … 1."""
+    form = ".0%" if min(before, after) >= 0 and max(before, after) <= 1 else ".3g"
+    return format(before, form), format(after, form)
 
 
 def _is_unmoved(change: MeasureChange) -> bool:

@@ -65,9 +65,9 @@ def is_held(folder: RunFolder) -> bool:
     """Whether a live process holds the run's lock; also true if the lock cannot be tested."""
     if not folder.lock.exists():
         return False
-    with folder.lock.open("a") as file:
-        try:
+    try:
+        with folder.lock.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
+    except OSError:
+        return True
     return False

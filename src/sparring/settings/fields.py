@@ -48,6 +48,7 @@ def known_names(kind: Kind) -> list[str]:
     return [*MODELS[kind].model_fields, *extra, *Supervision.model_fields, "config"]
 
 
+_OF_TRAINING = frozenset(known_names("train")) - {"config"}
 # The settings that evaluations inherit from training.
 PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
 
@@ -107,7 +108,7 @@ def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> No
             raise SettingError(f"{place}: {name}: {OURS[name]}")
         hint = (
             nearest(name, known)
-            or nearest(name, known_names("train"), "train's setting ")
+            or nearest(name, _OF_TRAINING - set(known), "train's setting ")
             or f"set TRL's own settings as engine.{name}"
         )
         raise SettingError(f"{place}: {name}: there is no such setting; {hint}")

@@ -95,7 +95,7 @@ class ProjectFile:
         """Return the layers for a run of an environment, lowest first.
 
         The order is: `sampling` (training only), general settings, settings of the environment,
-        both tables of evaluation settings (evaluations only), config.
+        general and then the environment's evaluation settings (evaluations only), config.
         """
         parts = [("settings", self.settings)]
         below = [self._nested_layer("sampling", self.sampling)] if kind == "train" else []
@@ -137,8 +137,8 @@ class ProjectFile:
         return ""
 
     def _nested_layer(self, setting: str, values: Mapping[str, Any], table: str = "") -> Layer:
-        """Return a layer that sets the fields of one setting from a separate table, which is
-        `table` or has the name of the setting."""
+        """Return a layer that sets the fields of one setting from a separate table: `table`, by
+        default the table with the setting's name."""
         places = {
             f"{setting}.{name}": place
             for name, place in self.document.places_below(table or setting).items()

@@ -12,7 +12,7 @@ from sparring.contracts.errors import MissingPackage
 from sparring.contracts.services import Service
 from sparring.services import running
 
-_START_SECONDS = 840.0  # less than `hung_seconds`, so that the log of vLLM is shown
+_START_SECONDS = 840.0  # less than the default of `hung_seconds`
 # Gigabytes for keys and values on a CPU. vLLM's default takes nearly all memory.
 _CPU_CACHE, _CPU_GIGABYTES = "VLLM_CPU_KVCACHE_SPACE", "4"
 

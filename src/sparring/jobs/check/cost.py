@@ -76,13 +76,14 @@ def _planned(
     replacements = spec.settings.replacement_groups
     if replacements is None:
         replacements = plan.cases_per_step
+    spare = sizes.training // world_size - plan.cases_per_step  # cases that the step does not play
     validated = min(spec.settings.most_validation_cases, sizes.validation)
     sampled = sum(each.tokens.sampled for each in played.learner)
     return Planned(
         steps=plan.steps,
         groups_per_step=plan.cases_per_step,
         rollouts_per_group=plan.rollouts_per_case,
-        replacement_groups=min(replacements, sizes.training // world_size),  # a case plays once
+        replacement_groups=max(0, min(replacements, spare)),
         world_size=world_size,
         validations=plan.steps // plan.checkpoint_steps + 2,
         validation_cases=math.ceil(validated / world_size),  # of each process

@@ -1,4 +1,4 @@
-"""Publishes a shipment: cards, manifest, rename into place, and an optional upload."""
+"""Publishes a shipment: writes cards and manifest, renames the folder, uploads it if requested."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def follow(
     """
     console = Console(stderr=True)
     console.print(Text.assemble("run ", (run, "bold")), soft_wrap=True)
-    if not only_looks and not as_json:
+    if not only_looks and sys.stdin.isatty():  # without a terminal, Ctrl-C stops the run
         stop = f"it continues if this command ends; `sparring run stop {short_id(run)}` stops it"
         console.print(Text(stop, style="dim"), soft_wrap=True)
     query = RunQuery(run=run)

@@ -35,7 +35,7 @@ def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool
     _print_dim(f"{found.path}" + (f" (also: {others})" if others else ""))
     print(printable(found.text), flush=True)
     if follow:
-        same = {"run": found.run, "process": found.process}
+        same = {"run": found.run, "process": found.process, "lines": 1}
         with contextlib.suppress(KeyboardInterrupt):
             _follow_attempts(Path(found.path), request.model_copy(update=same), caller)
 

@@ -373,10 +373,10 @@ def run() -> None:
         usage = getattr(error, "format_message", None)  # set on typer's usage errors
         if usage is None:
             raise
-        message = usage()
-        if "--json" not in sys.argv and (context := getattr(error, "ctx", None)) is not None:
-            message += f" `{context.command_path} --help` shows the usage."
-        sys.exit(show_error("InvalidInput", message, 2) if usage() else 2)
+        message, context = usage(), getattr(error, "ctx", None)
+        if message and context is not None and "--json" not in sys.argv:
+            message = f"{message.rstrip('.')}; `{context.command_path} --help` shows the usage"
+        sys.exit(show_error("InvalidInput", message, 2) if message else 2)
 
 
 def show_error(kind: str, message: str, code: int) -> int:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparring.contracts.errors import InvalidInput
+from sparring.contracts.errors import EnvironmentBroken
 from sparring.operations.chatting import ChatWith, prepare_chat
 from sparring.operations.doctor import examine
 from sparring.operations.environments import (
@@ -92,7 +92,7 @@ def show(name: str, *, as_json: bool) -> None:
     console = Console()
     found, description = shown.found, shown.description
     if description.error:
-        raise InvalidInput(printable(description.error))
+        raise EnvironmentBroken(printable(description.error))
     head = Text.assemble((printable(found.name), "bold"), f"  {_short(found.file)}:{found.line}")
     console.print(head, soft_wrap=True)
     console.print(Text(printable(found.description)))
