@@ -47,4 +47,4 @@ def test_a_try_plays_ten_validation_cases_and_needs_no_proof(terminal: Terminal)
 def test_a_try_that_is_to_be_handed_over_is_refused(terminal: Terminal) -> None:
     typed = terminal.type("ship", proved(starting.owner()), "--try", "--to", "model")
     assert typed.code == 2
-    assert "--try hands nothing over" in typed.err
+    assert "--try writes no folder" in typed.err
