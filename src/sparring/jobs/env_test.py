@@ -190,7 +190,7 @@ class Trial:
         for each in played:
             rollout = each.rollout
             is_broken = rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
-            ending = f"{rollout.ending.value} {rollout.detail}".strip().replace("_", " ")
+            ending = f"{rollout.ending.value.replace('_', ' ')} {rollout.detail}".strip()
             calls = f", {len(rollout.tool_calls)} tool calls" if rollout.tool_calls else ""
             ok = not is_broken and not any(each.cause for each in rollout.judgements)
             question = " ".join(question_of(rollout.case).split())[:_SHOWN_CHARACTERS]
