@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from sparring.cpu import share_machine
 from sparring.environments import Environment
 from sparring.environments.environment import Parts, read_parts
 from sparring.jobs.environment_opening import opened_without_run
+from sparring.jobs.trial_arguments import made_up_arguments, worked_arguments
 from sparring.learning.demonstrations import (
     KnownCases,
     TriedDemonstrations,
@@ -312,31 +313,6 @@ async def _served(parts: Parts, world: Any) -> list[str]:
 
 async def _make_world(parts: Parts, case: Case) -> Any:
     return await as_case_factory(parts.world)(case)
-
-
-def worked_arguments(case: Case) -> dict[str, str]:
-    """Return the arguments of the worked calls in a case's input, by tool."""
-    if isinstance(case.input, str):
-        return {}
-    calls = [item for item in case.input if item.get("type") == "function_call"]
-    return {str(call.get("name")): str(call.get("arguments")) for call in calls}
-
-
-_MADE_UP: Mapping[str, Any] = {
-    "string": "example", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {},
-}  # fmt: skip
-
-
-def made_up_arguments(tool: FunctionTool) -> str:
-    """Return JSON arguments of the types that the tool's schema declares."""
-    fields = tool.params_json_schema.get("properties", {})
-    arguments = {
-        name: schema["enum"][0]
-        if schema.get("enum")
-        else _MADE_UP.get(str(schema.get("type")), "example")
-        for name, schema in fields.items()
-    }
-    return json.dumps(arguments)
 
 
 def _played_split(suite: Suite) -> Split:
