@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from sparring.contracts.policies import Finish, Sample, SampleRequest
+from sparring.policies.few_rows import few_rows
 from sparring.policies.grouped_attention import grouped_attention
 from sparring.policies.growing_cache import growing_cache
 from sparring.policies.prefixes import common_prefix, sharing_groups
@@ -50,7 +51,7 @@ def generate(
     found = [turns.take(row.request) if turns else None for row in rows]
     continued = [(row, *turn) for row, turn in zip(rows, found, strict=True) if turn]
     new = [row for row, turn in zip(rows, found, strict=True) if not turn]
-    with _without_dropout(model), grouped_attention(model):
+    with _without_dropout(model), grouped_attention(model), few_rows(model):
         if continued:  # first, because the turns taken from `turns` are in memory until then
             _decode(_ContinuingDecoder(model, continued, turns), stop_ids, on_tokens)
         if new:
@@ -135,7 +136,7 @@ class _Decoder:
         scores = self._penalise(self._logits.float().to(device)) / temperatures[:, None]
         scores = self._apply_top_p(scores)
         logprobs = torch.log_softmax(scores, dim=-1)
-        cumulative = logprobs.double().exp().cumsum(dim=-1)
+        cumulative = logprobs.exp().cumsum(dim=-1, dtype=torch.float64)
         uniforms = torch.stack(
             [row.uniforms[min(len(row.ids), len(row.uniforms) - 1)] for row in self.rows]
         ).to(device)

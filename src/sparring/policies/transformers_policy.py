@@ -14,6 +14,7 @@ from sparring.contracts.policies import Sample, SampleRequest
 from sparring.cpu import release_freed_memory
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
+from sparring.policies.few_rows import MOST_ROWS
 from sparring.policies.generation import generate
 from sparring.policies.growing_cache import bytes_per_token
 from sparring.policies.lockstep import LockstepBatches
@@ -21,7 +22,7 @@ from sparring.policies.pretrained import load_tokenizer, load_weights
 from sparring.policies.recognition import recognise
 from sparring.policies.turn_cache import TurnCache
 
-_CPU_LIMIT = 5 << 28  # bytes: 1.25 GiB
+_CPU_LIMIT = 5 << 28  # bytes: 1.25 GiB, because the machine may be a laptop
 
 
 class TransformersPolicy:
@@ -120,12 +121,13 @@ class TransformersPolicy:
 
     def _rows_at_once(self, requests: Sequence[SampleRequest]) -> int:
         """Return the number of requests to sample together, for batches of about equal size. On a
-        CPU, which may be a laptop's, the key/value caches of a batch fit into `_CPU_LIMIT`, unless
-        one request alone exceeds it."""
+        CPU, a batch is small enough for `few_rows`, and its key/value caches fit into `_CPU_LIMIT`,
+        unless one request alone exceeds it."""
         most = self._batch_size
         if self.model.device.type == "cpu":
             longest = max(len(each.prompt) + each.sampling.max_tokens for each in requests)
-            most = min(most, max(1, _CPU_LIMIT // (longest * bytes_per_token(self.model))))
+            fitting = max(1, _CPU_LIMIT // (longest * bytes_per_token(self.model)))
+            most = min(most, MOST_ROWS, fitting)
         return math.ceil(len(requests) / math.ceil(len(requests) / most))
 
     def _precision(self) -> AbstractContextManager[Any]:
