@@ -127,7 +127,60 @@ def test_other_precisions_take_the_plain_layers(adapted, model, monkeypatch):
     seen = count_products(monkeypatch)
     with torch.autocast("cpu", dtype=torch.bfloat16), few_rows(adapted):
         logits(adapted, 8)
+    with few_rows(adapted), torch.autocast("cpu", dtype=torch.bfloat16):
+        logits(adapted, 8)
     model.to(torch.bfloat16)
     with few_rows(model):
         logits(model, 8)
     assert not seen
+
+
+def test_an_update_inside_the_block_gets_all_gradients(adapted):
+    """A batch of cancelled rollouts may still be sampled when the next update begins."""
+    ids = torch.arange(8).view(8, 1)
+    with few_rows(adapted):
+        adapted(input_ids=ids).logits.sum().backward()
+    learned = [weights for weights in adapted.parameters() if weights.requires_grad]
+    assert learned
+    assert all(weights.grad is not None for weights in learned)
+
+
+def test_adapters_on_weights_are_not_lost(model):
+    config = peft.LoraConfig(r=4, target_modules=[], target_parameters=["q_proj.weight"])
+    adapted = peft.get_peft_model(model, config).eval()
+    for name, weights in adapted.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(weights, std=0.1)
+    plain = logits(adapted, 8)
+    with few_rows(adapted):
+        torch.testing.assert_close(logits(adapted, 8), plain, rtol=1e-5, atol=1e-6)
+
+
+def test_all_active_adapters_count_with_their_scales(adapted):
+    adapted.add_adapter("other", peft.LoraConfig(r=8, lora_alpha=2, use_rslora=True))
+    adapted.base_model.set_adapter(["default", "other"])
+    for name, weights in adapted.named_parameters():
+        if "lora_B.other" in name:
+            nn.init.normal_(weights, std=0.1)
+    adapted.eval()
+    plain = logits(adapted, 8)
+    with few_rows(adapted):
+        torch.testing.assert_close(logits(adapted, 8), plain, rtol=1e-5, atol=1e-6)
+
+
+def test_blocks_may_overlap(adapted):
+    plain = logits(adapted, 8)
+    first, second = few_rows(adapted), few_rows(adapted)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    torch.testing.assert_close(logits(adapted, 8), plain, rtol=1e-5, atol=1e-6)
+    second.__exit__(None, None, None)
+    assert not any("forward" in layer.__dict__ for layer in adapted.modules())
+
+
+def test_arguments_by_name_reach_the_plain_layer(model):
+    layer, rows = model.model.layers[0].self_attn.q_proj, torch.ones(8, 64)
+    plain = layer(rows)
+    with torch.inference_mode(), few_rows(model):
+        torch.testing.assert_close(layer(input=rows), plain)

@@ -21,6 +21,7 @@ from sparring.contracts.policies import (
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies import transformers_policy
 from sparring.policies.families import family_named
+from sparring.policies.few_rows import MOST_ROWS, speeds_up
 from sparring.policies.generation import generate
 from sparring.policies.growing_cache import bytes_per_token
 from sparring.policies.transformers_policy import TransformersPolicy
@@ -113,6 +114,22 @@ def test_the_caches_of_a_batch_stay_within_a_limit_on_a_cpu(
     assert sizes == [1] * 7
 
 
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_batches_are_split_where_small_ones_are_faster(
+    loaded: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, autocast: torch.dtype | None
+) -> None:
+    sizes: list[int] = []
+
+    def counted(model: Any, batch: Any, *rest: Any) -> Any:
+        sizes.append(len(batch))
+        return generate(model, batch, *rest)
+
+    monkeypatch.setattr(transformers_policy, "generate", counted)
+    policy = TransformersPolicy(loaded.model, loaded.tokenizer, autocast=autocast)
+    played(policy, [request(n, most=1) for n in range(MOST_ROWS + 4)])
+    assert sizes == ([60] if autocast or not speeds_up(loaded.model) else [30, 30])
+
+
 def test_drawn_tokens_are_counted(loaded: TransformersPolicy) -> None:
     policy = TransformersPolicy(loaded.model, loaded.tokenizer, batch_size=2)
     samples = played(policy, [request(n, temperature=1.0) for n in range(3)])
@@ -120,7 +137,7 @@ def test_drawn_tokens_are_counted(loaded: TransformersPolicy) -> None:
 
 
 def test_the_same_requests_are_sampled_alike_again(loaded: TransformersPolicy) -> None:
-    requests = [request(n, temperature=1.0) for n in range(3)]
+    requests = [request(n, temperature=1.0) for n in range(6)]
     assert played(loaded, requests) == played(loaded, requests)
 
 

@@ -24,24 +24,25 @@ _LORA = "peft.tuners.lora.layer.Linear"  # compared by name, because peft may be
 @contextmanager
 def few_rows(model: Any) -> Iterator[None]:
     """Replace the forward passes of linear layers inside the block, for batches of few rows. The
-    model must be in evaluation mode, without gradients. Changes nothing unless the model computes
-    in float32 on a CPU, with MKL."""
-    layers = list(model.modules()) if _is_faster(model) else []
+    model must be in evaluation mode. Where a replaced layer needs gradients or another precision,
+    it runs as before."""
+    layers = list(model.modules()) if speeds_up(model) else []
     replaced: list[nn.Module] = []
     try:
         for layer in layers:
             if (product := _product_of(layer)) is not None:
-                layer.forward = _for_few_rows(product, layer.forward)
+                layer.forward = _for_few_rows(product, layer)
                 replaced.append(layer)
         yield
     finally:
         for layer in replaced:
-            del layer.forward
+            layer.__dict__.pop("forward", None)  # a block in another thread may have removed it
 
 
-def _is_faster(model: Any) -> bool:
-    has_library = model.device.type == "cpu" and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return has_library and not torch.is_autocast_enabled("cpu")
+def speeds_up(model: Any) -> bool:
+    """Return whether `few_rows` changes anything: for float32 weights on a CPU, with MKL."""
+    has_library: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return has_library and model.device.type == "cpu" and model.dtype == torch.float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +71,21 @@ class _Product:
         return output.t().contiguous()
 
 
-def _for_few_rows(product: _Product, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _for_few_rows(product: _Product, layer: nn.Module) -> Callable[..., Any]:
+    plain, kind = layer.forward, type(layer)  # adapters on weights change the type for a while
     outputs, inputs = product.weight.shape
 
-    def forward(rows: torch.Tensor, *args: Any, **options: Any) -> Any:
+    def is_few(rows: torch.Tensor) -> bool:
         count = rows.numel() // inputs
-        is_few = _FEWEST_ROWS <= count <= MOST_ROWS
-        if args or options or not is_few or rows.dtype != torch.float32:
-            return plain(rows, *args, **options)
-        return product.of(rows.reshape(count, inputs)).view(*rows.shape[:-1], outputs)
+        return _FEWEST_ROWS <= count <= MOST_ROWS and rows.dtype == torch.float32
+
+    def forward(*args: Any, **options: Any) -> Any:
+        is_usual = len(args) == 1 and not options and type(layer) is kind
+        is_other = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        if not is_usual or is_other or not is_few(args[0]):
+            return plain(*args, **options)
+        rows = args[0]
+        return product.of(rows.reshape(-1, inputs)).view(*rows.shape[:-1], outputs)
 
     return forward
 
@@ -111,7 +118,7 @@ def _adapted_product(layer: Any) -> _Product | None:
         if has_more or any(map(_is_observed, parts)) or {down.dtype, up.dtype} != {torch.float32}:
             return None
         adapters.append(_Adapter(down, up, float(layer.scaling[name])))
-    return _Product(base.weight, base.bias, tuple(adapters))
+    return _Product(base.weight, base.bias, (*base.adapters, *adapters))
 
 
 def _is_observed(layer: nn.Module) -> bool:

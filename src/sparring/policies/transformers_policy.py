@@ -14,7 +14,7 @@ from sparring.contracts.policies import Sample, SampleRequest
 from sparring.cpu import release_freed_memory
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
-from sparring.policies.few_rows import MOST_ROWS
+from sparring.policies.few_rows import MOST_ROWS, speeds_up
 from sparring.policies.generation import generate
 from sparring.policies.growing_cache import bytes_per_token
 from sparring.policies.lockstep import LockstepBatches
@@ -121,13 +121,14 @@ class TransformersPolicy:
 
     def _rows_at_once(self, requests: Sequence[SampleRequest]) -> int:
         """Return the number of requests to sample together, for batches of about equal size. On a
-        CPU, a batch is small enough for `few_rows`, and its key/value caches fit into `_CPU_LIMIT`,
-        unless one request alone exceeds it."""
+        CPU, the key/value caches of a batch fit into `_CPU_LIMIT`, unless one request alone exceeds
+        it. Where `few_rows` makes batches faster, they are small enough for it."""
         most = self._batch_size
         if self.model.device.type == "cpu":
             longest = max(len(each.prompt) + each.sampling.max_tokens for each in requests)
-            fitting = max(1, _CPU_LIMIT // (longest * bytes_per_token(self.model)))
-            most = min(most, MOST_ROWS, fitting)
+            most = min(most, max(1, _CPU_LIMIT // (longest * bytes_per_token(self.model))))
+        if self._autocast is None and speeds_up(self.model):
+            most = min(most, MOST_ROWS)
         return math.ceil(len(requests) / math.ceil(len(requests) / most))
 
     def _precision(self) -> AbstractContextManager[Any]:
