@@ -15,6 +15,8 @@ def test_a_changed_import_is_a_changed_run(tmp_path):
     helper.write_text("x = 2")
     with pytest.raises(RunChanged, match=r"helper\.py has changed"):
         refuse_changed_code("run", target, code_digest(target), files)
+    with pytest.raises(RunChanged, match="`sparring prove run --accept-changes`"):
+        refuse_changed_code("run", target, code_digest(target), files, verb="prove")
     helper.unlink()
     with pytest.raises(RunChanged, match=r"helper\.py"):
         refuse_changed_code("run", target, code_digest(target), files)

@@ -24,10 +24,13 @@ def digests_of(files: Iterable[Path]) -> dict[str, str]:
     return {str(file): _digest(file) for file in files}
 
 
-def refuse_changed_code(run: str, target: str, digest: str, files: Mapping[str, str]) -> None:
+def refuse_changed_code(
+    run: str, target: str, digest: str, files: Mapping[str, str], *, verb: str = "run resume"
+) -> None:
     """Raise `RunChanged` if the environment's file, or a project file it imports, has changed.
 
-    If `digest` is empty, as in a run created by hand, only `files` are checked.
+    If `digest` is empty, as in a run created by hand, only `files` are checked. `verb` is the
+    command that goes on with the run.
     """
     changed = [file for file, known in files.items() if _digest(Path(file)) != known]
     if not changed and digest and code_digest(target) != digest:
@@ -35,7 +38,7 @@ def refuse_changed_code(run: str, target: str, digest: str, files: Mapping[str, 
     if changed:
         raise RunChanged(
             f"{', '.join(sorted(changed))} has changed since run {run} was created; its "
-            "results would mix two agents. Start a new run, or use `sparring run resume "
+            f"results would mix two agents. Start a new run, or use `sparring {verb} {run} "
             "--accept-changes` if the change does not matter"
         )
 

@@ -172,7 +172,7 @@ class Served(Talk):
         (Talk, "pass an environment, not its class: Talk()"),
         (Suite, "a function play(case, session)"),
         (Served(), "Served needs the services shop"),
-        (Environment(), "must define agent(), play(), command or url"),
+        (Environment(), "must define agent(), which returns an Agent, or play(), command or url"),
     ],
     ids=["nothing", "text", "class", "other class", "services", "no agent"],
 )

@@ -81,3 +81,31 @@ def test_an_error_of_the_environment_is_named_with_its_line(
     checks = tried(tmp_path, tiny_folder, 60, broken)
     assert "talk.py:25" in checks["agent and suite"].detail
     assert not checks["agent and suite"].ok
+
+
+def test_a_database_that_tools_cannot_use_fails_the_trial(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    """Worlds are made on another thread than tools run on."""
+    sqlite = TALK.replace("from agents", "import sqlite3\n\nfrom agents", 1)
+    sqlite = sqlite.replace("passed\n", "passed, tool\n", 1)
+    sqlite += """
+    def world(self, case):
+        return Desk()
+
+
+class Desk:
+    def __init__(self):
+        self.data = sqlite3.connect(":memory:")
+
+    @tool
+    def look_up(self, name: str) -> str:
+        "Looks up a name."
+        return str(self.data.execute("select 1").fetchone())
+"""
+    checks = tried(tmp_path, tiny_folder, 60, sqlite)
+    (called,) = [check for what, check in checks.items() if what.startswith("calls look_up")]
+    assert not called.ok
+    assert "check_same_thread=False" in called.detail
+    working = sqlite.replace('":memory:"', '":memory:", check_same_thread=False')
+    assert all(check.ok for check in tried(tmp_path, tiny_folder, 60, working).values())

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 from array import array
 from functools import partial
 
@@ -199,7 +200,9 @@ def test_a_broken_context_factory_is_machinery(codec):
 
     played = play_script(AGENT, ["hi"], codec, context=broken)
     assert played.ending is Ending.INFRASTRUCTURE_ERROR
-    assert played.detail == "creating the context failed: OSError: no disk"
+    assert re.fullmatch(
+        r"creating the world failed: OSError: no disk \(test_player.py:\d+\)", played.detail
+    )
     assert not played.ending.is_judged
 
 

@@ -27,3 +27,27 @@ def test_a_folder_with_a_model_is_taken_as_it_is(tmp_path):
 def test_anything_else_is_refused_with_the_ways_to_write_it(written):
     with pytest.raises(UnknownModel, match=r"Qwen/Qwen3-0\.6B"):
         resolve_model_name(written)
+
+
+def run_folder(runs, name, step="step-1"):
+    checkpoint = runs / name / "checkpoints" / step
+    checkpoint.mkdir(parents=True)
+    (runs / name / "spec.json").write_text("{}")
+    return checkpoint
+
+
+def test_the_end_of_a_run_s_id_means_the_training_and_not_its_proof(tmp_path):
+    run_folder(tmp_path, "talk-20261116-184334-8542")
+    (tmp_path / "proof-talk-20261116-184334-8542").mkdir()
+    (tmp_path / "proof-talk-20261116-184334-8542" / "spec.json").write_text("{}")
+    with pytest.raises(UnknownModel, match="talk-20261116-184334-8542 has no checkpoint yet"):
+        resolve_model_name(f"{tmp_path}/8542")
+
+
+def test_an_id_that_several_runs_or_none_end_with_is_refused(tmp_path):
+    for day in ("16", "17"):
+        run_folder(tmp_path, f"talk-202611{day}-184334-8542")
+    with pytest.raises(UnknownModel, match=r"8542: talk-20261116.*, talk-20261117"):
+        resolve_model_name(f"{tmp_path}/8542")
+    with pytest.raises(UnknownModel, match=r"names no training run; .* 77fe: none"):
+        resolve_model_name(f"{tmp_path}/77fe")

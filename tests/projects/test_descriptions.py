@@ -113,3 +113,12 @@ def test_an_environment_whose_folder_is_gone_is_described_by_the_error(tmp_path)
     told = describe(found, [file], tmp_path / "cache")
     assert told.error.startswith(f"{file} could not be described: ")
     assert not (tmp_path / "cache").exists()
+
+
+def test_an_import_that_creates_a_database_works_for_the_owner(tmp_path):
+    """SQLite reports a read-only file system in its own words."""
+    creating = "import sqlite3; sqlite3.connect('cases.db').execute('create table mails (id)')"
+    found = project(tmp_path, creating).find("told")
+    described = describe(found, [Path(found.file)], is_owner=True)
+    assert described.error == ""
+    assert (tmp_path / "cases.db").is_file()

@@ -144,7 +144,7 @@ def test_a_second_environment_joins_the_first(tmp_path: Path) -> None:
 
 
 def test_an_unknown_starting_point_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="there is no starting point 'chess'") as refused:
+    with pytest.raises(InvalidInput, match="there is no template 'chess'") as refused:
         write_environment(tmp_path, "word_quiz", "chess")
     assert all(f"{each} (" in str(refused.value) for each in STARTING_POINTS)
     assert contents(tmp_path) == {}

@@ -45,3 +45,9 @@ def test_an_id_is_found_with_its_position(log: ShardedLog) -> None:
 def test_a_step_has_one_range_in_each_log(log: ShardedLog) -> None:
     assert log.steps(0, 0) == [range(3), range(3, 6), range(6, 9)]
     assert log.steps(1, 5) == []
+
+
+def test_a_player_has_one_range_of_positions(log: ShardedLog) -> None:
+    assert log.positions_of("base") == range(6, 9)
+    with pytest.raises(InvalidInput, match="no player 'trained' in this run; there are: base"):
+        log.positions_of("trained")

@@ -176,7 +176,7 @@ def test_no_key_gets_into_a_file_or_onto_a_command_line(tmp_path, chat_server):
         (["show", "nobody"], 102, "there is no run 'nobody'"),
         (["stop", "nobody"], 102, "there is no run"),
         (["wait", "nobody"], 102, "there is no run"),
-        (["list", "--state", "sleeping"], 2, "states"),
+        (["list", "--state", "sleeping"], 2, "--state: "),
         (["list", "--count", "0"], 2, "count"),
         (["delete", "nobody", "--yes"], 102, "there is no run"),
         (["nonsense"], 2, "No such command"),

@@ -1621,6 +1621,12 @@ export interface components {
              */
             count: number;
             /**
+             * Player
+             * @description only rollouts of this player: of a proof, base or trained; of a check, also the null players and other models
+             * @default
+             */
+            player: string;
+            /**
              * @description only rollouts with this ending
              * @default null
              */

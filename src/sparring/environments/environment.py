@@ -66,7 +66,8 @@ class Environment:
     def agent(self) -> PlayedAgent:
         """Return the agents SDK agent to train and ship."""
         raise NotImplementedError(
-            f"{type(self).__name__} must define agent(), play(), command or url"
+            f"{type(self).__name__} must define agent(), which returns an Agent, or play(), "
+            "command or url"
         )
 
     async def play(self, case: Case, session: Session) -> Any:
@@ -86,7 +87,10 @@ class Environment:
 
     def suite(self) -> Suite:
         """Return the cases with their splits."""
-        raise NotImplementedError(f"{type(self).__name__} must define suite()")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define suite(), which returns a Suite, as in "
+            "Suite.from_records([{'input': …, 'expected': …}])"
+        )
 
     def world(self, case: Case) -> Any:  # noqa: ARG002 - for overriding
         """Return a new world for one rollout. Its `@tool` methods are added to the agent's tools,

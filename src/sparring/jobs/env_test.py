@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -49,6 +48,7 @@ from sparring.policies.pretrained import load_positions
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.sandbox import workspaces
 from sparring.suites import Suite
+from sparring.tracebacks import line_that_raised
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +250,11 @@ class Trial:
         for rollout in asyncio.run(play_unjudged(player, plays)):
             for call in rollout.tool_calls:
                 shown = f"{call.tool}({call.arguments[:_SHOWN_CHARACTERS]})"
-                has_failed, is_worked = call.failure is not None, call.tool in worked
-                result = " ".join(call.result.split())[:_SHOWN_CHARACTERS]
-                self._note(f"calls {shown}", not (has_failed and is_worked), result, has_failed)
+                has_failed = call.failure is not None
+                must_work = call.tool in worked or _SQLITE_THREAD_ERROR in call.result
+                result = " ".join(call.result.split())
+                short = result[:_SHOWN_CHARACTERS] + _thread_advice(result)
+                self._note(f"calls {shown}", not (has_failed and must_work), short, has_failed)
 
     def _try_demonstrations(
         self, environment: Environment, parts: Parts, measures: MeasureSet
@@ -299,8 +301,6 @@ class Trial:
         return result
 
     def _note(self, what: str, ok: bool, detail: str = "", is_doubtful: bool = False) -> None:
-        if not ok and _SQLITE_THREAD_ERROR in detail:
-            detail += "; tools run on threads: use sqlite3.connect(…, check_same_thread=False)"
         self.checks.append(Check(what, ok, detail, is_doubtful))
 
 
@@ -330,13 +330,20 @@ def _has_enough_cases(suite: Suite, split: Split) -> bool:
 def _describe(error: Exception) -> str:
     """Return the message of a SparringError; for others, also the type and the line that raised."""
     if isinstance(error, SparringError):
-        return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
+        return f"{error}{_thread_advice(str(error))}"
+    message = f"{type(error).__name__}: {error} ({line_that_raised(error)})"
+    return f"{message}{_thread_advice(message)}"
+
+
+def _thread_advice(message: str) -> str:
+    """Return what to do about SQLite's error on threads, if `message` has it."""
+    if _SQLITE_THREAD_ERROR not in message:
+        return ""
+    return "; tools and measures run on threads: use sqlite3.connect(…, check_same_thread=False)"
 
 
 def _cause(judgement: Judgement) -> str:
-    return f"{judgement.measure}: {judgement.cause}"
+    return f"{judgement.measure}: {judgement.cause}{_thread_advice(judgement.cause or '')}"
 
 
 def _shown(judgement: Judgement) -> str:

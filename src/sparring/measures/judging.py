@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Rollout
@@ -31,6 +29,7 @@ from sparring.measures.declaration import Judge, Measure
 from sparring.measures.naming import resolve
 from sparring.measures.reward_functions import Batch, RewardFunction
 from sparring.threads import DaemonThreads
+from sparring.tracebacks import line_that_raised
 
 _THREADS = 64
 
@@ -168,11 +167,9 @@ def blend(judgements: Sequence[Judgement]) -> float | None:
 
 
 def _location(error: BaseException) -> str:
-    """Return the file and line where a measure raised, or an empty string for a MeasureError."""
-    if isinstance(error, MeasureError):
-        return ""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    """Return the user's line where a measure raised, or an empty string for a MeasureError."""
+    line = "" if isinstance(error, MeasureError) else line_that_raised(error)
+    return f" ({line})" if line else ""
 
 
 def _verdict_of(measure: Measure, returned: object) -> Verdict:

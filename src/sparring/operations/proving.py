@@ -84,7 +84,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     if request.accept_changes:
         now = digests_of(map(Path, spec.code_files))
         spec = spec.model_copy(update={"code_digest": code_digest(spec.target), "code_files": now})
-    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files)
+    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files, verb="prove")
     also = (
         find_project(caller.folder).find(request.also, by_name_only=False) if request.also else None
     )

@@ -48,6 +48,12 @@ class ListRollouts(RolloutsQuery):
         default=0, ge=0, description="first position to show: `next` of the previous page"
     )
     count: int = Field(default=20, ge=1, le=1000, description="maximum number of rollouts")
+    player: str = Field(
+        default="",
+        max_length=500,
+        description="only rollouts of this player: of a proof, base or trained; of a check, also "
+        "the null players and other models",
+    )
     ending: Ending | None = Field(default=None, description="only rollouts with this ending")
     min_reward: float | None = Field(
         default=None, description="only rollouts with at least this reward"
@@ -222,7 +228,8 @@ def find_rollout(log: ShardedLog, folder: RunFolder, name: str) -> tuple[int, di
     position = log.position(name)
     if position is None:
         raise InvalidInput(
-            f"no rollout {name[:200]!r} in {folder.path}; `sparring rollout list` shows them"
+            f"no rollout {name[:200]!r} in {folder.path}; `sparring rollout list {folder.id}` "
+            "shows them"
         )
     return position, next(log.records(position, position + 1))
 
@@ -252,7 +259,9 @@ def _candidates(
     if request.first_step is not None or request.last_step is not None:
         last = request.last_step if request.last_step is not None else 2**32 - 1
         ranges = log.steps(request.first_step or 0, last)
-    ranges = [range(max(each.start, request.start), min(each.stop, total)) for each in ranges]
+    within = log.positions_of(request.player) if request.player else range(total)
+    first, end = max(within.start, request.start), min(within.stop, total)
+    ranges = [range(max(each.start, first), min(each.stop, end)) for each in ranges]
     needles = [each for each in request.filter().needles() if each]
     if not needles:
         for each in ranges:

@@ -136,7 +136,7 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     if request.accept_changes:
         now = digests_of(map(Path, spec.code_files))
         spec = spec.model_copy(update={"code_digest": code_digest(spec.target), "code_files": now})
-    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files)
+    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files, verb="ship")
     proof = _proof(folder, request)
     place = _place(request, folder, spec, caller)
     shipment = _spec(request, folder.id, spec, proof, place)

@@ -31,6 +31,7 @@ from sparring.player.trainability import refuse_unplayable
 from sparring.player.users import UserFunction
 from sparring.player.worlds import end_world
 from sparring.threads import DaemonThreads
+from sparring.tracebacks import line_that_raised
 
 ContextFactory = Callable[[], Any] | Callable[[Case], Any]
 
@@ -190,7 +191,8 @@ class Player:
         try:
             return await self._context(case)
         except Exception as error:
-            detail = f"creating the context failed: {type(error).__name__}: {error}"
+            cause = f"{type(error).__name__}: {error} ({line_that_raised(error)})"
+            detail = f"creating the world failed: {cause}"
             episode.end(Ending.INFRASTRUCTURE_ERROR, detail)
             raise EpisodeOver from error
 

@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import json
 import logging
-import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -24,6 +23,7 @@ from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import CallFailure
 from sparring.player.arguments import argument_problems
 from sparring.player.episode import EPISODE, EpisodeOver
+from sparring.tracebacks import line_that_raised
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _DECLARED = "_sparring_tool"
@@ -71,8 +71,7 @@ async def end_world(world: Any, seconds: float = _END_SECONDS) -> None:
     except TimeoutError:
         _LOG.warning("after_rollout of %s took more than %g s", type(world).__name__, seconds)
     except Exception as error:  # user code
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        cause = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+        cause = f"{type(error).__name__}: {error} ({line_that_raised(error)})"
         _LOG.warning("after_rollout of %s: %s", type(world).__name__, cause)
 
 

@@ -66,8 +66,9 @@ def resolve_model_name(name: str) -> ModelName:
 
 
 def _checkpoint_of(folder: Path) -> Path:
-    """Return the best checkpoint, else the last, of a training run; return other folders
-    unchanged."""
+    """Return the best checkpoint, else the last, of a training run, also for the end of its id, as
+    in runs/8542; return other folders unchanged."""
+    folder = _run_folder(folder)
     if not (folder / "spec.json").is_file():
         return folder
     chosen = chosen_of(list_checkpoints(RunFolder(folder).checkpoints))
@@ -76,6 +77,23 @@ def _checkpoint_of(folder: Path) -> Path:
             f"the run {folder} has no checkpoint yet; wait for one, or resume the run"
         )
     return chosen.path
+
+
+def _run_folder(folder: Path) -> Path:
+    """Return the folder of the training run whose id ends with the folder's name, if there is
+    exactly one and no such folder exists."""
+    if folder.exists() or not folder.parent.is_dir():
+        return folder
+    runs = [each for each in folder.parent.iterdir() if (each / "spec.json").is_file()]
+    named = [each for each in runs if each.name.endswith(f"-{folder.name}")]
+    trained = [each for each in named if (each / "checkpoints").is_dir()]
+    if runs and len(trained) != 1:
+        names = ", ".join(sorted(each.name for each in trained)) or "none"
+        raise UnknownModel(
+            f"{folder} names no training run; runs in {folder.parent} whose id ends with "
+            f"{folder.name}: {names}"
+        )
+    return trained[0] if trained else folder
 
 
 def locate(name: str) -> str:

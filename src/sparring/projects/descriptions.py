@@ -28,6 +28,8 @@ from sparring.sandbox.read_only import read_only_command
 SECONDS = 60.0
 _INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")
 _MAX_BYTES = 4_000_000
+# Of a read-only file system: Python's error, and SQLite's.
+_WRITE_ERRORS = ("Errno 30", "unable to open database file", "attempt to write a readonly database")
 
 
 def describe(
@@ -41,7 +43,7 @@ def describe(
     """Return an environment's fields, defaults and measures, or a description with an `error`.
 
     With `is_owner`, a failed import is repeated with all environment variables, and without the
-    sandbox if it failed because the file system is read-only.
+    sandbox if it failed because it cannot write.
     """
     digest = _digest(found, files)
     path = cache / f"{digest}.json" if cache is not None else None
@@ -52,9 +54,9 @@ def describe(
     )
     if description.error and is_owner:
         own = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        confine = list if "Errno 30" in description.error else read_only_command
+        confine = list if _cannot_write(description) else read_only_command
         description = _describe_in_process(found, seconds, confine, own)
-        if "Errno 30" in description.error:
+        if _cannot_write(description):
             description = _describe_in_process(found, seconds, list, own)
         return description  # not cached: it may contain values of the owner's variables
     if description.error:
@@ -69,6 +71,10 @@ def describe(
         except OSError:
             return description
     return description
+
+
+def _cannot_write(description: EnvironmentDescription) -> bool:
+    return any(each in description.error for each in _WRITE_ERRORS)
 
 
 def _describe_in_process(

@@ -28,7 +28,7 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
     the schema's. Raises InvalidInput if a file exists, or if the name or `start` cannot be used."""
     if start not in STARTING_POINTS:
         listed = ", ".join(f"{each} ({about})" for each, about in STARTING_POINTS.items())
-        raise InvalidInput(f"there is no starting point {start!r}; choose from {listed}")
+        raise InvalidInput(f"there is no template {start!r}; choose from {listed}")
     source = _TEMPLATE / start
     class_name = "".join(part.capitalize() for part in name.split("_"))
     if class_name in _names_in(source / "environment.py.txt"):
@@ -70,6 +70,6 @@ def _names_in(template: Traversable) -> set[str]:
 
 
 def _files(source: Traversable) -> list[Traversable]:
-    """Return the other files of a starting point, such as documents, sorted by name."""
+    """Return the other files of a template, such as documents, sorted by name."""
     folder = source / "files"
     return sorted(folder.iterdir(), key=lambda each: each.name) if folder.is_dir() else []

@@ -71,6 +71,17 @@ class ShardedLog:
             before += len(log)
         return ranges
 
+    def positions_of(self, player: str) -> range:
+        """Return the positions of the rollouts of one player; raises InvalidInput if there is no
+        log of that player."""
+        before = 0
+        for name, log in zip(self._names, self._logs, strict=True):
+            if name == player:
+                return range(before, before + len(log))
+            before += len(log)
+        known = ", ".join(filter(None, self._names)) or "none, because this run has only one"
+        raise InvalidInput(f"there is no player {player[:200]!r} in this run; there are: {known}")
+
     def position(self, rollout_id: str) -> int | None:
         """Return the position of the rollout with this id, or None."""
         player, _, rest = rollout_id.partition("/")

@@ -11,7 +11,7 @@ import pytest
 
 from sparring.surfaces.cli import starting
 from tests.operations.made import make_project, spec_of
-from tests.surfaces.cli.terminal import STOPPED, TRAIN, Terminal, copy_samples
+from tests.surfaces.cli.terminal import STOPPED, Terminal, copy_samples
 
 
 @pytest.fixture
@@ -84,13 +84,6 @@ def test_a_fault_of_ours_is_raised_with_its_traceback(
     monkeypatch.setattr(starting, "settings_from", break_down)
     with pytest.raises(ZeroDivisionError):
         terminal.type("train", "bell")
-
-
-def test_rollouts_are_listed_by_what_the_options_say(terminal: Terminal) -> None:
-    page = terminal.type("rollout", "list", TRAIN, "--start", 1, "--count", 2, "--json").json
-    assert [each["position"] for each in page["rollouts"]] == [1, 2]
-    none = terminal.type("rollout", "list", TRAIN, "--ending", "answered", "--min-reward", 1)
-    assert none.out.startswith("none of ")
 
 
 def test_options_of_a_training_become_its_settings(shop: Terminal) -> None:

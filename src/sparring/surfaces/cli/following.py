@@ -33,7 +33,7 @@ from sparring.surfaces.cli.tables import printable
 
 _LINE_SECONDS = 60.0
 _POLL_SECONDS = 0.2
-_NO_MESSAGE = "the run ended without a message; `sparring run logs` shows its output"
+_NO_MESSAGE = "the run ended without a message; `sparring run logs {run}` shows its output"
 
 
 def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> None:
@@ -99,7 +99,7 @@ def _wait_for_proof(run: str, caller: Caller, console: Console) -> dict[str, Any
     if status is None:
         return None
     if status.state is not RunState.COMPLETED:
-        message = printable(status.message or _NO_MESSAGE)
+        message = printable(status.message or _NO_MESSAGE.format(run=short_id(status.run)))
         console.print(Text(f"no proof: {message}", style="yellow"), soft_wrap=True)
         return None
     return run_results(ResultsQuery(run=run), caller).summary
@@ -219,7 +219,7 @@ def _activity(status: Status) -> str:
 
 def _raise_failure(status: Status) -> NoReturn:
     """Raise RunFailed with the message of a stopped or failed run and a hint how to resume it."""
-    message = printable(status.message or _NO_MESSAGE)
+    message = printable(status.message or _NO_MESSAGE.format(run=short_id(status.run)))
     can_resume = status.error != GuardStop.__name__  # the guard would stop it again
     beat = status.progress or {}
     if can_resume and (hint := view_of(status.kind).resume_hint(beat, status.run)):

@@ -25,9 +25,9 @@ from sparring.surfaces.cli.options import (
     Detach,
     EnvironmentName,
     Launcher,
-    RunName,
     RunsFolder,
 )
+from sparring.surfaces.cli.rollout_commands import rollouts
 from sparring.surfaces.cli.run_commands import runs as run_commands
 
 app = typer.Typer(
@@ -37,7 +37,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-rollouts = typer.Typer(help="Read the rollouts of a run.", no_args_is_help=True)
 models = typer.Typer(help="Models for development.", no_args_is_help=True)
 environments = typer.Typer(help="Environments of this project.", no_args_is_help=True)
 config = typer.Typer(help="Settings with their sources and locks.", no_args_is_help=True)
@@ -169,62 +168,6 @@ def train(
     settings = starting.settings_from(values, set or [])
     request = {"environment": target, "settings": settings, "prove": prove}
     starting.train(request, runs, detach=detach, as_json=as_json)
-
-
-@rollouts.command("list")
-def list_rollouts(
-    run: RunName,
-    start: Annotated[int, typer.Option(help="First rollout to show.")] = 0,
-    count: Annotated[int, typer.Option(help="Maximum number of rollouts to show.")] = 20,
-    ending: Annotated[
-        str | None, typer.Option(help="Only rollouts with this ending, as in token_budget.")
-    ] = None,
-    min_reward: Annotated[
-        float | None, typer.Option(help="Only rollouts with this reward or more.")
-    ] = None,
-    max_reward: Annotated[
-        float | None, typer.Option(help="Only rollouts with this reward or less.")
-    ] = None,
-    step: Annotated[int | None, typer.Option(help="Only rollouts of this step.")] = None,
-    case: Annotated[str, typer.Option(help="Only rollouts of the case with this id.")] = "",
-    measure: Annotated[str, typer.Option(help="Only rollouts that this measure judged.")] = "",
-    verdict: Annotated[
-        str, typer.Option(help="Only this verdict: passed, failed or unscored.")
-    ] = "",
-    tool: Annotated[str, typer.Option(help="Only rollouts that call this tool.")] = "",
-    text: Annotated[str, typer.Option(help="Only rollouts whose messages contain this text.")] = "",
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
-) -> None:
-    """List a page of a run's rollouts."""
-    from sparring.surfaces.cli import reading
-
-    query = {"run": run, "start": start, "count": count, "ending": ending}
-    query |= {"min_reward": min_reward, "max_reward": max_reward, "case": case, "tool": tool}
-    query |= {"measure": measure, "verdict": verdict, "text": text}
-    query |= {"first_step": step, "last_step": step}
-    reading.list_page(query, runs, as_json=as_json)
-
-
-@rollouts.command("show")
-def show_rollout(
-    run: RunName,
-    rollout: Annotated[str, typer.Argument(help="The rollout's id, from `rollout list`.")],
-    full: Annotated[bool, typer.Option("--full", help="Do not shorten long messages.")] = False,
-    raw: Annotated[
-        bool,
-        typer.Option("--raw", help="Show the text of all tokens, including the chat template."),
-    ] = False,
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show one rollout: its messages, its tool calls, and why it passed or failed."""
-    from sparring.surfaces.cli import reading
-
-    if raw:
-        reading.show_raw(run, rollout, runs, as_json=as_json)
-        return
-    reading.show(run, rollout, runs, full=full, as_json=as_json)
 
 
 @models.command("fetch")
@@ -388,6 +331,9 @@ def show_error(kind: str, message: str, code: int) -> int:
     return code
 
 
+_OPTIONS = {"first_step": "step", "last_step": "step", "states": "state"}  # fields to options
+
+
 def _field_errors(error: Any) -> str:
     """Return a validation error as lines of `--field: message`."""
     if not hasattr(error, "errors"):  # a serialization error
@@ -395,5 +341,7 @@ def _field_errors(error: Any) -> str:
     lines = []
     for problem in error.errors():
         names = [str(part) for part in problem["loc"] if not isinstance(part, int)]
-        lines.append(f"--{(names or [''])[-1].replace('_', '-')}: {problem['msg']}")
-    return "\n".join(lines)
+        name = (names or [""])[-1]
+        option = _OPTIONS.get(name, name).replace("_", "-")
+        lines.append(f"--{option}: {problem['msg']}")
+    return "\n".join(dict.fromkeys(lines))

@@ -114,7 +114,7 @@ def after_proof(summary: Summary) -> Steps:
         "talk to it": f"sparring chat {run}",
         "use it in Python": f'sparring.TrainResult.load("{run}").generate("…")',
         "before and after": f"sparring run report {proof}",
-        "why it fails": f"sparring rollout list {proof} --max-reward 0.5",
+        "why it fails": f"sparring rollout list {proof} --player trained --max-reward 0.5",
     }
     if not summary.get("is_good"):
         steps["train longer"] = f"sparring run clone {run} --set max_steps=…"

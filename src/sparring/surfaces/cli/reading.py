@@ -42,9 +42,9 @@ def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None
     console.print(Text(f"{range_text} of {page.total}{more}", style="dim"))
 
 
-def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool) -> None:
+def show(query: dict[str, Any], runs: str | None, *, full: bool, as_json: bool) -> None:
     """Print one rollout: messages, verdicts, reward and advantage."""
-    record = show_rollout(ShowRollout(run=run, rollout=rollout), owner(runs)).record
+    record = show_rollout(ShowRollout.model_validate(query), owner(runs)).record
     if as_json:
         print_json(record)
         return
@@ -65,9 +65,9 @@ def show(run: str, rollout: str, runs: str | None, *, full: bool, as_json: bool)
         console.print(Text(printable(f"not trained on: {reason}"), style="dim"))
 
 
-def show_raw(run: str, rollout: str, runs: str | None, *, as_json: bool) -> None:
+def show_raw(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
     """Print the text of a rollout's token rows, including instructions, tools and template."""
-    shown = show_tokens(ShowRollout(run=run, rollout=rollout), owner(runs))
+    shown = show_tokens(ShowRollout.model_validate(query), owner(runs))
     if as_json:
         print_json(shown)
         return

@@ -46,6 +46,7 @@ from sparring.operations.runs import (
     show_run,
     wait_for_run,
 )
+from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import ACTIVITIES, begin, follow
@@ -196,7 +197,9 @@ def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
     if found.summary:
         view_of(found.kind).show(found.summary, console)
     else:
-        message = f"{found.run} is {found.state.value} and has no summary: {found.message}"
+        cause = f": {found.message}" if found.message else ""
+        advice = f"`sparring run show {short_id(found.run)}` shows its state"
+        message = f"{found.run} is {found.state.value} and has no summary{cause}; {advice}"
         console.print(Text(printable(message), style="yellow"), soft_wrap=True)
     if found.history:
         _show_history(list(found.history), console)

@@ -60,7 +60,10 @@ def export(folder: str, names: list[str], runs: str | None, *, has_held_out: boo
     newest = list_runs(ListRuns(count=20), caller).runs
     chosen = names or [each.run for each in newest]
     if not chosen:
-        raise InvalidInput(f"there are no runs in {caller.runs.absolute()}")
+        raise InvalidInput(
+            f"there are no runs in {caller.runs.absolute()}; start one with `sparring train`, or "
+            "pass another folder with --runs"
+        )
     made = Export(Path(folder), caller, has_held_out=has_held_out)
     count = made.write(chosen)
     print(f"wrote {len(chosen)} runs as {count} files; open {Path(folder) / 'index.html'}")
@@ -76,7 +79,7 @@ def serve(runs: str | None, options: dict[str, Any]) -> None:
     """Serve the web view, the HTTP API and MCP until interrupted."""
     serving = _serving()
     if bool(options["certificate"]) is not bool(options["key"]):
-        raise InvalidInput("--cert and --key belong together")
+        raise InvalidInput("--cert and --key belong together; pass both, or neither")
     caller = owner(runs)
     caller.runs.mkdir(parents=True, exist_ok=True)
 
