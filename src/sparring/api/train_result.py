@@ -146,7 +146,8 @@ class TrainResult:
     def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
         """Return the agent with the trained model, for the SDK's `Runner`. Agents that it hands off
         to use the same model. With `Runner.run(agent, "…", context=world)`, all of them have the
-        tools of `world`. `sampling` defaults to the temperature and token limit of the training."""
+        tools of `world`. Worked examples are not part of the agent: pass `[*examples, question]`.
+        `sampling` defaults to the temperature and token limit of the training."""
         sampling = sampling or Sampling(
             self.settings.temperature, self.settings.max_completion_length
         )
