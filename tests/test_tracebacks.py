@@ -2,8 +2,11 @@
 
 import json
 
+import pytest
+
+from sparring import Suite
 from sparring.contracts.specs import PlaySettings
-from sparring.tracebacks import line_that_raised
+from sparring.tracebacks import error_with_line, line_that_raised
 
 
 def raised_by(work):
@@ -19,12 +22,37 @@ def test_the_line_is_the_users_where_a_library_raises():
     assert line_that_raised(error).startswith("test_tracebacks.py:")
 
 
-def test_the_line_is_the_users_where_an_installed_package_or_sparring_raises():
-    error = raised_by(lambda: PlaySettings.model_validate({"seed": "x"}))
-    assert line_that_raised(error).startswith("test_tracebacks.py:")
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: PlaySettings.model_validate({"seed": "x"}),
+        lambda: Suite.from_records([{"input": "x"}], shares={"x": 1}),
+    ],
+    ids=["installed package", "sparring"],
+)
+def test_the_line_is_the_users_where_an_installed_package_or_sparring_raises(work):
+    assert line_that_raised(raised_by(work)).startswith("test_tracebacks.py:")
 
 
-def test_without_a_line_of_the_user_it_is_the_innermost():
+def test_packages_that_are_installed_elsewhere_are_not_the_users_either(tmp_path):
+    for folder in ("lib/python3/dist-packages", ".local/lib/python3.11/site-packages"):
+        file = tmp_path / folder / "elsewhere.py"
+        file.parent.mkdir(parents=True)
+        code = compile("def fail():\n    raise ValueError", str(file), "exec")
+        names = {}
+        exec(code, names)
+        assert line_that_raised(raised_by(names["fail"])).startswith("test_tracebacks.py:")
+
+
+def test_a_line_of_sparring_is_not_named():
+    """Such as the line that calls an environment's class with a field that it does not have."""
+    error = raised_by(lambda: Suite.from_records([{"input": "x"}], shares={"x": 1}))
+    error.__traceback__ = error.__traceback__.tb_next.tb_next
+    assert line_that_raised(error) == ""
+    assert error_with_line(error) == f"{type(error).__name__}: {error}"
+
+
+def test_without_a_line_of_the_user_it_is_the_innermost_of_a_library():
     compiled = compile("import json\njson.loads('{')", "<frozen user>", "exec")
     error = raised_by(lambda: exec(compiled))
     error.__traceback__ = error.__traceback__.tb_next.tb_next  # from json.loads on

@@ -3,6 +3,7 @@ from a check to a proof."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -347,3 +348,23 @@ def test_a_home_folder_is_outside_of_the_project(operator):
     for settings in ({"model": "~/evil"}, {"warm_start": "~/.ssh"}):
         with pytest.raises(NotPermitted, match="outside of the project"):
             plan_run(PlanRun(environment="shop", settings=settings), operator)
+
+
+@pytest.mark.parametrize("matching", [1, 2])
+def test_the_end_of_a_run_s_id_does_not_lead_out_of_the_project(
+    operator, tmp_path_factory, matching
+):
+    edit_project(operator, '"max_steps"', '"max_steps", "model"')
+    others = tmp_path_factory.mktemp("others")
+    for number in range(matching):
+        run = others / f"secret-2026111{number}-184334-8542"
+        run.mkdir()
+        (run / "spec.json").write_text('{"kind": "train"}')
+    runs = operator.folder / "runs"
+    runs.mkdir(exist_ok=True)
+    (operator.folder / "linked").symlink_to(others)
+    upwards = os.path.relpath(others, runs)
+    for model in (f"runs/{upwards}/8542", "linked/8542"):
+        with pytest.raises(NotPermitted, match="outside of the project") as refused:
+            plan_run(PlanRun(environment="shop", settings={"model": model}), operator)
+        assert "secret" not in str(refused.value)

@@ -132,7 +132,7 @@ def test_a_rollout_is_shown_whole_and_in_short_without_its_tokens(owner: Caller)
     assert shown.record["answer"].startswith("answer 4")
     assert len(shown.record["answer"]) > 200
     assert shown.record.keys() - shown.short().record.keys() == {"rows", "format", "key"}
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=r"list eval-1` shows them; .* pass --log"):
         show_rollout(ShowRollout(run="eval-1", rollout="nothing"), owner)
 
 

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from sparring.contracts.errors import UnknownModel
@@ -29,17 +31,14 @@ def test_anything_else_is_refused_with_the_ways_to_write_it(written):
         resolve_model_name(written)
 
 
-def run_folder(runs, name, step="step-1"):
-    checkpoint = runs / name / "checkpoints" / step
-    checkpoint.mkdir(parents=True)
-    (runs / name / "spec.json").write_text("{}")
-    return checkpoint
+def run_folder(runs, name, kind="train"):
+    (runs / name).mkdir(parents=True)
+    (runs / name / "spec.json").write_text(json.dumps({"kind": kind}))
 
 
 def test_the_end_of_a_run_s_id_means_the_training_and_not_its_proof(tmp_path):
     run_folder(tmp_path, "talk-20261116-184334-8542")
-    (tmp_path / "proof-talk-20261116-184334-8542").mkdir()
-    (tmp_path / "proof-talk-20261116-184334-8542" / "spec.json").write_text("{}")
+    run_folder(tmp_path, "proof-talk-20261116-184334-8542", kind="prove")
     with pytest.raises(UnknownModel, match="talk-20261116-184334-8542 has no checkpoint yet"):
         resolve_model_name(f"{tmp_path}/8542")
 

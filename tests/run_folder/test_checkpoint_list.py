@@ -85,8 +85,9 @@ def test_only_weights_that_were_trained_here_are_candidates(tmp_path: Path) -> N
     link.symlink_to(step)
     assert candidate_of(str(link)) == "run-1/step-4"
     run = step.parent.parent
-    (run / "spec.json").touch()
+    write_json(run / "spec.json", {"kind": "train"}, durable=False)
     assert candidate_of(str(run)) == "run-1/step-4"
+    assert candidate_of(str(run.parent / "1")) == "run-1/step-4"
     for other in (None, "", "Qwen/Qwen3-0.6B", str(tmp_path / "gone")):
         assert candidate_of(other) == ""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.environments.environment import Environment, last_line_in
-from sparring.tracebacks import line_that_raised
+from sparring.tracebacks import error_with_line
 
 
 def load_environment(target: str, config: Mapping[str, Any] | None = None) -> Environment:
@@ -29,8 +29,8 @@ def load_environment(target: str, config: Mapping[str, Any] | None = None) -> En
     except Exception as error:
         advice = "; its __init__ must take **config and pass it on to super().__init__(**config)"
         raise InvalidInput(
-            f"{target} cannot be created: {type(error).__name__}: {error} "
-            f"({line_that_raised(error)}){advice if isinstance(error, TypeError) else ''}"
+            f"{target} cannot be created: {error_with_line(error)}"
+            f"{advice if isinstance(error, TypeError) else ''}"
         ) from error
 
 

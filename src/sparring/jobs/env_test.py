@@ -48,7 +48,7 @@ from sparring.policies.pretrained import load_positions
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.sandbox import workspaces
 from sparring.suites import Suite
-from sparring.tracebacks import line_that_raised
+from sparring.tracebacks import error_with_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def _describe(error: Exception) -> str:
     """Return the message of a SparringError; for others, also the type and the line that raised."""
     if isinstance(error, SparringError):
         return f"{error}{_thread_advice(str(error))}"
-    message = f"{type(error).__name__}: {error} ({line_that_raised(error)})"
+    message = error_with_line(error)
     return f"{message}{_thread_advice(message)}"
 
 

@@ -21,6 +21,7 @@ from sparring.contracts.specs import COMMAND, PlaySettings, PolicySpec, Supervis
 from sparring.contracts.training import TrainSettings
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
+from sparring.run_folder.training_paths import whole_path
 from sparring.settings.fields import (
     PLAYED,
     Kind,
@@ -233,8 +234,9 @@ def _resolve_paths(
     project: Project,
 ) -> None:
     """Make the paths in `values` absolute, at any depth. A path in the command is relative to the
-    current folder, any other path to the project's root. A model is a path only if that folder
-    exists, a warm start's source only if that file or folder exists."""
+    current folder, any other path to the project's root. A model is a path only if that folder or,
+    by the end of its id, that training run exists; a warm start's source only if that file or
+    folder exists."""
 
     def absolute(value: Any, name: str) -> Any:
         if isinstance(value, list):
@@ -250,8 +252,10 @@ def _resolve_paths(
     for name in path_fields(description):
         if name in config:
             config[name] = absolute(config[name], f"config.{name}")
-    if isinstance(model := values.get("model"), str) and Path(absolute(model, "model")).is_dir():
-        values["model"] = absolute(model, "model")
+    if isinstance(model := values.get("model"), str):
+        folder = whole_path(Path(absolute(model, "model")))
+        if folder.is_dir():
+            values["model"] = str(folder)
     warm = values.get("warm_start")
     if isinstance(warm, dict) and isinstance(source := warm.get("source"), str):
         path = absolute(source, "warm_start.source")
@@ -298,11 +302,11 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_outside(path: str, root: Path) -> bool:
-    """Return whether a path, with links resolved, is outside of `root`. A name that does not exist
-    relative to `root` and does not start with `/`, `.` or `~` is not a path: it may be a run or a
-    model on the hub."""
+    """Return whether a path, with links resolved, is outside of `root`. A name that starts with
+    none of `/`, `.` and `~` is a path only if it or its folder exists relative to `root`: else it
+    may be a run or a model on the hub."""
     target = (root / Path(path).expanduser()).resolve()
-    is_path = target.exists() or path.startswith(("/", ".", "~"))
+    is_path = target.exists() or target.parent.is_dir() or path.startswith(("/", ".", "~"))
     return is_path and not target.is_relative_to(root.resolve())
 
 

@@ -38,7 +38,7 @@ def show_group(request: ShowRollout, caller: Caller) -> Group:
     """Show the rollouts of the group that a rollout belongs to."""
     folder = readable_run(request.run, caller)
     log = open_log(folder, request.log)
-    position, record = find_rollout(log, folder, request.rollout)
+    position, record = find_rollout(log, folder, request)
     found = {position: record, **_siblings(log, record, _group_size(folder))}
     ordered = sorted(found.items(), key=lambda each: (each[1]["key"]["index"], each[0]))
     return Group(

@@ -219,17 +219,22 @@ def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
     """Show one complete rollout: messages, tool calls, verdicts and reasons."""
     folder = readable_run(request.run, caller)
     log = open_log(folder, request.log)
-    position, record = find_rollout(log, folder, request.rollout)
+    position, record = find_rollout(log, folder, request)
     return ShownRollout(run=folder.id, record=record, position=position)
 
 
-def find_rollout(log: ShardedLog, folder: RunFolder, name: str) -> tuple[int, dict[str, Any]]:
+def find_rollout(
+    log: ShardedLog, folder: RunFolder, request: ShowRollout
+) -> tuple[int, dict[str, Any]]:
     """Return a rollout's position and record. Raise InvalidInput if the log does not have it."""
-    position = log.position(name)
+    position = log.position(request.rollout)
     if position is None:
+        is_usual = request.log == ShowRollout.model_fields["log"].default
+        option = "" if is_usual else f" --log {request.log}"
+        advice = "; for rollouts of another log, pass --log" if is_usual else ""
         raise InvalidInput(
-            f"no rollout {name[:200]!r} in {folder.path}; `sparring rollout list {folder.id}` "
-            "shows them"
+            f"no rollout {request.rollout[:200]!r} in the log {request.log!r} of {folder.path}; "
+            f"`sparring rollout list {folder.id}{option}` shows them{advice}"
         )
     return position, next(log.records(position, position + 1))
 

@@ -63,7 +63,7 @@ class ShownTokens(Frozen):
 def show_tokens(request: ShowRollout, caller: Caller) -> ShownTokens:
     """Show the tokens of a rollout: text, kind, log-probability, weight version."""
     folder = readable_run(request.run, caller)
-    _, record = find_rollout(open_log(folder, request.log), folder, request.rollout)
+    _, record = find_rollout(open_log(folder, request.log), folder, request)
     path = _tokenizer_of(folder)
     decode = _decoder(path)
     rows, left = [], _MAX_TOKENS

@@ -31,7 +31,7 @@ from sparring.player.trainability import refuse_unplayable
 from sparring.player.users import UserFunction
 from sparring.player.worlds import end_world
 from sparring.threads import DaemonThreads
-from sparring.tracebacks import line_that_raised
+from sparring.tracebacks import error_with_line
 
 ContextFactory = Callable[[], Any] | Callable[[Case], Any]
 
@@ -191,8 +191,7 @@ class Player:
         try:
             return await self._context(case)
         except Exception as error:
-            cause = f"{type(error).__name__}: {error} ({line_that_raised(error)})"
-            detail = f"creating the world failed: {cause}"
+            detail = f"creating the world failed: {error_with_line(error)}"
             episode.end(Ending.INFRASTRUCTURE_ERROR, detail)
             raise EpisodeOver from error
 

@@ -23,7 +23,7 @@ from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import CallFailure
 from sparring.player.arguments import argument_problems
 from sparring.player.episode import EPISODE, EpisodeOver
-from sparring.tracebacks import line_that_raised
+from sparring.tracebacks import error_with_line
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 _DECLARED = "_sparring_tool"
@@ -71,8 +71,7 @@ async def end_world(world: Any, seconds: float = _END_SECONDS) -> None:
     except TimeoutError:
         _LOG.warning("after_rollout of %s took more than %g s", type(world).__name__, seconds)
     except Exception as error:  # user code
-        cause = f"{type(error).__name__}: {error} ({line_that_raised(error)})"
-        _LOG.warning("after_rollout of %s: %s", type(world).__name__, cause)
+        _LOG.warning("after_rollout of %s: %s", type(world).__name__, error_with_line(error))
 
 
 def declares_tools(kind: type) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from sparring.contracts.errors import UnknownModel
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
+from sparring.run_folder.training_paths import trainings_named, whole_path
 
 DEVELOPMENT_MODELS = ("tiny", "smollm2")
 _PREFIXES = (
@@ -68,7 +69,7 @@ def resolve_model_name(name: str) -> ModelName:
 def _checkpoint_of(folder: Path) -> Path:
     """Return the best checkpoint, else the last, of a training run, also for the end of its id, as
     in runs/8542; return other folders unchanged."""
-    folder = _run_folder(folder)
+    folder = _whole_path(folder)
     if not (folder / "spec.json").is_file():
         return folder
     chosen = chosen_of(list_checkpoints(RunFolder(folder).checkpoints))
@@ -79,21 +80,21 @@ def _checkpoint_of(folder: Path) -> Path:
     return chosen.path
 
 
-def _run_folder(folder: Path) -> Path:
-    """Return the folder of the training run whose id ends with the folder's name, if there is
-    exactly one and no such folder exists."""
-    if folder.exists() or not folder.parent.is_dir():
-        return folder
-    runs = [each for each in folder.parent.iterdir() if (each / "spec.json").is_file()]
-    named = [each for each in runs if each.name.endswith(f"-{folder.name}")]
-    trained = [each for each in named if (each / "checkpoints").is_dir()]
-    if runs and len(trained) != 1:
-        names = ", ".join(sorted(each.name for each in trained)) or "none"
-        raise UnknownModel(
-            f"{folder} names no training run; runs in {folder.parent} whose id ends with "
-            f"{folder.name}: {names}"
-        )
-    return trained[0] if trained else folder
+def _whole_path(folder: Path) -> Path:
+    """Return the training run that the end of an id names. Raise UnknownModel if several or none
+    of the runs beside it match."""
+    whole = whole_path(folder)
+    if whole.exists() or not _has_runs(folder.parent):
+        return whole
+    names = ", ".join(each.name for each in trainings_named(folder)) or "none"
+    raise UnknownModel(
+        f"{folder} names no training run; runs in {folder.parent} whose id ends with "
+        f"{folder.name}: {names}"
+    )
+
+
+def _has_runs(folder: Path) -> bool:
+    return folder.is_dir() and any((each / "spec.json").is_file() for each in folder.iterdir())
 
 
 def locate(name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.run_folder.files import read_json
+from sparring.run_folder.training_paths import whole_path
 
 MANIFEST = "manifest.json"
 DIFFICULTY = "difficulty.json"
@@ -41,7 +42,7 @@ class Checkpoint:
 def candidate_of(model: str | None) -> str:
     """Return a name for locally trained weights: RUN/CHECKPOINT for the folder of a run or of a
     checkpoint, the path for a folder that `save` wrote. Return "" for any other model."""
-    path = Path(model or "").expanduser()
+    path = whole_path(Path(model or "").expanduser())
     if not model or not path.is_dir():
         return ""
     path = path.resolve()

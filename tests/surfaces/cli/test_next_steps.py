@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
 
 from sparring.surfaces.cli.next_steps import (
@@ -79,3 +81,13 @@ def test_a_proof_that_is_not_good_suggests_to_train_longer() -> None:
     assert steps["before and after"] == "sparring run report proof-e4fc"
     assert steps["train longer"].startswith("sparring run clone e4fc ")
     assert "train longer" not in after_proof(summary | {"is_good": True})
+
+
+def test_a_proof_leads_to_rollouts_that_may_be_read_without_spoiling_the_next_proof() -> None:
+    summary = summary_of(PROOF)
+    command = "sparring rollout list {} --max-reward 0.5"
+    step = Path(summary["checkpoint"]).name.removeprefix("step-")
+    validation = f"e4fc --log validation --step {step}"
+    assert after_proof(summary)["why it fails"] == command.format(validation)
+    on_validation = after_proof(summary | {"split": "validation"})
+    assert on_validation["why it fails"] == command.format("proof-e4fc --player trained")

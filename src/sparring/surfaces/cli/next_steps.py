@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sparring.contracts.cases import Split
+from sparring.run_folder.checkpoint_list import step_of
 from sparring.run_folder.ids import short_id
 
 Steps = Mapping[str, str]
@@ -106,6 +109,16 @@ def after_trial(summary: Summary) -> Steps:
     }
 
 
+def _failures(summary: Summary) -> str:
+    """Return what lists the trained model's rollouts. For a proof on held-out cases, these are the
+    validation rollouts of the same checkpoint: an environment that is changed after its held-out
+    rollouts were read cannot be proven on these cases."""
+    if summary["split"] != Split.HELD_OUT.value:
+        return f"{short_id(summary['run'])} --player trained"
+    step = step_of(Path(summary["checkpoint"]))
+    return f"{short_id(summary['training'])} --log validation --step {step}"
+
+
 def after_proof(summary: Summary) -> Steps:
     """Return the steps after a proof."""
     proof, run = short_id(summary["run"]), short_id(summary["training"])
@@ -114,7 +127,7 @@ def after_proof(summary: Summary) -> Steps:
         "talk to it": f"sparring chat {run}",
         "use it in Python": f'sparring.TrainResult.load("{run}").generate("…")',
         "before and after": f"sparring run report {proof}",
-        "why it fails": f"sparring rollout list {proof} --player trained --max-reward 0.5",
+        "why it fails": f"sparring rollout list {_failures(summary)} --max-reward 0.5",
     }
     if not summary.get("is_good"):
         steps["train longer"] = f"sparring run clone {run} --set max_steps=…"
