@@ -4,9 +4,10 @@
 
 Samples the same tokens of SmolLM2-135M in a new process for each figure: with OpenMP threads that
 spin while they wait (`default`: the policy ACTIVE), with the policy that Sparring sets (threads
-sleep), and with one thread; on an idle machine, and beside one busy process per core. Bars: on an
-idle machine, Sparring's policy takes at most 5 % more than `default` (50 % with `--quick`, because
-a shared machine can miss 5 %); on a busy one, at most half of the time of `default`.
+spin for a moment, then sleep), and with one thread; on an idle machine, and beside one busy process
+per core. Bars: on an idle machine, Sparring's policy takes at most 5 % more than `default` (50 %
+with `--quick`, because a shared machine can miss 5 %); on a busy one, at most half of the time of
+`default`.
 """
 
 from __future__ import annotations

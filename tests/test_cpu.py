@@ -42,22 +42,25 @@ print(resident() - before)
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the variables of whoever runs the tests, and without torch."""
-    monkeypatch.setenv("OMP_WAIT_POLICY", "")  # so that it is restored whatever a test does
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")  # so that it is restored whatever a test does
     for name in list(os.environ):
-        if name.startswith("MALLOC_") or name == "OMP_WAIT_POLICY":
+        if name.startswith(("MALLOC_", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")):
             monkeypatch.delenv(name)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
-def test_threads_sleep_while_they_wait() -> None:
+def test_threads_sleep_soon_while_they_wait() -> None:
     share_machine()
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert 0 < int(os.environ["GOMP_SPINCOUNT"]) < 30_000  # a millisecond is 10,000 to 100,000
 
 
 def test_a_policy_that_the_user_has_set_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     share_machine()
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert "GOMP_SPINCOUNT" not in os.environ
 
 
 def test_a_policy_that_openmp_would_not_read_any_more_is_not_set(
