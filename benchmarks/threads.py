@@ -57,7 +57,9 @@ def sample(rows: int, tokens: int) -> float:
 
 
 def measure(variables: dict[str, str], given: argparse.Namespace) -> float:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))
+    }
     command = [sys.executable, __file__, "--sample", "--rows", str(given.rows)]
     done = subprocess.run(
         [*command, "--tokens", str(given.tokens)],

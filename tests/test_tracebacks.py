@@ -1,6 +1,7 @@
 """Errors are located in the code of the user, not in the libraries that it calls."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
@@ -42,6 +43,15 @@ def test_packages_that_are_installed_elsewhere_are_not_the_users_either(tmp_path
         names = {}
         exec(code, names)
         assert line_that_raised(raised_by(names["fail"])).startswith("test_tracebacks.py:")
+
+
+def test_generated_methods_are_not_the_users_line():
+    @dataclass(order=True)
+    class Mail:
+        size: object
+
+    error = raised_by(lambda: sorted([Mail(1), Mail("x")]))
+    assert line_that_raised(error).startswith("test_tracebacks.py:")
 
 
 def test_a_line_of_sparring_is_not_named():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 _LIBRARIES = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
 _PACKAGES = {"site-packages", "dist-packages"}
+_GENERATED = ("<frozen", "<string>", "<attrs")  # by the interpreter, dataclasses, attrs
 _OURS = Path(__file__).resolve().parent
 
 
@@ -36,4 +37,4 @@ def _is_ours(filename: str) -> bool:
 def _is_library(filename: str) -> bool:
     path = Path(filename).resolve()
     is_inside = any(path.is_relative_to(folder) for folder in _LIBRARIES)
-    return is_inside or filename.startswith("<frozen") or not _PACKAGES.isdisjoint(path.parts)
+    return is_inside or filename.startswith(_GENERATED) or not _PACKAGES.isdisjoint(path.parts)

@@ -345,7 +345,8 @@ def test_a_config_that_is_no_table_is_refused_without_words_of_the_environment(o
 
 def test_a_home_folder_is_outside_of_the_project(operator):
     edit_project(operator, '"max_steps"', '"max_steps", "model", "warm_start"')
-    for settings in ({"model": "~/evil"}, {"warm_start": "~/.ssh"}):
+    unknown = {"model": "~nobody-here/evil"}
+    for settings in ({"model": "~/evil"}, {"warm_start": "~/.ssh"}, unknown):
         with pytest.raises(NotPermitted, match="outside of the project"):
             plan_run(PlanRun(environment="shop", settings=settings), operator)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparring.run_folder.files import write_json
-from sparring.run_folder.training_paths import trainings_named, whole_path
+from sparring.run_folder.training_paths import existing_folder, trainings_named, whole_path
 
 TALK = "talk-20261116-184334-8542"
 
@@ -30,6 +30,8 @@ def test_other_paths_are_returned_unchanged(tmp_path: Path) -> None:
     others = [tmp_path / "8542", training, tmp_path / "542", tmp_path / "1f2e"]
     for path in (*others, tmp_path / "gone" / "8542", Path("smollm2"), Path(), Path("x" * 5000)):
         assert whole_path(path) == path
+    assert existing_folder(training) == training
+    assert existing_folder(tmp_path / "542") is existing_folder(Path("x" * 5000)) is None
 
 
 def test_several_trainings_are_all_named(tmp_path: Path) -> None:

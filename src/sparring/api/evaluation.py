@@ -138,7 +138,7 @@ def evaluate(
         play=settings,
         split=spec.split,
         cases=cases,
-        candidate=candidate_of(named) if spec.split is Split.HELD_OUT else "",
+        candidate=candidate_of(named or policy.name) if spec.split is Split.HELD_OUT else "",
         context=task.context,
         user=task.user,
     )

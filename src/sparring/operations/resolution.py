@@ -21,7 +21,7 @@ from sparring.contracts.specs import COMMAND, PlaySettings, PolicySpec, Supervis
 from sparring.contracts.training import TrainSettings
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
-from sparring.run_folder.training_paths import whole_path
+from sparring.run_folder.training_paths import existing_folder
 from sparring.settings.fields import (
     PLAYED,
     Kind,
@@ -253,9 +253,8 @@ def _resolve_paths(
         if name in config:
             config[name] = absolute(config[name], f"config.{name}")
     if isinstance(model := values.get("model"), str):
-        folder = whole_path(Path(absolute(model, "model")))
-        if folder.is_dir():
-            values["model"] = str(folder)
+        folder = existing_folder(Path(absolute(model, "model")))
+        values["model"] = model if folder is None else str(folder)
     warm = values.get("warm_start")
     if isinstance(warm, dict) and isinstance(source := warm.get("source"), str):
         path = absolute(source, "warm_start.source")
@@ -305,8 +304,12 @@ def _is_outside(path: str, root: Path) -> bool:
     """Return whether a path, with links resolved, is outside of `root`. A name that starts with
     none of `/`, `.` and `~` is a path only if it or its folder exists relative to `root`: else it
     may be a run or a model on the hub."""
-    target = (root / Path(path).expanduser()).resolve()
-    is_path = target.exists() or target.parent.is_dir() or path.startswith(("/", ".", "~"))
+    looks_like_one = path.startswith(("/", ".", "~"))
+    try:
+        target = (root / Path(path).expanduser()).resolve()
+        is_path = looks_like_one or target.exists() or target.parent.is_dir()
+    except (OSError, RuntimeError, ValueError):  # too long, or of an unknown user
+        return looks_like_one
     return is_path and not target.is_relative_to(root.resolve())
 
 

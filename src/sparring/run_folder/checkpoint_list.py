@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.run_folder.files import read_json
-from sparring.run_folder.training_paths import whole_path
+from sparring.run_folder.training_paths import existing_folder
 
 MANIFEST = "manifest.json"
 DIFFICULTY = "difficulty.json"
@@ -42,10 +42,10 @@ class Checkpoint:
 def candidate_of(model: str | None) -> str:
     """Return a name for locally trained weights: RUN/CHECKPOINT for the folder of a run or of a
     checkpoint, the path for a folder that `save` wrote. Return "" for any other model."""
-    path = whole_path(Path(model or "").expanduser())
-    if not model or not path.is_dir():
+    folder = existing_folder(Path(model).expanduser()) if model else None
+    if folder is None:
         return ""
-    path = path.resolve()
+    path = folder.resolve()
     if (path / "spec.json").is_file():
         chosen = chosen_of(list_checkpoints(path / "checkpoints"))
         path = chosen.path if chosen is not None else path

@@ -14,6 +14,15 @@ def whole_path(path: Path) -> Path:
     return found[0] if len(found) == 1 else path
 
 
+def existing_folder(path: Path) -> Path | None:
+    """Return `whole_path` of a path if it is a folder, else None."""
+    whole = whole_path(path)
+    try:
+        return whole if whole.is_dir() else None
+    except OSError:  # such as a name that is too long
+        return None
+
+
 def trainings_named(path: Path) -> list[Path]:
     """Return the training runs beside `path` whose id ends with its name, sorted; none if `path`
     exists or its folder cannot be read."""

@@ -13,7 +13,7 @@ from sparring.policies.families import Family
 from sparring.policies.model_names import locate
 from sparring.policies.pretrained import load_tokenizer, load_weights, positions_of
 from sparring.policies.quantized_base import load_rounded, quantization_of
-from sparring.run_folder.training_paths import whole_path
+from sparring.run_folder.training_paths import existing_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -71,7 +71,7 @@ def _family_of(tokenizer: Any, base: str) -> Family:
 def is_public(name: str) -> bool:
     """Return whether a name has the form OWNER/NAME of the hub and is not a local folder."""
     is_name = name.count("/") == 1 and not name.startswith((".", "/", "~"))
-    return is_name and not whole_path(Path(name)).exists()
+    return is_name and existing_folder(Path(name)) is None
 
 
 def load_trained(source: Source) -> Any:

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import Agent
 
+from sparring import contains
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import InfrastructureError, SplitTooSmall
 from sparring.contracts.specs import EvalSpec
 from sparring.environments import Environment
+from sparring.jobs.eval import job
 from sparring.jobs.eval.job import evaluate_environment
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.rollout_reading import read_rollouts
@@ -156,3 +160,23 @@ def test_a_model_that_does_not_answer_is_the_reason(
     chat_server.answer = lambda _: (401, {"error": {"message": "no such key"}})
     with pytest.raises(InfrastructureError, match=r"infrastructure_error: .*no such key"):
         runner.run("Greeter", Given())
+
+
+@pytest.mark.parametrize("split", ["held-out", "validation"])
+def test_weights_that_only_the_agent_names_are_candidates_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    (tmp_path / "sparring.json").write_text("{}")  # as in a folder that `save` wrote
+
+    class Named(Environment):
+        measures = (contains(),)
+
+        def agent(self) -> Agent:
+            return Agent(name="named", model=str(tmp_path))
+
+        def suite(self) -> Suite:
+            return Suite.from_records([{"input": f"{n}", "split": split} for n in range(20)])
+
+    monkeypatch.setattr(job, "load_policy", lambda *_, **__: None)
+    work = job._load(EvalSpec(target="named.py", split=Split(split)), Named(), None)
+    assert work.candidate == (str(tmp_path.resolve()) if split == "held-out" else "")

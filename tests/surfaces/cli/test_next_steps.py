@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from sparring.run_folder.files import write_json
 from sparring.surfaces.cli.next_steps import (
     after_check,
     after_env_test,
@@ -83,11 +84,14 @@ def test_a_proof_that_is_not_good_suggests_to_train_longer() -> None:
     assert "train longer" not in after_proof(summary | {"is_good": True})
 
 
-def test_a_proof_leads_to_rollouts_that_may_be_read_without_spoiling_the_next_proof() -> None:
+def test_a_proof_leads_to_rollouts_that_do_not_spoil_the_next(tmp_path: Path) -> None:
     summary = summary_of(PROOF)
     command = "sparring rollout list {} --max-reward 0.5"
     step = Path(summary["checkpoint"]).name.removeprefix("step-")
     validation = f"e4fc --log validation --step {step}"
     assert after_proof(summary)["why it fails"] == command.format(validation)
+    (tmp_path / "step-2").mkdir()
+    write_json(tmp_path / "step-2" / "manifest.json", {"score": None}, durable=False)
+    assert "why it fails" not in after_proof(summary | {"checkpoint": str(tmp_path / "step-2")})
     on_validation = after_proof(summary | {"split": "validation"})
     assert on_validation["why it fails"] == command.format("proof-e4fc --player trained")

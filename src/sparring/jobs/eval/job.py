@@ -53,6 +53,8 @@ def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> E
     parts = read_parts(environment, (lambda: cases.suite(environment)) if cases else None)
     measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
     parts.suite.require(spec.split)  # before the model is loaded, which may take minutes
+    own = parts.agent.model if isinstance(parts.agent.model, str) else None
+    named = spec.policy.model or (own if spec.policy.kind != "endpoint" else None)
     return EvalWork(
         agent=parts.agent,
         suite=parts.suite,
@@ -65,7 +67,7 @@ def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> E
         cases=spec.cases,
         context=parts.world,
         user=parts.user,
-        candidate=candidate_of(spec.policy.model) if spec.split is Split.HELD_OUT else "",
+        candidate=candidate_of(named) if spec.split is Split.HELD_OUT else "",
     )
 
 

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.cases import Split
-from sparring.run_folder.checkpoint_list import step_of
+from sparring.run_folder.checkpoint_list import MANIFEST, step_of
+from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.ids import short_id
 
 Steps = Mapping[str, str]
@@ -110,13 +111,15 @@ def after_trial(summary: Summary) -> Steps:
 
 
 def _failures(summary: Summary) -> str:
-    """Return what lists the trained model's rollouts. For a proof on held-out cases, these are the
-    validation rollouts of the same checkpoint: an environment that is changed after its held-out
-    rollouts were read cannot be proven on these cases."""
+    """Return what selects the trained model's rollouts. For a proof on held-out cases, these are
+    the validation rollouts of the same checkpoint, or nothing if it was not validated: an
+    environment that is changed after its held-out rollouts were read cannot be proven on them."""
     if summary["split"] != Split.HELD_OUT.value:
         return f"{short_id(summary['run'])} --player trained"
-    step = step_of(Path(summary["checkpoint"]))
-    return f"{short_id(summary['training'])} --log validation --step {step}"
+    checkpoint = Path(summary["checkpoint"])
+    if read_json_or_empty(checkpoint / MANIFEST).get("score", 0) is None:
+        return ""
+    return f"{short_id(summary['training'])} --log validation --step {step_of(checkpoint)}"
 
 
 def after_proof(summary: Summary) -> Steps:
@@ -127,8 +130,9 @@ def after_proof(summary: Summary) -> Steps:
         "talk to it": f"sparring chat {run}",
         "use it in Python": f'sparring.TrainResult.load("{run}").generate("…")',
         "before and after": f"sparring run report {proof}",
-        "why it fails": f"sparring rollout list {_failures(summary)} --max-reward 0.5",
     }
+    if failures := _failures(summary):
+        steps["why it fails"] = f"sparring rollout list {failures} --max-reward 0.5"
     if not summary.get("is_good"):
         steps["train longer"] = f"sparring run clone {run} --set max_steps=…"
     return steps
