@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies.generation import generate
-from sparring.policies.turn_cache import StoredTurn, TurnCache, _shared_length
+from sparring.policies.turn_cache import StoredTurn, TurnCache, TurnCopy, _shared_length
 
 STOPS = frozenset(range(0, 509, 8))  # a random model ends its turns only if many tokens end one
 
@@ -46,7 +47,7 @@ class Counting(torch.nn.Module):
         super().__init__()
         self.inner = model
         self.tokens = 0
-        self.config, self.device = model.config, model.device
+        self.config, self.device, self.dtype = model.config, model.device, model.dtype
 
     def forward(self, input_ids: Any, **options: Any) -> Any:
         self.tokens += input_ids.numel()
@@ -97,6 +98,47 @@ def test_a_turn_that_is_continued_is_not_in_memory_twice(
     conversations(Watching(tiny_policy.model), TurnCache(2**30))
     assert len(taken) == 18
     assert not any(held)
+
+
+@pytest.mark.parametrize("ended", [4, 6], ids=["some rows", "all rows"])
+def test_a_batch_whose_rows_end_is_not_in_memory_twice(
+    tiny_policy: Any, monkeypatch: pytest.MonkeyPatch, ended: int
+) -> None:
+    """Each layer of the batch is freed when its rows are stored."""
+    store, add = TurnCache.store, TurnCopy.add
+    layers: list[Any] = []
+    stored: list[StoredTurn] = []
+    held: list[int] = []
+
+    def size(parts: list[Any]) -> int:
+        tensors = [tensor for each in parts for tensor in (each.keys, each.values)]
+        tensors += [tensor for turn in stored for tensor in (*turn.keys, *turn.values)]
+        return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
+
+    def note_store(turns: TurnCache, asked: Any, sampled: Any, cache: Any, *rest: Any) -> Any:
+        if not layers:
+            layers.extend(cache.layers)
+            held.append(size(layers))
+        copy = store(turns, asked, sampled, cache, *rest)
+        stored.extend([copy.turn] if copy else [])
+        return copy
+
+    def note_add(copy: TurnCopy, layer: Any) -> None:
+        add(copy, layer)
+        held.append(size(layers))
+
+    monkeypatch.setattr(TurnCache, "store", note_store)
+    monkeypatch.setattr(TurnCopy, "add", note_add)
+    prompts = [[*range(40, 100), *range(100 + n, 120 + 3 * n)] for n in range(6)]
+    asked = [request(prompt, index, 0) for index, prompt in enumerate(prompts)]
+    asked = [
+        replace(each, sampling=Sampling(1.0, 1 if index < ended else 2))
+        for index, each in enumerate(asked)
+    ]
+    generate(tiny_policy.model, asked, frozenset(), turns=TurnCache(2**30))
+    before, *while_storing = held[: 1 + ended * len(layers)]
+    assert len(stored) == 6
+    assert max(while_storing) <= before * (1 + 1 / len(layers))
 
 
 def test_without_memory_turns_are_computed_again(tiny_policy: Any) -> None:

@@ -8,7 +8,7 @@ running a trained agent.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from sparring.policies.few_rows import few_rows
 from sparring.policies.grouped_attention import grouped_attention
 from sparring.policies.growing_cache import growing_cache
 from sparring.policies.prefixes import common_prefix, sharing_groups
-from sparring.policies.turn_cache import StoredTurn, TurnCache, can_store
+from sparring.policies.turn_cache import StoredTurn, TurnCache, TurnCopy, can_store
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def _decode(decoder: _Decoder, stop_ids: frozenset[int], on_tokens: Callable[[in
             elif len(row.ids) >= row.request.sampling.max_tokens:
                 row.finish = Finish.LENGTH
         if all(row.finish for row in decoder.rows):
-            decoder.store(range(len(decoder.rows)))
+            decoder.finish()
             return
         decoder.advance()
 
@@ -109,7 +109,8 @@ class _Decoder:
         prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
         prompt_index = {prompt: index for index, prompt in enumerate(prompts)}
         self._prefill_in_groups([_tokens_of(prompt) for prompt in prompts])
-        self._select_rows([prompt_index[row.request.prompt.tobytes()] for row in rows])
+        if len(prompts) < len(rows):
+            self._select_rows([prompt_index[row.request.prompt.tobytes()] for row in rows])
 
     def _begin(self, model: Any, rows: list[_Row], turns: TurnCache | None) -> None:
         self._model = model
@@ -191,10 +192,8 @@ class _Decoder:
         tokens."""
         unfinished = [index for index, row in enumerate(self.rows) if row.finish is None]
         if len(unfinished) * 2 <= len(self.rows):
-            self.store(index for index, row in enumerate(self.rows) if row.finish)
             self._next_tokens = self._next_tokens[unfinished]
-            self._select_rows(unfinished)
-            self.rows = [self.rows[index] for index in unfinished]
+            self._keep(unfinished)
         ones = torch.ones(len(self.rows), 1, dtype=torch.long, device=self._device)
         positions = self._mask.sum(dim=1, keepdim=True)
         self._mask = torch.cat([self._mask, ones], dim=1)
@@ -253,13 +252,22 @@ class _Decoder:
         self._mask = torch.cat([before, mask], dim=1).to(self._device)
         self._forward(ids.to(self._device), positions.to(self._device))
 
-    def store(self, indices: Iterable[int]) -> None:
-        """Copy the key/value caches of these rows to the turn cache, for later turns."""
-        if self._turns is None or not can_store(self._cache):
-            return
-        for index in indices:
-            row = self.rows[index]
-            self._turns.store(row.request, row.ids, self._cache, index, self._mask)
+    def finish(self) -> None:
+        """Remove all rows, and store their key/value caches for later turns."""
+        if self._turns is not None and can_store(self._cache):
+            self._keep([])
+
+    def _keep(self, indices: list[int]) -> None:
+        """Remove all other rows, and store their key/value caches for later turns."""
+        copies = []
+        if self._turns is not None and can_store(self._cache):
+            for index in sorted({*range(len(self.rows))}.difference(indices)):
+                row = self.rows[index]
+                copies.append(
+                    self._turns.store(row.request, row.ids, self._cache, index, self._mask)
+                )
+        self._select_rows(indices, [each for each in copies if each is not None])
+        self.rows = [self.rows[index] for index in indices]
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor) -> None:
         output = self._model(
@@ -272,11 +280,14 @@ class _Decoder:
         )
         self._logits = output.logits[:, -1]
 
-    def _select_rows(self, indices: list[int]) -> None:
-        if indices == list(range(self._mask.shape[0])):
-            return
-        selected = torch.tensor(indices, device=self._device)
-        self._cache.reorder_cache(selected)  # unlike batch_select_indices, for layers of any kind
+    def _select_rows(self, indices: list[int], copies: Sequence[TurnCopy] = ()) -> None:
+        """Select rows, which may repeat, after `copies` of others were made. A layer's rows of
+        before are freed at once, so that at most one layer is in memory twice."""
+        selected = torch.tensor(indices, dtype=torch.long, device=self._device)
+        for layer in self._cache.layers:
+            for each in copies:
+                each.add(layer)
+            layer.reorder_cache(selected)  # unlike batch_select_indices, for layers of any kind
         self._mask = self._mask[selected]
         self._logits = self._logits[selected]
 

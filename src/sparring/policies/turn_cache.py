@@ -36,6 +36,20 @@ class StoredTurn:
         return sum(each.numel() * each.element_size() for each in tensors)
 
 
+@dataclass(frozen=True, slots=True)
+class TurnCopy:
+    """Copies one row of a batch's cache to a stored turn, layer by layer."""
+
+    turn: StoredTurn
+    row: int
+    places: torch.Tensor
+
+    def add(self, layer: Any) -> None:
+        """Copy the row's keys and values in the next layer."""
+        self.turn.keys.append(layer.keys[self.row].index_select(1, self.places))
+        self.turn.values.append(layer.values[self.row].index_select(1, self.places))
+
+
 class TurnCache:
     """Stores the last turns of rollouts: several for a rollout whose conversation branches. The
     content depends on the rollouts alone, not on timing."""
@@ -60,17 +74,18 @@ class TurnCache:
 
     def store(
         self, request: SampleRequest, sampled: array[int], cache: Any, row: int, mask: Any
-    ) -> None:
-        """Copy one row of a batch's cache, if it fits into the budget: the prompt and all sampled
-        tokens except the last, for which the model has not been run."""
+    ) -> TurnCopy | None:
+        """Store one row of a batch's cache, if it fits into the budget: the prompt and all sampled
+        tokens except the last, for which the model has not been run. The caller adds the layers, so
+        that it can free each of them before the next is copied."""
         ids = request.prompt + sampled[:-1]
-        places = mask[row].nonzero().squeeze(1)[: len(ids)]
-        keys = [layer.keys[row].index_select(1, places) for layer in cache.layers]
-        values = [layer.values[row].index_select(1, places) for layer in cache.layers]
-        turn = StoredTurn(ids, keys, values)
-        if self._size + turn.size <= self._budget:
-            self._turns.setdefault(request.key.rollout, []).append(turn)
-            self._size += turn.size
+        size = len(ids) * sum(map(_bytes_per_token, cache.layers))
+        if self._size + size > self._budget:
+            return None
+        turn = StoredTurn(ids, [], [])
+        self._turns.setdefault(request.key.rollout, []).append(turn)
+        self._size += size
+        return TurnCopy(turn, row, mask[row].nonzero().squeeze(1)[: len(ids)])
 
     def keep_only(self, rollouts: Collection[RolloutKey]) -> None:
         """Drop the turns of all other rollouts, which have ended."""
@@ -86,6 +101,11 @@ class TurnCache:
 def can_store(cache: Any) -> bool:
     """Return whether every layer of a cache keeps the keys and values of all tokens."""
     return all(type(layer) in (GrowingLayer, DynamicLayer) for layer in cache.layers)
+
+
+def _bytes_per_token(layer: Any) -> int:
+    tensors = (layer.keys, layer.values)
+    return sum(each.shape[1] * each.shape[3] * each.element_size() for each in tensors)
 
 
 def _shared_length(stored: array[int], prompt: array[int]) -> int:
