@@ -72,3 +72,10 @@ def test_without_a_line_of_the_user_it_is_the_innermost_of_a_library():
 
 def test_an_error_that_was_not_raised_has_no_line():
     assert line_that_raised(ValueError()) == ""
+
+
+def test_a_line_is_found_in_a_folder_that_no_longer_exists(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    compiled = compile("1 / 0", "notebook", "exec")
+    assert line_that_raised(raised_by(lambda: exec(compiled))) == "notebook:1"

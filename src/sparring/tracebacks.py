@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 from pathlib import Path
@@ -22,19 +23,23 @@ def line_that_raised(error: BaseException) -> str:
     """Return `FILE:LINE` of the innermost frame of user code; without one, of the innermost frame
     of a library; empty if only Sparring's own frames are left."""
     frames = [
-        each for each in traceback.extract_tb(error.__traceback__) if not _is_ours(each.filename)
+        (_whole_path(each.filename), each.lineno)
+        for each in traceback.extract_tb(error.__traceback__)
+        if not each.filename.startswith(_GENERATED)
     ]
-    of_the_user = [each for each in frames if not _is_library(each.filename)]
-    for frame in (of_the_user or frames)[-1:]:
-        return f"{Path(frame.filename).name}:{frame.lineno}"
+    frames = [each for each in frames if not each[0].is_relative_to(_OURS)]
+    of_the_user = [each for each in frames if not _is_library(each[0])]
+    for path, line in (of_the_user or frames)[-1:]:
+        return f"{path.name}:{line}"
     return ""
 
 
-def _is_ours(filename: str) -> bool:
-    return Path(filename).resolve().is_relative_to(_OURS)
+def _whole_path(filename: str) -> Path:
+    """Follow links, behind which a library may look like the user's. Names such as <stdin> stay."""
+    path = Path(filename)
+    return Path(os.path.realpath(path)) if path.is_absolute() else path
 
 
-def _is_library(filename: str) -> bool:
-    path = Path(filename).resolve()
+def _is_library(path: Path) -> bool:
     is_inside = any(path.is_relative_to(folder) for folder in _LIBRARIES)
-    return is_inside or filename.startswith(_GENERATED) or not _PACKAGES.isdisjoint(path.parts)
+    return is_inside or not _PACKAGES.isdisjoint(path.parts)

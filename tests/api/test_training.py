@@ -12,6 +12,7 @@ from agents import Agent, Runner, function_tool
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sparring import Suite, TrainResult, evaluate, failed, measure, passed, tool, train
+from sparring.contracts.cases import Case
 from sparring.contracts.errors import (
     CheckpointError,
     GuardStop,
@@ -447,10 +448,36 @@ def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
     answer = result.generate("hello", max_new_tokens=12)
     assert isinstance(answer, str)
     shown = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"}]
-    taught = replace(result, examples=shown)
+    question = {"role": "user", "content": "2?"}
+    taught = replace(result, case=Case("taught", [*shown, question]))
     assert prompt_tokens(taught) > prompt_tokens(result)
     played = asyncio.run(Runner.run(result.trained_agent(), "hello", max_turns=30))
     assert played.final_output is not None
+
+
+def test_an_answer_is_generated_in_a_world_of_its_own_which_then_ends(tiny_folder, tmp_path):
+    lives = []
+
+    class Desk:
+        def __init__(self):
+            lives.append("made")
+
+        @tool
+        def opening_hours(self, day: str) -> str:
+            """When the library is open."""
+            return "never"
+
+        def after_rollout(self):
+            lives.append("ended")
+
+    result = trainer(tiny_folder, tmp_path, max_steps=1, context=Desk).train()
+    lives.clear()
+    with_tools = prompt_tokens(result)
+    assert lives == ["made", "ended"]
+    assert with_tools > prompt_tokens(replace(result, world=None))
+    lives.clear()
+    result.generate("hello", max_new_tokens=4, context=object())
+    assert not lives
 
 
 def test_a_training_is_opened_again_by_the_last_letters_of_its_id(tiny_folder, tmp_path):

@@ -109,3 +109,22 @@ class Desk:
     assert "check_same_thread=False" in called.detail
     working = sqlite.replace('":memory:"', '":memory:", check_same_thread=False')
     assert all(check.ok for check in tried(tmp_path, tiny_folder, 60, working).values())
+
+
+def test_a_tool_whose_error_ends_the_rollout_has_failed(tmp_path: Path, tiny_folder: Path) -> None:
+    """The SDK passes the error on if the tool has no function for errors."""
+    fragile = TALK.replace("@function_tool", "@function_tool(failure_error_function=None)")
+    fragile = fragile.replace("return a + b", "raise ValueError('no such sum')")
+    fragile += """
+
+@function_tool
+def never() -> str:
+    "Is not reached."
+    return ""
+"""
+    fragile = fragile.replace("tools=[add]", "tools=[add, never]")
+    checks = tried(tmp_path, tiny_folder, 60, fragile)
+    (called,) = [check for what, check in checks.items() if what.startswith("calls add")]
+    assert called.is_doubtful
+    assert "no such sum" in called.detail
+    assert "never" in checks["calls the other tools"].detail

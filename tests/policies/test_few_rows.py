@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import peft
 import pytest
 import torch
@@ -65,6 +67,15 @@ def test_other_numbers_of_rows_take_the_plain_layers(adapted, rows, tokens, monk
     with few_rows(adapted):
         logits(adapted, rows, tokens)
     assert not seen
+
+
+def test_other_threads_take_the_plain_layers(adapted, monkeypatch):
+    seen = count_products(monkeypatch)
+    with few_rows(adapted), ThreadPoolExecutor(1) as other:
+        other.submit(logits, adapted, 8).result()
+        assert not seen
+        logits(adapted, 8)
+        assert seen
 
 
 def test_every_linear_layer_and_adapter_is_covered(adapted, monkeypatch):

@@ -105,7 +105,7 @@ def test_a_batch_whose_rows_end_is_not_in_memory_twice(
     tiny_policy: Any, monkeypatch: pytest.MonkeyPatch, ended: int
 ) -> None:
     """Each layer of the batch is freed when its rows are stored."""
-    store, add = TurnCache.store, TurnCopy.add
+    plan, add = TurnCache.plan, TurnCopy.add
     layers: list[Any] = []
     stored: list[StoredTurn] = []
     held: list[int] = []
@@ -115,19 +115,19 @@ def test_a_batch_whose_rows_end_is_not_in_memory_twice(
         tensors += [tensor for turn in stored for tensor in (*turn.keys, *turn.values)]
         return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
-    def note_store(turns: TurnCache, asked: Any, sampled: Any, cache: Any, *rest: Any) -> Any:
+    def note_plan(turns: TurnCache, rows: Any, cache: Any, mask: Any) -> list[TurnCopy]:
         if not layers:
             layers.extend(cache.layers)
             held.append(size(layers))
-        copy = store(turns, asked, sampled, cache, *rest)
-        stored.extend([copy.turn] if copy else [])
-        return copy
+        copies = plan(turns, rows, cache, mask)
+        stored.extend(each.turn for each in copies)
+        return copies
 
     def note_add(copy: TurnCopy, layer: Any) -> None:
         add(copy, layer)
         held.append(size(layers))
 
-    monkeypatch.setattr(TurnCache, "store", note_store)
+    monkeypatch.setattr(TurnCache, "plan", note_plan)
     monkeypatch.setattr(TurnCopy, "add", note_add)
     prompts = [[*range(40, 100), *range(100 + n, 120 + 3 * n)] for n in range(6)]
     asked = [request(prompt, index, 0) for index, prompt in enumerate(prompts)]
@@ -139,6 +139,23 @@ def test_a_batch_whose_rows_end_is_not_in_memory_twice(
     before, *while_storing = held[: 1 + ended * len(layers)]
     assert len(stored) == 6
     assert max(while_storing) <= before * (1 + 1 / len(layers))
+
+
+def test_a_copy_that_fails_leaves_no_turn(
+    tiny_policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(copy: TurnCopy, layer: Any) -> None:
+        raise MemoryError
+
+    turns = TurnCache(2**30)
+    asked = request([*range(40, 100)], 0, 0)
+    with monkeypatch.context() as broken:
+        broken.setattr(TurnCopy, "add", fail)
+        with pytest.raises(MemoryError):
+            generate(tiny_policy.model, [asked], STOPS, turns=turns)
+    assert turns.take(asked) is None
+    generate(tiny_policy.model, [asked], STOPS, turns=turns)
+    assert turns.take(asked) is not None
 
 
 def test_without_memory_turns_are_computed_again(tiny_policy: Any) -> None:

@@ -49,5 +49,5 @@ def test_a_step_has_one_range_in_each_log(log: ShardedLog) -> None:
 
 def test_a_player_has_one_range_of_positions(log: ShardedLog) -> None:
     assert log.positions_of("base") == range(6, 9)
-    with pytest.raises(InvalidInput, match="no player 'trained' in this run; there are: base"):
+    with pytest.raises(InvalidInput, match="no player 'trained'; it has base"):
         log.positions_of("trained")

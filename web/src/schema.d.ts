@@ -1622,7 +1622,7 @@ export interface components {
             count: number;
             /**
              * Player
-             * @description only rollouts of this player: of a proof, base or trained; of a check, also the null players and other models
+             * @description only rollouts of this player: base or trained for a proof; learner, null-players or the name of another model for a check
              * @default
              */
             player: string;

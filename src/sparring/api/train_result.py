@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,14 +23,16 @@ from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments import load_environment
-from sparring.environments.environment import read_suite
+from sparring.environments.environment import read_parts
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.loops import run_in_own_loop
-from sparring.player.mcp_servers import connected_servers
+from sparring.player.mcp_servers import connected_servers, rollout_servers
+from sparring.player.player import as_case_factory
 from sparring.player.policy_model import PolicyModel
 from sparring.player.sdk_model import common_run_config
 from sparring.player.users import UserFunction
+from sparring.player.worlds import end_world
 from sparring.policies.families import Family
 from sparring.policies.loading import load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
@@ -54,8 +57,9 @@ class TrainResult:
     """The result of a training run; `load` returns the result of an earlier run.
 
     The `model` and `policy` that `train()` returns have the weights of the last step. `load`,
-    `ship` and the commands use the best checkpoint. `examples` are the input items before the
-    question in the first training case.
+    `ship` and the commands use the best checkpoint. `case` is the first training case, and `world`
+    the function that makes a world for a case; a run that was started from Python and loaded later
+    has neither.
     """
 
     folder: RunFolder
@@ -65,7 +69,8 @@ class TrainResult:
     tokenizer: Any
     policy: TokenPolicy
     settings: TrainSettings
-    examples: Sequence[Any] = ()
+    case: Case | None = None
+    world: ContextFactory | None = None
 
     @classmethod
     def load(
@@ -87,7 +92,7 @@ class TrainResult:
             raise InvalidInput(
                 f"run {folder.id} has not ended with a checkpoint yet; wait for it, or resume it"
             )
-        examples: Sequence[Any] = ()
+        case, world = None, None
         if agent is None:
             if spec.is_from_python:
                 raise InvalidInput(
@@ -95,8 +100,10 @@ class TrainResult:
                     "pass agent=…"
                 )
             environment = load_environment(spec.target, spec.config)
-            agent, declared = environment, declared or environment.family
-            examples = examples_before(next(read_suite(environment).cases(Split.TRAINING, 1)))
+            environment.is_unsandboxed = spec.settings.unsandboxed
+            parts = read_parts(environment)
+            agent, declared = parts.agent, declared or environment.family
+            case, world = next(parts.suite.cases(Split.TRAINING, 1)), parts.world
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
         policy = load_policy(weights, played.model, declared)
@@ -110,13 +117,19 @@ class TrainResult:
             tokenizer=policy.tokenizer,
             policy=policy,
             settings=spec.settings,
-            examples=examples,
+            case=case,
+            world=world,
         )
 
     @property
     def run(self) -> str:
         """The id of the run."""
         return self.folder.id
+
+    @property
+    def examples(self) -> Sequence[Any]:
+        """The input items before the question in the first training case."""
+        return examples_before(self.case) if self.case else ()
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -168,40 +181,61 @@ class TrainResult:
         context: Any = None,
     ) -> str:
         """Return the trained agent's answer, without its thinking. The agent has its tools and
-        instructions. `examples` precede a `prompt` that is a string; a list is used unchanged. An
-        agent behind the gateway is sampled without the penalty."""
+        instructions, and those of `context`, which is by default a world made for `case`.
+        `examples` precede a `prompt` that is a string; a list is used unchanged. An agent behind
+        the gateway is sampled without the penalty."""
         if isinstance(prompt, str):
             prompt = [*self.examples, {"role": "user", "content": prompt}]
         if isinstance(self.agent, ExternalAgent):
-            return self._play(prompt, temperature, max_new_tokens, context)
+            sampling = Sampling(temperature, max_new_tokens)
+            return run_in_own_loop(self._play(self.agent, prompt, sampling, context))
         sampling = Sampling(temperature, max_new_tokens, repetition_penalty)
-        agent = self.trained_agent(sampling)
-        turns, run_config = self.settings.tool_rounds + 1, common_run_config()
+        return run_in_own_loop(self._answer(self.trained_agent(sampling), prompt, context))
 
-        async def answer() -> str:
-            async with connected_servers(agent):
-                result = await Runner.run(
-                    agent, prompt, context=context, max_turns=turns, run_config=run_config
-                )
-            return str(result.final_output)
+    async def _answer(self, agent: Agent[Any], prompt: list[Any], context: Any) -> str:
+        async with (
+            self._world(context) as world,
+            connected_servers(agent),
+            rollout_servers(world) as servers,
+        ):
+            result = await Runner.run(
+                agent.clone(mcp_servers=[*agent.mcp_servers, *servers]),
+                prompt,
+                context=world,
+                max_turns=self.settings.tool_rounds + 1,
+                run_config=common_run_config(),
+            )
+        return str(result.final_output)
 
-        return run_in_own_loop(answer())
-
-    def _play(self, prompt: list[Any], temperature: float, tokens: int, context: Any) -> str:
-        limits = replace(self.settings.limits(), completion_tokens=tokens)
-        player = Player(
-            self.agent,
-            self.policy,
-            limits=limits,
-            temperature=temperature,
-            context=lambda: context,
-        )
+    async def _play(
+        self, agent: ExternalAgent, prompt: list[Any], sampling: Sampling, context: Any
+    ) -> str:
         key = RolloutKey(secrets.randbits(31), 0, "generated", 0)
         given = prompt[0]["content"] if len(prompt) == 1 else prompt
-        rollout = run_in_own_loop(player.play_one(Play(key, Case("generated", given))))
+        async with self._world(context) as world:
+            player = Player(
+                agent,
+                self.policy,
+                limits=replace(self.settings.limits(), completion_tokens=sampling.max_tokens),
+                temperature=sampling.temperature,
+                context=lambda: world,
+            )
+            rollout = await player.play_one(Play(key, Case("generated", given)))
         if rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL):
             raise InfrastructureError(rollout.detail)
         return rollout.answer
+
+    @asynccontextmanager
+    async def _world(self, given: Any) -> AsyncIterator[Any]:
+        """Yield the given world, or else a new one, which ends after the block."""
+        if given is not None or self.case is None:
+            yield given
+            return
+        world = await as_case_factory(self.world)(self.case)
+        try:
+            yield world
+        finally:
+            await end_world(world)
 
     def save(self, folder: str | Path, *, merged: bool = False) -> Path:
         """Save weights, tokenizer and settings, and return the folder. After LoRA, the weights are

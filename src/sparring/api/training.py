@@ -22,7 +22,7 @@ from sparring.api.python_runs import explain_validation_error, open_run
 from sparring.api.tasks import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.api.train_result import TrainResult
 from sparring.api.training_display import TrainingDisplay
-from sparring.contracts.cases import Split, examples_before
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
@@ -107,7 +107,7 @@ class Trainer:
         measure_set = _measures_of(task, self.settings, reward_functions)
         spec = _spec_of(task, model, self.settings, measures=measure_set, launched=launched)
         self.agent = task.agent
-        self._examples = examples_before(next(task.suite.cases(Split.TRAINING, 1)))
+        self._case, self._world = next(task.suite.cases(Split.TRAINING, 1)), task.context
         self._launched = launched
         loaded = _load_model(spec, task, model=model, tokenizer=tokenizer)
         self.folder = _shared_folder(Path(runs), run, spec, launched, accept_changes)
@@ -197,7 +197,8 @@ class Trainer:
             tokenizer=self.tokenizer,
             policy=self.policy,
             settings=self.settings,
-            examples=self._examples,
+            case=self._case,
+            world=self._world,
         )
 
     def _name_policy(self) -> None:

@@ -18,6 +18,7 @@ from sparring.measures.declaration import Judge, Measure
 from sparring.policies.families import Family
 from sparring.sandbox.limits import SandboxLimits
 from sparring.suites import Suite
+from sparring.tracebacks import error_with_line
 
 if TYPE_CHECKING:
     from sparring.environments.workspace import Workspace
@@ -255,18 +256,6 @@ def read_suite(environment: Environment) -> Suite:
     return suite
 
 
-def last_line_in(path: Path, error: BaseException) -> str:
-    """Return `:LINE`, the innermost line of this file in the traceback, or an empty string."""
-    if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == path:
-        return f":{error.lineno}"
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = f":{trace.tb_lineno}"
-        trace = trace.tb_next
-    return line
-
-
 def _file_of(environment: Environment) -> Path | None:
     """Return the file of an environment's class; None for one that was written in a notebook or at
     a prompt."""
@@ -284,9 +273,6 @@ def _call(environment: Environment, part: Callable[[], Any]) -> Any:
         is_explained = isinstance(error, SparringError | NotImplementedError) and str(error)
         if is_explained:
             raise InvalidInput(str(error)) from error
-        file = _file_of(environment)
-        where = f" at {file.name}{last_line_in(file, error)}" if file else ""
         raise InvalidInput(
-            f"{type(environment).__name__}.{part.__name__}() failed{where}: "
-            f"{type(error).__name__}: {error}"
+            f"{type(environment).__name__}.{part.__name__}() failed: {error_with_line(error)}"
         ) from error

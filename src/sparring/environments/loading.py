@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
-from sparring.environments.environment import Environment, last_line_in
+from sparring.environments.environment import Environment
 from sparring.tracebacks import error_with_line
 
 
@@ -109,10 +109,22 @@ def _run_file(path: Path) -> Any:
             return _import_from_package(resolved)
     except (Exception, SystemExit) as error:
         raise InvalidInput(
-            f"{path}{last_line_in(resolved, error)} cannot be loaded: "
+            f"{path}{_last_line_in(resolved, error)} cannot be loaded: "
             f"{type(error).__name__}: {error}"
         ) from error
     return module
+
+
+def _last_line_in(path: Path, error: BaseException) -> str:
+    """Return `:LINE`, the innermost line of this file in the traceback, or an empty string."""
+    if isinstance(error, SyntaxError) and Path(error.filename or "").resolve() == path:
+        return f":{error.lineno}"
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
 
 
 def _refuse_installed_name(file: Path) -> None:

@@ -248,13 +248,19 @@ class Trial:
         )
         plays = [Play(RolloutKey(0, 0, case.id, 0), case)]
         for rollout in asyncio.run(play_unjudged(player, plays)):
-            for call in rollout.tool_calls:
+            made, cause = rollout.tool_calls, rollout.detail
+            has_broken = rollout.ending is Ending.INFRASTRUCTURE_ERROR
+            for number, call in enumerate(made, 1):
+                raised = has_broken and number == len(made)  # and the SDK passed the error on
                 shown = f"{call.tool}({call.arguments[:_SHOWN_CHARACTERS]})"
-                has_failed = call.failure is not None
-                must_work = call.tool in worked or _SQLITE_THREAD_ERROR in call.result
-                result = " ".join(call.result.split())
+                has_failed = raised or call.failure is not None
+                result = " ".join((cause if raised else call.result).split())
+                must_work = call.tool in worked or _SQLITE_THREAD_ERROR in result
                 short = result[:_SHOWN_CHARACTERS] + _thread_advice(result)
                 self._note(f"calls {shown}", not (has_failed and must_work), short, has_failed)
+            if has_broken and (left := [each.tool for each in calls[len(made) :]]):
+                why = f"not called, because the rollout broke: {', '.join(left)}"
+                self._note("calls the other tools", bool(made), why if made else cause, True)
 
     def _try_demonstrations(
         self, environment: Environment, parts: Parts, measures: MeasureSet

@@ -19,6 +19,7 @@ from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Message, Rollout
 from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
 from sparring.threads import DaemonThreads
+from sparring.tracebacks import error_with_line
 
 Batch = Callable[..., Any]
 _ROLLOUTS_PER_DEADLINE = 16
@@ -58,7 +59,7 @@ class RewardFunction:
             verdicts = [self._verdict(reward, extras[n]) for n, reward in enumerate(rewards)]
             causes: list[str | None] = [None] * len(verdicts)
         except (Exception, SystemExit) as error:  # user code may raise anything
-            cause = f"{type(error).__name__}: {error}"
+            cause = error_with_line(error)
             if deadline.expired():
                 cause = f"no rewards within {seconds:g} s"
             verdicts = [cannot_tell(f"the reward function broke: {cause}")] * len(rollouts)

@@ -51,8 +51,8 @@ class ListRollouts(RolloutsQuery):
     player: str = Field(
         default="",
         max_length=500,
-        description="only rollouts of this player: of a proof, base or trained; of a check, also "
-        "the null players and other models",
+        description="only rollouts of this player: base or trained for a proof; learner, "
+        "null-players or the name of another model for a check",
     )
     ending: Ending | None = Field(default=None, description="only rollouts with this ending")
     min_reward: float | None = Field(

@@ -7,6 +7,7 @@ same product. The small operations of a LoRA adapter become two products that ar
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,13 +26,14 @@ _LORA = "peft.tuners.lora.layer.Linear"  # compared by name, because peft may be
 def few_rows(model: Any) -> Iterator[None]:
     """Replace the forward passes of linear layers inside the block, for batches of few rows. The
     model must be in evaluation mode. Where a replaced layer needs gradients or another precision,
-    it runs as before."""
+    and in other threads, it runs as before."""
     layers = list(model.modules()) if speeds_up(model) else []
+    thread = threading.get_ident()
     replaced: list[nn.Module] = []
     try:
         for layer in layers:
             if (product := _product_of(layer)) is not None:
-                layer.forward = _for_few_rows(product, layer)
+                layer.forward = _for_few_rows(product, layer, thread)
                 replaced.append(layer)
         yield
     finally:
@@ -71,7 +73,7 @@ class _Product:
         return output.t().contiguous()
 
 
-def _for_few_rows(product: _Product, layer: nn.Module) -> Callable[..., Any]:
+def _for_few_rows(product: _Product, layer: nn.Module, thread: int) -> Callable[..., Any]:
     plain, kind = layer.forward, type(layer)  # adapters on weights change the type for a while
     outputs, inputs = product.weight.shape
 
@@ -82,6 +84,7 @@ def _for_few_rows(product: _Product, layer: nn.Module) -> Callable[..., Any]:
     def forward(*args: Any, **options: Any) -> Any:
         is_usual = len(args) == 1 and not options and type(layer) is kind
         is_other = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        is_other = is_other or threading.get_ident() != thread  # such as a pass of the trainer
         if not is_usual or is_other or not is_few(args[0]):
             return plain(*args, **options)
         rows = args[0]

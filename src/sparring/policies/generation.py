@@ -259,14 +259,14 @@ class _Decoder:
 
     def _keep(self, indices: list[int]) -> None:
         """Remove all other rows, and store their key/value caches for later turns."""
-        copies = []
-        if self._turns is not None and can_store(self._cache):
-            for index in sorted({*range(len(self.rows))}.difference(indices)):
-                row = self.rows[index]
-                copies.append(
-                    self._turns.store(row.request, row.ids, self._cache, index, self._mask)
-                )
-        self._select_rows(indices, [each for each in copies if each is not None])
+        removed = sorted({*range(len(self.rows))}.difference(indices))
+        if self._turns is None or not can_store(self._cache):
+            self._select_rows(indices)
+        else:
+            ended = [(each, self.rows[each].request, self.rows[each].ids) for each in removed]
+            copies = self._turns.plan(ended, self._cache, self._mask)
+            self._select_rows(indices, copies)
+            self._turns.store(copies)
         self.rows = [self.rows[index] for index in indices]
 
     def _forward(self, ids: torch.Tensor, positions: torch.Tensor) -> None:

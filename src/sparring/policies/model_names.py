@@ -9,7 +9,7 @@ from pathlib import Path
 from sparring.contracts.errors import UnknownModel
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
-from sparring.run_folder.training_paths import trainings_named, whole_path
+from sparring.run_folder.training_paths import trainings_named
 
 DEVELOPMENT_MODELS = ("tiny", "smollm2")
 _PREFIXES = (
@@ -83,10 +83,12 @@ def _checkpoint_of(folder: Path) -> Path:
 def _whole_path(folder: Path) -> Path:
     """Return the training run that the end of an id names. Raise UnknownModel if several or none
     of the runs beside it match."""
-    whole = whole_path(folder)
-    if whole.exists() or not _has_runs(folder.parent):
-        return whole
-    names = ", ".join(each.name for each in trainings_named(folder)) or "none"
+    named = trainings_named(folder)
+    if len(named) == 1:
+        return named[0]
+    if folder.exists() or not _has_runs(folder.parent):
+        return folder
+    names = ", ".join(each.name for each in named) or "none"
     raise UnknownModel(
         f"{folder} names no training run; runs in {folder.parent} whose id ends with "
         f"{folder.name}: {names}"

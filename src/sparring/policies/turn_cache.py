@@ -7,7 +7,7 @@ With the cache of the previous turn, the model runs only on the new tokens.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +38,9 @@ class StoredTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnCopy:
-    """Copies one row of a batch's cache to a stored turn, layer by layer."""
+    """Copies one row of a batch's cache to a turn, layer by layer."""
 
+    rollout: RolloutKey
     turn: StoredTurn
     row: int
     places: torch.Tensor
@@ -72,20 +73,28 @@ class TurnCache:
         self._size -= turn.size
         return turn, shared[best]
 
-    def store(
-        self, request: SampleRequest, sampled: array[int], cache: Any, row: int, mask: Any
-    ) -> TurnCopy | None:
-        """Store one row of a batch's cache, if it fits into the budget: the prompt and all sampled
-        tokens except the last, for which the model has not been run. The caller adds the layers, so
-        that it can free each of them before the next is copied."""
-        ids = request.prompt + sampled[:-1]
-        size = len(ids) * sum(map(_bytes_per_token, cache.layers))
-        if self._size + size > self._budget:
-            return None
-        turn = StoredTurn(ids, [], [])
-        self._turns.setdefault(request.key.rollout, []).append(turn)
-        self._size += size
-        return TurnCopy(turn, row, mask[row].nonzero().squeeze(1)[: len(ids)])
+    def plan(
+        self, rows: Iterable[tuple[int, SampleRequest, array[int]]], cache: Any, mask: Any
+    ) -> list[TurnCopy]:
+        """Return a copy for each of these rows of a batch that fits into the budget: of the prompt
+        and all sampled tokens except the last, for which the model has not been run. The caller
+        adds the layers, so that it can free each of them before the next is copied."""
+        bytes_per_token = sum(map(_bytes_per_token, cache.layers))
+        size, copies = self._size, []
+        for row, request, sampled in rows:
+            ids = request.prompt + sampled[:-1]
+            if size + len(ids) * bytes_per_token <= self._budget:
+                size += len(ids) * bytes_per_token
+                places = mask[row].nonzero().squeeze(1)[: len(ids)]
+                turn = StoredTurn(ids, [], [])
+                copies.append(TurnCopy(request.key.rollout, turn, row, places))
+        return copies
+
+    def store(self, copies: Iterable[TurnCopy]) -> None:
+        """Store the turns of copies to which all layers were added."""
+        for each in copies:
+            self._turns.setdefault(each.rollout, []).append(each.turn)
+            self._size += each.turn.size
 
     def keep_only(self, rollouts: Collection[RolloutKey]) -> None:
         """Drop the turns of all other rollouts, which have ended."""

@@ -79,8 +79,9 @@ class ShardedLog:
             if name == player:
                 return range(before, before + len(log))
             before += len(log)
-        known = ", ".join(filter(None, self._names)) or "none, because this run has only one"
-        raise InvalidInput(f"there is no player {player[:200]!r} in this run; there are: {known}")
+        known = ", ".join(filter(None, self._names))
+        found = f"it has {known}" if known else "its rollouts have no player names"
+        raise InvalidInput(f"this run has no player {player[:200]!r}; {found}")
 
     def position(self, rollout_id: str) -> int | None:
         """Return the position of the rollout with this id, or None."""

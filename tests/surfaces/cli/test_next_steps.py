@@ -24,9 +24,9 @@ def test_long_commands_wrap_and_are_never_cut() -> None:
     console = Console(width=40)
     command = "sparring run clone " + "x" * 60
     with console.capture() as capture:
-        show_next_steps({"train longer": command}, console)
+        show_next_steps({"train again, longer": command}, console)
     shown = "".join(capture.get().split())
-    assert shown == "trainlonger" + command.replace(" ", "")
+    assert shown == "trainagain,longer" + command.replace(" ", "")
 
 
 def test_runs_are_named_by_the_end_of_their_id() -> None:
@@ -68,10 +68,10 @@ def test_a_training_from_python_has_no_environment_to_chat_with_or_to_clone() ->
     summary = summary_of(TRAIN)
     steps = after_training(summary)
     assert steps["talk to it"] == "sparring chat e4fc"
-    assert steps["train longer"] == "sparring run clone e4fc --set max_steps=4"
+    assert steps["train again, longer"] == "sparring run clone e4fc --set max_steps=4"
     ours = after_training(summary | {"environment": ""})
     assert "talk to it" not in ours
-    assert "train longer" not in ours
+    assert "train again, longer" not in ours
     assert "agent=…" in ours["use it in Python"]
     assert "agent=…" not in steps["use it in Python"]
 
@@ -80,8 +80,8 @@ def test_a_proof_that_is_not_good_suggests_to_train_longer() -> None:
     summary = summary_of(PROOF)
     steps = after_proof(summary)
     assert steps["before and after"] == "sparring run report proof-e4fc"
-    assert steps["train longer"].startswith("sparring run clone e4fc ")
-    assert "train longer" not in after_proof(summary | {"is_good": True})
+    assert steps["train again, longer"].startswith("sparring run clone e4fc ")
+    assert "train again, longer" not in after_proof(summary | {"is_good": True})
 
 
 def test_a_proof_leads_to_rollouts_that_do_not_spoil_the_next(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_proof_lists_the_rollouts_of_one_player(terminal: Terminal) -> None:
     assert trained == [each for each in ids() if each.startswith("trained/")]
     assert ids("--player", "trained", "--start", 10_000) == []
     wrong = terminal.type("rollout", "list", PROOF, "--player", "teacher")
-    assert (wrong.code, "there are: base" in wrong.err) == (2, True)
+    assert (wrong.code, "it has base" in wrong.err) == (2, True)
 
 
 def test_validation_rollouts_are_listed_and_shown(terminal: Terminal) -> None:

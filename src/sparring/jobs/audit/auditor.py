@@ -24,6 +24,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS
 from sparring.run_folder.rollout_log import RolloutWriter
 from sparring.suites import Suite
+from sparring.tracebacks import error_with_line
 
 AUDITED_CASES = 8
 _MAX_TIMEOUTS = 2  # per measure
@@ -143,7 +144,7 @@ class Auditor:
                     rollouts.append(null_rollout(number, case, answer, world))
         except Exception as error:  # the user's code
             self.left_out.append(
-                f"making the world of case {case.id} failed: {type(error).__name__}: {error}"
+                f"making the world of case {case.id} failed: {error_with_line(error)}"
             )
         return rollouts
 

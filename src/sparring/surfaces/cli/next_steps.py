@@ -85,7 +85,7 @@ def after_training(summary: Summary) -> Steps:
         "see what it did": f"sparring rollout list {run}",
         "the report": f"sparring run report {run}",
         **(
-            {"train longer": f"sparring run clone {run} --set max_steps={more}"}
+            {"train again, longer": f"sparring run clone {run} --set max_steps={more}"}
             if environment
             else {}
         ),
@@ -117,7 +117,8 @@ def _failures(summary: Summary) -> str:
     if summary["split"] != Split.HELD_OUT.value:
         return f"{short_id(summary['run'])} --player trained"
     checkpoint = Path(summary["checkpoint"])
-    if read_json_or_empty(checkpoint / MANIFEST).get("score", 0) is None:
+    manifest = read_json_or_empty(checkpoint / MANIFEST)  # empty if the checkpoint was removed
+    if manifest and manifest.get("score") is None:
         return ""
     return f"{short_id(summary['training'])} --log validation --step {step_of(checkpoint)}"
 
@@ -134,5 +135,5 @@ def after_proof(summary: Summary) -> Steps:
     if failures := _failures(summary):
         steps["why it fails"] = f"sparring rollout list {failures} --max-reward 0.5"
     if not summary.get("is_good"):
-        steps["train longer"] = f"sparring run clone {run} --set max_steps=…"
+        steps["train again, longer"] = f"sparring run clone {run} --set max_steps=…"
     return steps
