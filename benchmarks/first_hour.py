@@ -6,9 +6,12 @@ Runs every starting point of `sparring init` with three seeds, each in an empty 
 SmolLM2-135M, and prints a line for each. Bars: on held-out cases, every measure that is not a guard
 is at most 40 % before and at least 80 % after; training takes at most 10 minutes; no process takes
 more than 4 GB of memory at any time; `check` says learnable, and its estimate of the training time
-is within a factor of two. `--quick` runs one starting point with one seed, and requires only the
-bars on held-out cases. All nine take three hours: `--keep` appends each result to a file, and
-reuses the results that the file already has.
+is within a factor of two. `stolen` is the share of CPU time that the host of a virtual machine gave
+to others during training and proof.
+
+`--quick` runs one starting point with one seed, and requires only the bars on held-out cases. All
+nine take three hours: `--keep` appends each result to a file, and reuses the results that the file
+already has.
 """
 
 from __future__ import annotations
@@ -59,6 +62,13 @@ class PeakMemory:
                         self.peaks[kind] = max(self.peaks[kind], info["memory_info"].rss)
 
 
+def share_stolen(before: Any) -> float:
+    """The share of CPU time stolen since `before`; 0 where the system does not count it."""
+    after = psutil.cpu_times()
+    passed = sum(after) - sum(before)
+    return (getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)) / max(passed, 1e-9)
+
+
 def sparring(folder: Path, *arguments: str) -> Any:
     done = subprocess.run(
         [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
@@ -79,8 +89,11 @@ def first_hour(start: str, seed: int) -> dict[str, Any]:
             began = time.monotonic()
             checked = sparring(folder, "check", "my_agent", "--set", f"seed={seed}", "--json")
             check_minutes = (time.monotonic() - began) / 60
+            times = psutil.cpu_times()
             trained = sparring(folder, "train", "my_agent", "--set", f"seed={seed}", "--json")
-    return figures(start, seed, checked, trained, check_minutes, memory.peaks)
+            stolen = round(share_stolen(times), 3)
+    found = figures(start, seed, checked, trained, check_minutes, memory.peaks)
+    return {**found, "stolen": stolen}
 
 
 def figures(
