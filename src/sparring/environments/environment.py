@@ -18,7 +18,7 @@ from sparring.measures.declaration import Judge, Measure
 from sparring.policies.families import Family
 from sparring.sandbox.limits import SandboxLimits
 from sparring.suites import Suite
-from sparring.tracebacks import error_with_line
+from sparring.tracebacks import line_that_raised
 
 if TYPE_CHECKING:
     from sparring.environments.workspace import Workspace
@@ -273,6 +273,8 @@ def _call(environment: Environment, part: Callable[[], Any]) -> Any:
         is_explained = isinstance(error, SparringError | NotImplementedError) and str(error)
         if is_explained:
             raise InvalidInput(str(error)) from error
+        where = f" at {line}" if (line := line_that_raised(error)) else ""
         raise InvalidInput(
-            f"{type(environment).__name__}.{part.__name__}() failed: {error_with_line(error)}"
+            f"{type(environment).__name__}.{part.__name__}() failed{where}: "
+            f"{type(error).__name__}: {error}"
         ) from error
