@@ -10,8 +10,8 @@ is within a factor of two. `stolen` is the share of CPU time that the host of a 
 to others during training and proof.
 
 `--quick` runs one starting point with one seed, and requires only the bars on held-out cases. All
-nine take two and a half hours: `--keep` appends each result to a file, and reuses the results that the file
-already has.
+nine take two and a half hours: `--keep` appends each result to a file, and reuses the results that
+the file already has.
 """
 
 from __future__ import annotations
