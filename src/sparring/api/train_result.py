@@ -180,10 +180,10 @@ class TrainResult:
         repetition_penalty: float = 1.2,
         context: Any = None,
     ) -> str:
-        """Return the trained agent's answer, without its thinking. The agent has its tools and
-        instructions, and those of `context`, which is by default a world made for `case`.
-        `examples` precede a `prompt` that is a string; a list is used unchanged. An agent behind
-        the gateway is sampled without the penalty."""
+        """Return the trained agent's answer, without its thinking. The agent has its instructions,
+        its tools and those of `context`, which is by default a new world for `case`. `examples`
+        precede a `prompt` that is a string; a list is used unchanged. An agent behind the gateway
+        is sampled without the penalty."""
         if isinstance(prompt, str):
             prompt = [*self.examples, {"role": "user", "content": prompt}]
         if isinstance(self.agent, ExternalAgent):
