@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from openai import BadRequestError
+from openai import AuthenticationError, BadRequestError
 
+from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.specs import EndpointSpec
 from sparring.endpoints import EndpointClient
 from tests.servers import ChatServer, completion
@@ -137,3 +138,26 @@ def test_the_key_is_read_when_a_client_is_made(
     monkeypatch.setenv("TEST_ENDPOINT_KEY", "fresh")
     ask(client, {})
     assert chat_server.keys == ["Bearer none", "Bearer fresh"]
+
+
+def test_a_server_that_nobody_named_a_key_for_gets_none_and_may_ask_for_one(
+    chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of-openai")
+    chat_server.answer = lambda _: (401, {"error": {"message": "no key"}})
+    client = EndpointClient(EndpointSpec(base_url=chat_server.url, model="fake"))
+    with pytest.raises(InfrastructureError, match=r"requires a key: .* --key-variable"):
+        ask(client, {})
+    assert chat_server.keys == ["Bearer none"]
+
+
+def test_a_server_that_refuses_a_missing_key_is_named_with_the_variable_to_set(
+    chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEST_ENDPOINT_KEY", raising=False)
+    chat_server.answer = lambda _: (401, {"error": {"message": "no key"}})
+    with pytest.raises(InfrastructureError, match="requires a key: set TEST_ENDPOINT_KEY"):
+        ask(client_of(chat_server), {})
+    monkeypatch.setenv("TEST_ENDPOINT_KEY", "wrong")
+    with pytest.raises(AuthenticationError, match="no key"):
+        ask(client_of(chat_server), {})

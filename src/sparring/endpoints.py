@@ -8,11 +8,13 @@ import re
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.specs import EndpointSpec
 from sparring.secrets import read_key
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, BadRequestError
+    from pydantic import SecretStr
 
 _LOG = logging.getLogger(__name__)
 _RENAMED = {"max_tokens": "max_completion_tokens"}
@@ -71,9 +73,10 @@ class EndpointClient:
         """Request one chat completion.
 
         If the server rejects an argument, the request is sent again with the argument renamed or
-        left out. All later requests are changed in the same way.
+        left out. All later requests are changed in the same way. Raises InfrastructureError if the
+        server requires a key and none was sent.
         """
-        from openai import BadRequestError
+        from openai import AuthenticationError, BadRequestError
 
         while True:
             sent = self._adapt(request)
@@ -82,6 +85,22 @@ class EndpointClient:
             except BadRequestError as error:
                 if not self._can_adapt_to(error, sent):
                     raise
+            except AuthenticationError as error:
+                if self._key() is not None:
+                    raise
+                raise InfrastructureError(self._key_advice()) from error
+
+    def _key(self) -> SecretStr | None:
+        return read_key(self._endpoint.key_variable)
+
+    def _key_advice(self) -> str:
+        variable, url = self._endpoint.key_variable, self._endpoint.base_url
+        if variable is None:
+            return (
+                f"{url} requires a key: name the environment variable that holds it with "
+                "--key-variable, or with key_variable in Python"
+            )
+        return f"{url} requires a key: set {variable}, or set {variable}_FILE to the path of a file"
 
     def _adapt(self, request: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -113,7 +132,7 @@ class EndpointClient:
     def _connect(self) -> AsyncOpenAI:
         from openai import AsyncOpenAI
 
-        key = read_key(self._endpoint.key_variable)
+        key = self._key()
         return AsyncOpenAI(
             api_key=key.get_secret_value() if key else "none",
             base_url=self._endpoint.base_url,

@@ -49,6 +49,27 @@ def test_an_address_without_a_key_is_kept_as_it_is(url: str) -> None:
     assert EndpointSpec(base_url=url, model="m").base_url == url
 
 
+@pytest.mark.parametrize(
+    ("url", "variable"),
+    [
+        ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+        ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        ("http://api.openai.com/v1", None),  # not encrypted
+        ("https://api.openai.com.example/v1", None),
+        ("https://example/api.openai.com", None),
+        ("http://127.0.0.1:8000/v1", None),
+        ("https://[", None),
+    ],
+)
+def test_a_key_that_nobody_named_goes_to_its_own_server_only(url: str, variable: str) -> None:
+    assert EndpointSpec(base_url=url, model="m").key_variable == variable
+
+
+def test_a_named_key_goes_to_any_server() -> None:
+    spec = EndpointSpec(base_url="http://127.0.0.1/v1", model="m", key_variable="OPENAI_API_KEY")
+    assert spec.key_variable == "OPENAI_API_KEY"
+
+
 @pytest.mark.parametrize("field", ["temperature", "tool_seconds", "rollout_seconds"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1])
 def test_a_setting_of_play_must_be_a_finite_number_in_its_range(field: str, value: float) -> None:

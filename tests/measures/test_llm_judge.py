@@ -36,6 +36,13 @@ def test_a_reply_is_read_or_the_judge_cannot_tell(chat_server, reply, reward):
     assert judged(chat_server).reward == reward
 
 
+def test_a_judge_on_another_server_does_not_get_the_key_of_openai(chat_server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "of-openai")
+    judge = llm_judge("Is it polite?", model="fake", base_url=chat_server.url)
+    asyncio.run(MeasureSet.of([judge], seconds=5).judge(rollout("fine")))
+    assert chat_server.keys == ["Bearer none"]
+
+
 def test_a_judge_that_cannot_be_reached_leaves_the_rollout_unscored(chat_server):
     chat_server.answer = lambda request: (400, {"error": {"message": "no"}})
     result = judged(chat_server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -38,13 +39,29 @@ class Frozen(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
+# Variables of keys that are sent without being named, each to its own server only.
+_KEYS_BY_HOST = {"api.openai.com": "OPENAI_API_KEY", "openrouter.ai": "OPENROUTER_API_KEY"}
+
+
+def default_key_variable(base_url: str) -> str | None:
+    """Return the variable of the key that a server gets if none is named; None for no key."""
+    try:
+        address = urlsplit(base_url)
+    except ValueError:
+        return None
+    return _KEYS_BY_HOST.get(address.hostname or "") if address.scheme == "https" else None
+
+
 class EndpointSpec(Frozen):
     """One OpenAI-compatible server. The key is in the environment variable `key_variable`, or in
-    the file that `<key_variable>_FILE` names."""
+    the file that `<key_variable>_FILE` names. By default, only OpenAI gets OPENAI_API_KEY, only
+    OpenRouter gets OPENROUTER_API_KEY, and other servers get no key."""
 
     base_url: str
     model: str
-    key_variable: str = "OPENAI_API_KEY"
+    key_variable: str | None = Field(
+        default_factory=lambda fields: default_key_variable(fields.get("base_url", ""))
+    )
     weight: float = Field(default=1.0, gt=0)
 
     @field_validator("base_url")

@@ -8,7 +8,7 @@ import re
 
 from sparring.contracts.errors import InvalidInput, MeasureError
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.specs import EndpointSpec
+from sparring.contracts.specs import EndpointSpec, default_key_variable
 from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
 from sparring.endpoints import EndpointClient, turn_at
 from sparring.measures.declaration import Measure
@@ -36,7 +36,7 @@ def llm_judge(
     *,
     model: str,
     base_url: str | None = None,
-    key_variable: str = "OPENAI_API_KEY",
+    key_variable: str | None = None,
     seconds: float = 60.0,
     at_once: int = 16,
     name: str = "llm_judge",
@@ -44,13 +44,16 @@ def llm_judge(
     """Return a measure that passes if another model answers `question` with yes.
 
     If the judge cannot be reached or its reply cannot be parsed, the rollout stays unscored.
-    The key is read from the environment when the first rollout is judged. All judges of a process
+    The key is read from the environment variable `key_variable` when the first rollout is judged.
+    Without `key_variable`, OpenAI gets OPENAI_API_KEY, OpenRouter gets OPENROUTER_API_KEY, and
+    other servers get no key. All judges of a process
     with the same server and `at_once` share a limit of `at_once` concurrent requests. Waiting for
     this limit does not count towards `seconds`, but ends after an hour.
     """
     if at_once < 1:
         raise InvalidInput(f"llm_judge: at_once is {at_once}; it must be 1 or more")
     address = base_url or "https://api.openai.com/v1"
+    key_variable = key_variable or default_key_variable(address)
     endpoint = EndpointSpec(base_url=address, model=model, key_variable=key_variable)
     client = EndpointClient(endpoint, retries=4, seconds=seconds)
 

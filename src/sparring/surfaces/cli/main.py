@@ -67,7 +67,7 @@ def evaluate(
     model: options.Model = None,
     endpoint: options.Endpoint = None,
     vllm: options.Vllm = None,
-    key_variable: options.KeyVariable = "OPENAI_API_KEY",
+    key_variable: options.KeyVariable = None,
     family: options.Family = None,
     split: options.Split = "validation",
     cases: options.Cases = None,

@@ -59,7 +59,11 @@ Vllm = Annotated[
     typer.Option(help="URL of a vLLM server that serves --model, called with token ids."),
 ]
 KeyVariable = Annotated[
-    str, typer.Option(help="Environment variable that holds the endpoint's key.")
+    str | None,
+    typer.Option(
+        help="Environment variable that holds the endpoint's key. Default: OPENAI_API_KEY for "
+        "OpenAI, OPENROUTER_API_KEY for OpenRouter, no key for other servers."
+    ),
 ]
 Split = Annotated[str, typer.Option(help="training, validation or held-out.")]
 Cases = Annotated[int | None, typer.Option(help="Maximum number of cases; default: all.")]

@@ -11,6 +11,7 @@ from sparring.surfaces.cli.options import (
     Assignments,
     Detach,
     EnvironmentName,
+    KeyVariable,
     Launcher,
     RunName,
     RunsFolder,
@@ -37,9 +38,7 @@ def check(
         ),
     ] = None,
     alone: Annotated[bool, typer.Option("--alone", help="Compare with no other models.")] = False,
-    key_variable: Annotated[
-        str, typer.Option(help="Environment variable that holds the key for MODEL@URL.")
-    ] = "OPENAI_API_KEY",
+    key_variable: KeyVariable = None,
     other_cases: Annotated[
         int, typer.Option(help="Number of cases that each other model plays.")
     ] = 3,

@@ -44,7 +44,7 @@ def servers_from(
     model: str | None,
     endpoints: list[str] | None,
     vllm: str | None,
-    key_variable: str,
+    key_variable: str | None,
     family: str | None,
 ) -> dict[str, Any] | None:
     """Return the servers of the model; None if the run's process loads the weights."""
@@ -57,12 +57,17 @@ def servers_from(
         raise InvalidInput(
             "--endpoint and --vllm need the name of the model to play: pass --model NAME"
         )
-    servers = [{"base_url": url, "model": model, "key_variable": key_variable} for url in urls]
+    servers = [_server(url, model, key_variable) for url in urls]
     kind = "vllm" if vllm else "endpoint"
     return {"kind": kind, "model": model, "endpoints": servers, "family": family}
 
 
-def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, Any]] | None:
+def _server(url: str, model: str, key_variable: str | None) -> dict[str, Any]:
+    named = {"key_variable": key_variable} if key_variable else {}
+    return {"base_url": url, "model": model, **named}
+
+
+def models_from(names: list[str] | None, key_variable: str | None) -> list[dict[str, Any]] | None:
     """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. Without
     `names`, return None, which stands for the default models."""
     if names is None:
@@ -71,8 +76,7 @@ def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, An
     for name in names:
         model, at, url = name.partition("@http")
         if at:
-            endpoint = {"model": model, "base_url": f"http{url}", "key_variable": key_variable}
-            endpoints.append(endpoint)
+            endpoints.append(_server(f"http{url}", model, key_variable))
         elif "@" in name and "@preset/" not in name:  # OpenRouter's presets are names of models
             raise InvalidInput(f"--against {name} names no URL; write MODEL@http://…")
         else:
@@ -81,8 +85,7 @@ def models_from(names: list[str] | None, key_variable: str) -> list[dict[str, An
                     f"--against {name} has no @URL and so means a model on OpenRouter, but "
                     f"{OPENROUTER_KEY} is not set: set it, or write {name}@http://…"
                 )
-            key = {"base_url": OPENROUTER, "key_variable": OPENROUTER_KEY}
-            endpoints.append({"model": name, **key})
+            endpoints.append(_server(OPENROUTER, name, OPENROUTER_KEY))
     return endpoints
 
 
