@@ -1,60 +1,17 @@
-import { createContext, useContext, useEffect, useRef, useState } from "react";
+// The frame of every screen: header, shortcuts, and the screen that the address names.
+import { useEffect, useRef, useState } from "react";
 import { isExport, readSession, type Session } from "./api";
 import { AskHost } from "./parts/Ask";
 import { Icon, useKeys } from "./parts/ui";
-import { go, link, usePlace } from "./router";
+import { go, usePlace } from "./router";
 import { GroupScreen } from "./screens/Group";
 import { OverlayScreen } from "./screens/Overlay";
 import { PlansScreen } from "./screens/Plans";
 import { RolloutScreen } from "./screens/Rollout";
 import { RunScreen } from "./screens/Run";
 import { RunsScreen } from "./screens/Runs";
-
-interface Shared {
-  session: Session;
-  theme: string;
-}
-
-const SharedContext = createContext<Shared | null>(null);
-
-export function useShared(): Shared {
-  return useContext(SharedContext)!;
-}
-
-const stored = {
-  read: (): string | null => {
-    try {
-      return localStorage.getItem("sparring-theme");
-    } catch {
-      return null; // file:// may have no storage
-    }
-  },
-  write: (theme: string): void => {
-    try {
-      localStorage.setItem("sparring-theme", theme);
-    } catch {
-      /* see above */
-    }
-  },
-};
-
-function useTheme(): [string, () => void] {
-  const system = () => (window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  const [theme, setTheme] = useState(() => stored.read() ?? system());
-  document.documentElement.dataset.theme = theme;
-  useEffect(() => {
-    const query = window.matchMedia("(prefers-color-scheme: dark)");
-    const listen = () => stored.read() ?? setTheme(system());
-    query.addEventListener("change", listen);
-    return () => query.removeEventListener("change", listen);
-  }, []);
-  const toggle = () => {
-    const next = theme === "dark" ? "light" : "dark";
-    stored.write(next);
-    setTheme(next);
-  };
-  return [theme, toggle];
-}
+import { SharedContext } from "./shared";
+import { useTheme } from "./theme";
 
 export function App() {
   const [session, setSession] = useState<Session>();
@@ -152,24 +109,4 @@ function screenOf(parts: string[]) {
   if (tab === "rollout" && item) return <RolloutScreen key={run} run={run} rollout={item} />;
   if (tab === "group" && item) return <GroupScreen run={run} rollout={item} />;
   return <RunScreen key={run} run={run} tab={tab ?? "overview"} />;
-}
-
-export function Crumbs({ items }: { items: [string, string[] | null][] }) {
-  const title = items.map(([label]) => label).reverse().slice(0, -1).join(" · ");
-  useEffect(() => {
-    document.title = title ? `${title} · Sparring` : "Sparring";
-    return () => {
-      document.title = "Sparring";
-    };
-  }, [title]);
-  return (
-    <nav className="crumbs" aria-label="Breadcrumb">
-      {items.map(([label, parts], place) => (
-        <span className="row cut" key={label} style={{ gap: 6 }}>
-          {place ? <span aria-hidden="true">/</span> : null}
-          {parts ? <a className="cut" href={link(parts)}>{label}</a> : <span className="cut">{label}</span>}
-        </span>
-      ))}
-    </nav>
-  );
 }

@@ -1341,18 +1341,16 @@ export interface components {
         /**
          * EndpointSpec
          * @description One OpenAI-compatible server. The key is in the environment variable `key_variable`, or in
-         *     the file that `<key_variable>_FILE` names.
+         *     the file that `<key_variable>_FILE` names. By default, only OpenAI gets OPENAI_API_KEY, only
+         *     OpenRouter gets OPENROUTER_API_KEY, and other servers get no key.
          */
         EndpointSpec: {
             /** Base Url */
             base_url: string;
             /** Model */
             model: string;
-            /**
-             * Key Variable
-             * @default OPENAI_API_KEY
-             */
-            key_variable: string;
+            /** Key Variable */
+            key_variable?: string | null;
             /**
              * Weight
              * @default 1

@@ -1,5 +1,6 @@
 // A rollout as a person reads it. All text is text: nothing of it becomes markup.
 import { Fragment, memo, type ReactNode, useMemo, useState } from "react";
+import type { Difference } from "../differences";
 import { visible, words } from "../format";
 import { givenCount, type Message, type RequestedCall, type RolloutRecord, type ToolCall } from "../records";
 import { Fold } from "./ui";
@@ -32,11 +33,6 @@ export function Text({ children, from }: { children: string; from?: number | und
       ) : null}
     </bdi>
   );
-}
-
-export interface Difference {
-  message: number;
-  letter: number;
 }
 
 interface Props {

@@ -1,7 +1,7 @@
 // What happened during a training, on the axis of its steps: checkpoints, guards, restarts, its end.
 import { useState } from "react";
 import { visible, when, words } from "../format";
-import type { RunEvent } from "../screens/live";
+import type { RunEvent } from "../live";
 
 export type PinKind = "checkpoint" | "warning" | "restart" | "failed" | "stop";
 

@@ -1,8 +1,8 @@
 // Tokens as the model sampled them: colour is probability, or the gap, or the weights' version.
 import { useState } from "react";
 import { type Schemas, useCall } from "../api";
-import { useShared } from "../app";
 import { number, visible } from "../format";
+import { useShared } from "../shared";
 import { Empty, Loading, Problem } from "./ui";
 
 type Span = Schemas["TokenSpan"];

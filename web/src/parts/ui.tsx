@@ -154,3 +154,25 @@ export function useKeys(keys: Record<string, (event: KeyboardEvent) => void>): v
     return () => window.removeEventListener("keydown", listen);
   });
 }
+
+export function Choice({ label, value, options, onChange }: { label: string; value: string; options: readonly string[]; onChange: (value: string) => void }) {
+  return (
+    <select className="field" aria-label={label} value={value} onChange={(event) => onChange(event.target.value)}>
+      <option value="">{label}: any</option>
+      {options.map((each) => (
+        <option key={each} value={each}>{each.replaceAll("_", " ")}</option>
+      ))}
+    </select>
+  );
+}
+
+export function useNarrow(): boolean {
+  const [isNarrow, set] = useState(() => window.matchMedia("(max-width: 720px)").matches);
+  useEffect(() => {
+    const query = window.matchMedia("(max-width: 720px)");
+    const listen = () => set(query.matches);
+    query.addEventListener("change", listen);
+    return () => query.removeEventListener("change", listen);
+  }, []);
+  return isNarrow;
+}

@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useRef, useState } from "react";
 import { type Schemas, useCall } from "../api";
 import { bytes, fixed, visible, when, words } from "../format";
+import type { Live } from "../live";
 import { copy, Empty, Loading, Problem } from "../parts/ui";
-import type { Live } from "./live";
 
 const TECHNICAL = new Set(["format", "event", "time", "author", "message", "attempt", "epoch", "runs_at_once"]);
 const LOUD: Record<string, string> = { warning: "warn", failed: "bad", restart: "warn", stop_requested: "warn", checkpoint: "good", completed: "good" };

@@ -1,12 +1,13 @@
 // The rollouts of one case in one step, side by side from where they first differ.
 import { useMemo } from "react";
 import { type Schemas, useCall } from "../api";
-import { Crumbs } from "../app";
+import { commonMessages, differenceOf } from "../differences";
 import { fixed, oneLine, signed, visible } from "../format";
-import { Conversation, type Difference } from "../parts/Conversation";
+import { Conversation } from "../parts/Conversation";
+import { Crumbs } from "../parts/Crumbs";
 import { Loading, Mark, PLAYED_AFTER, Problem, useKeys } from "../parts/ui";
 import { Verdicts } from "../parts/Verdicts";
-import { type Message, questionOf, recordPassed, type RolloutRecord } from "../records";
+import { questionOf, recordPassed, type RolloutRecord } from "../records";
 import { go, link, usePlace } from "../router";
 
 export function GroupScreen({ run, rollout }: { run: string; rollout: string }) {
@@ -62,36 +63,4 @@ export function GroupScreen({ run, rollout }: { run: string; rollout: string }) 
       </p>
     </>
   );
-}
-
-function textOf(message: Message | undefined): string {
-  if (!message) return "";
-  return JSON.stringify([message.role, message.thinking ?? "", message.content, (message.calls ?? []).map((call) => [call.tool, call.arguments])]);
-}
-
-/** How many of the first messages all records share. The last shared one stays in view; where nothing
- * differs, so does all that follows the question. */
-export function commonMessages(records: RolloutRecord[]): number {
-  const first = records[0];
-  if (!first) return 0;
-  let count = 0;
-  while (count < first.messages.length && records.every((record) => count < record.messages.length && textOf(record.messages[count]) === textOf(first.messages[count]))) count += 1;
-  const isSame = records.every((record) => record.messages.length === count);
-  if (isSame) count = first.messages.findLastIndex((message) => message.role === "user") + 1;
-  return Math.max(0, count - 1);
-}
-
-export function differenceOf(record: RolloutRecord, other: RolloutRecord | undefined, common: number): Difference | undefined {
-  if (!other || other === record) return undefined;
-  const most = Math.max(record.messages.length, other.messages.length);
-  for (let place = common; place < most; place += 1) {
-    const [mine, theirs] = [record.messages[place], other.messages[place]];
-    if (!mine) return undefined;
-    if (textOf(mine) === textOf(theirs)) continue;
-    const [a, b] = [mine.content, theirs?.content ?? ""];
-    let letter = 0;
-    while (letter < a.length && letter < b.length && a[letter] === b[letter]) letter += 1;
-    return { message: place, letter };
-  }
-  return undefined;
 }

@@ -1,10 +1,10 @@
 // One case that a rollout passed and its sibling failed: the shortest way to a reason.
 import { useEffect, useState } from "react";
 import { call, type Schemas } from "../api";
-import { useShared } from "../app";
 import { fixed, oneLine } from "../format";
 import { Mark, PLAYED_AFTER } from "../parts/ui";
 import { link } from "../router";
+import { useShared } from "../shared";
 
 type Line = Schemas["RolloutLine"];
 type Page = Schemas["RolloutPage"];

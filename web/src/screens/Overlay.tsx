@@ -1,11 +1,12 @@
 // Several runs on one plot.
 import { useMemo, useState } from "react";
 import { type Schemas, useCall } from "../api";
-import { Crumbs, useShared } from "../app";
 import { visible } from "../format";
 import { Chart, color, type Line } from "../parts/Chart";
+import { Crumbs } from "../parts/Crumbs";
 import { Empty, Problem } from "../parts/ui";
 import { link, usePlace } from "../router";
+import { useShared } from "../shared";
 
 const FIRST = ["reward", "validation/reward", "live_groups", "entropy", "grad_norm", "kl", "completion_tokens", "truncated", "tokens_per_second"];
 

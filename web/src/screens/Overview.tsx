@@ -1,12 +1,12 @@
 // The curves of a training; the figures and verdict of other kinds.
 import { type Schemas, useCall } from "../api";
-import { useShared } from "../app";
 import { number, percent, visible, words } from "../format";
+import type { Live } from "../live";
 import { Chart, type Line, wilson } from "../parts/Chart";
 import { pinsOf, Timeline } from "../parts/Timeline";
 import { Empty, Fold, Problem } from "../parts/ui";
 import { link } from "../router";
-import type { Live } from "./live";
+import { useShared } from "../shared";
 import { OutcomesCard } from "./Outcomes";
 import { ProofSummary } from "./ProofSummary";
 import { AuditSummary, ShipSummary } from "./Summaries";

@@ -1,13 +1,13 @@
 // Before and after: each case of a proof, or of two runs, with both transcripts side by side.
 import { useMemo } from "react";
 import { type Schemas, useCall } from "../api";
+import { commonMessages, differenceOf } from "../differences";
 import { fixed, oneLine, signed, visible } from "../format";
 import { Conversation } from "../parts/Conversation";
 import { Empty, Loading, Mark, Problem, useKeys } from "../parts/ui";
 import { Verdicts } from "../parts/Verdicts";
 import { recordPassed, type RolloutRecord } from "../records";
 import { link, setParams, usePlace } from "../router";
-import { commonMessages, differenceOf } from "./Group";
 
 const CHANGES = ["fixed", "improved", "worsened", "broken", "both wrong", "both right"] as const;
 const PARTLY = ["improved", "worsened"]; // only where a case is played several times

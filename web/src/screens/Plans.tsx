@@ -1,11 +1,12 @@
 // Plans of operators: what each would do and cost; the owner starts, revises or refuses it.
 import { useState } from "react";
 import { call, type Schemas, useCall } from "../api";
-import { Crumbs, useShared } from "../app";
 import { ago, duration, number, visible, when } from "../format";
 import { ask, valueOf } from "../parts/Ask";
+import { Crumbs } from "../parts/Crumbs";
 import { Empty, Loading, Problem, toast } from "../parts/ui";
 import { go, link, setParams, usePlace } from "../router";
+import { useShared } from "../shared";
 
 type Line = Schemas["PlanLine"];
 

@@ -1,9 +1,9 @@
 // One rollout: conversation or tokens, with verdicts beside it.
 import { useEffect, useMemo, useRef, useState } from "react";
 import { call, isExport, type Schemas, useCall } from "../api";
-import { Crumbs } from "../app";
 import { oneLine, visible } from "../format";
 import { Conversation } from "../parts/Conversation";
+import { Crumbs } from "../parts/Crumbs";
 import { PromptText, Tokens } from "../parts/Tokens";
 import { copy, Fold, Icon, Loading, Mark, PLAYED_AFTER, Problem, useKeys } from "../parts/ui";
 import { Facts, Reward, Verdicts } from "../parts/Verdicts";

@@ -3,9 +3,8 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { call, isExport, type Schemas } from "../api";
 import { duration, fixed, number, oneLine, signed } from "../format";
-import { Empty, Ending, Loading, Mark, PLAYED_AFTER, Problem, useKeys } from "../parts/ui";
+import { Choice, Empty, Ending, Loading, Mark, PLAYED_AFTER, Problem, useKeys, useNarrow } from "../parts/ui";
 import { currentPlace, go, link, setParams, usePlace } from "../router";
-import { Choice, useNarrow } from "./Runs";
 
 type Line = Schemas["RolloutLine"];
 type Page = Schemas["RolloutPage"];

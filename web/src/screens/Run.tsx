@@ -1,13 +1,14 @@
 // One run: its head, its tabs, and what each tab shows.
 import { useEffect, useRef } from "react";
 import { call, isExport, type Schemas, useCall } from "../api";
-import { Crumbs, useShared } from "../app";
 import { duration, fixed, percent, visible, words } from "../format";
+import { type Live, useLive } from "../live";
 import { ask, settingsIn } from "../parts/Ask";
+import { Crumbs } from "../parts/Crumbs";
 import { Loading, Problem, State, toast, useKeys } from "../parts/ui";
 import { go, link } from "../router";
+import { useShared } from "../shared";
 import { CheckpointsTab, EventsTab, LogsTab, ReportTab, SettingsTab } from "./Details";
-import { type Live, useLive } from "./live";
 import { OverviewTab } from "./Overview";
 import { PairsTab } from "./Pairs";
 import { RolloutsTab } from "./Rollouts";

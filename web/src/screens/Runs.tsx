@@ -2,10 +2,10 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { call, isExport, type Schemas, useCall } from "../api";
-import { useShared } from "../app";
 import { ago, duration, fixed, oneLine, when } from "../format";
-import { Empty, Loading, Problem, Sparkline, State, useKeys } from "../parts/ui";
+import { Choice, Empty, Loading, Problem, Sparkline, State, useKeys, useNarrow } from "../parts/ui";
 import { go, link, setParams, usePlace } from "../router";
+import { useShared } from "../shared";
 
 type Line = Schemas["RunLine"];
 const PAGE = 50;
@@ -143,28 +143,6 @@ function Progress({ line }: { line: Line }) {
       <span className="num soft" style={{ fontSize: 12 }}>{line.step}/{line.steps}</span>
     </span>
   );
-}
-
-export function Choice({ label, value, options, onChange }: { label: string; value: string; options: readonly string[]; onChange: (value: string) => void }) {
-  return (
-    <select className="field" aria-label={label} value={value} onChange={(event) => onChange(event.target.value)}>
-      <option value="">{label}: any</option>
-      {options.map((each) => (
-        <option key={each} value={each}>{each.replaceAll("_", " ")}</option>
-      ))}
-    </select>
-  );
-}
-
-export function useNarrow(): boolean {
-  const [isNarrow, set] = useState(() => window.matchMedia("(max-width: 720px)").matches);
-  useEffect(() => {
-    const query = window.matchMedia("(max-width: 720px)");
-    const listen = () => set(query.matches);
-    query.addEventListener("change", listen);
-    return () => query.removeEventListener("change", listen);
-  }, []);
-  return isNarrow;
 }
 
 /** The first page, refreshed, and the pages after it, loaded once each. */

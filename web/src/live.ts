@@ -1,6 +1,6 @@
 // The metrics and events of a run: read once, then followed. Later attempts replace steps.
 import { useEffect, useMemo, useRef, useState } from "react";
-import { call, type Changes, follow, type Schemas } from "../api";
+import { call, type Changes, follow, type Schemas } from "./api";
 
 export type Row = Record<string, number | null>;
 export type RunEvent = { event: string; time: number; author?: string; message?: string; step?: number; state?: string; [name: string]: unknown };
