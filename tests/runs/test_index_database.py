@@ -14,7 +14,7 @@ import pytest
 from sparring.contracts.errors import InfrastructureError, InvalidInput
 from sparring.run_folder.events import append_state
 from sparring.runs.index import Index, Query
-from sparring.runs.index_database import open_database
+from sparring.runs.index_database import VERSION, open_database
 from sparring.runs.index_place import DATABASE_URL, database_of
 from sparring.runs.lifecycle import RunState
 from tests.runs.index_writers import make, rows_of, write_from_here
@@ -205,7 +205,7 @@ def test_a_database_that_was_lost_or_damaged_heals(
         make(runs, f"a-{number}")
     index = Index(runs)
     assert len(index.page(Query())) == 5
-    schema = str(database_of(runs)).rpartition("#")[2] + "_v1"
+    schema = str(database_of(runs)).rpartition("#")[2] + f"_v{VERSION}"
     assert schema in postgres.schemas()
     if damage.startswith("killed"):
         postgres.kill()

@@ -22,7 +22,8 @@ class History:
     """The state of a run after a sequence of events.
 
     `life` counts how often the run was queued, or started from Python. `fact` is the result that
-    a rank reported: completed, stopped or failed; empty before the report.
+    a rank reported: completed, stopped or failed; empty before the report. `model` is the model
+    that the run opened; its spec names none if the agent does.
     """
 
     state: RunState = RunState.QUEUED
@@ -59,6 +60,7 @@ class History:
     host: str = ""
     links: tuple[tuple[str, str], ...] = ()
     warning: str = ""
+    model: str = ""
 
     @property
     def is_stop_requested(self) -> bool:
@@ -286,6 +288,10 @@ def _warning(_: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"warning": str(event.get("message", ""))}
 
 
+def _inputs(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+    return {"model": str(event.get("model") or history.model)}
+
+
 _FOLDS = {
     "state": _state,
     "claimed": _claimed,
@@ -300,4 +306,5 @@ _FOLDS = {
     "resumed": _resumed,
     "links": _links,
     "warning": _warning,
+    "inputs": _inputs,
 }

@@ -21,10 +21,15 @@ class Row:
     id: str
     kind: str
     environment: str
-    model: str
+    named_model: str
     launcher: str
     history: History
     cursor: int
+
+    @property
+    def model(self) -> str:
+        """The model that the spec names, else the one that the run opened."""
+        return self.named_model or plain_text(self.history.model)
 
     @property
     def state(self) -> RunState:
@@ -37,7 +42,7 @@ def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
     `known`, only the events after its cursor are read."""
     if known is not None:
         read = read_history(folder, HistoryRead(known.history, known.cursor))
-        labels = (known.kind, known.environment, known.model, known.launcher)
+        labels = (known.kind, known.environment, known.named_model, known.launcher)
         return Row(known.id, *labels, read.history, read.cursor)
     try:
         spec = read_json(folder.spec)
@@ -63,7 +68,7 @@ def columns_of(row: Row) -> dict[str, Any]:
         "id": row.id,
         "kind": row.kind,
         "environment": row.environment,
-        "model": row.model,
+        "model": row.named_model,
         "launcher": row.launcher,
         "state": history.state.value,
         "created": history.created,

@@ -225,7 +225,6 @@ class Check:
                     self._failures.append(str(error))
                 else:
                     self._notes.append(Note("no proof yet", str(error)))
-        report_event(self._folder, "inputs", suite=parts.suite.digest, cases=len(parts.suite))
 
     def _load(self, parts: Parts, measures: MeasureSet) -> TrainWork:
         self._heartbeat.note("loading")
@@ -247,6 +246,8 @@ class Check:
             agent_model=parts.agent.model,
             declared=self._environment.family,
         )
+        inputs = {"suite": parts.suite.digest, "cases": len(parts.suite), "model": loaded.name}
+        report_event(self._folder, "inputs", **inputs)
         codec = loaded.codec()
         uses_tools = _has_tools(parts) or parts.world is not None
         self._failures += [

@@ -118,7 +118,8 @@ class Evaluation:
                     )
         looked_at = digest_of(self._work.suite.cases(self._work.split))
         count = len(self._work.suite)
-        report_event(self._folder, "inputs", **inputs, cases=count, looked_at=looked_at)
+        more = {"cases": count, "looked_at": looked_at, "model": self._work.policy.name}
+        report_event(self._folder, "inputs", **inputs, **more)
 
     def _count(self, rollout: Rollout) -> None:
         self._tally.add(rollout)

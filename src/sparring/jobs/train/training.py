@@ -78,7 +78,12 @@ class Training:
         started = time.monotonic()
         newest = self._find_checkpoint()
         step = newest.step if newest else 0
-        self._report("inputs", suite=self._work.suite.digest, plan=str(self.built.plan))
+        self._report(
+            "inputs",
+            suite=self._work.suite.digest,
+            plan=str(self.built.plan),
+            model=self.built.policy.name,
+        )
         for note in self.built.plan.notes:
             self._report("note", message=note)
         if newest:
