@@ -17,7 +17,7 @@ from sparring.contracts.policies import (
     Sampling,
 )
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
-from sparring.gateway.answers import ask, cut_at, finish_reason, sample
+from sparring.gateway.answers import ask, finish_reason, first_stop, sample
 from sparring.gateway.calls import FinishReason, ModelCall
 from sparring.gateway.contexts import Context
 from sparring.policies.scripted_policy import ScriptedPolicy
@@ -68,9 +68,9 @@ def test_a_chat_policy_gets_the_whole_call_and_its_reply_has_no_tokens():
     assert not got.sample.ids
 
 
-def test_a_text_is_cut_before_its_first_stop_sequence():
-    assert cut_at("one, two; three", (";", ",")) == "one"
-    assert cut_at("one", (";", "")) == "one"
+def test_the_stop_sequence_that_comes_first_counts():
+    assert first_stop("one, two; three", (";", ",")) == ","
+    assert first_stop("one", (";", "")) == ""
 
 
 def test_a_reply_that_was_cut_off_is_said_to_be_so_even_with_a_call():

@@ -76,7 +76,8 @@ def test_tools_and_choices_are_read():
     named = {"type": "tool", "name": "add", "disable_parallel_tool_use": True}
     call = read(tools=OWN_TOOLS, tool_choice=named)
     assert (call.tool_choice, call.parallel_tool_calls) == ("add", False)
-    assert read(tools=OWN_TOOLS, tool_choice={"type": "none"}).tools == ()
+    none = read(tools=OWN_TOOLS, tool_choice={"type": "none"})
+    assert (none.tools, none.tool_choice) == (tuple(TOOLS), "none")
 
 
 @pytest.mark.parametrize(

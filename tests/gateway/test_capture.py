@@ -14,7 +14,7 @@ from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Sample
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey, TokenKind
-from sparring.gateway.calls import MAIN, ModelCall, Refused
+from sparring.gateway.calls import MAIN, FinishReason, ModelCall, Refused
 from sparring.gateway.capture import Capture
 from sparring.player.episode import Episode
 from sparring.policies.scripted_policy import ScriptedPolicy
@@ -95,6 +95,10 @@ class Driver:
             await self.drop(self.more(place))
         elif kind == "parallel":
             await asyncio.gather(self.send(self.more(place)), self.send(self.more(other)))
+
+    def tokens_of(self, text):
+        """The number of tokens of a text, without the end of the turn."""
+        return len(self.policy.codec.encode_reply(Message("assistant", text))) - 1
 
     async def drop(self, call):
         """A client goes away while its call is pending; the same call gets that reply."""
@@ -367,11 +371,43 @@ def test_a_turn_that_was_cut_off_is_closed_before_the_next_message(codecs):
     assert row.spans[2].kind is TokenKind.OBSERVED
 
 
-def test_a_reply_is_cut_at_a_stop_sequence(codecs):
+def test_a_reply_is_cut_at_a_stop_sequence_and_counts_as_complete(codecs):
     async def work(driver):
-        reply = await driver.send(replace(call_of(USER), stop=("ply",)))
-        assert reply.content == "re"
+        cut = replace(call_of(USER), stop=("ply",), max_tokens=driver.tokens_of("reply"))
+        reply = await driver.send(cut)
+        assert (reply.content, reply.stopped_at, reply.finish) == ("re", "ply", "stop")
         await driver.send(driver.more(-1))
 
     driver = run(codecs["qwen3"], work)
     assert len(driver.capture.rows()) == 1
+
+
+def test_a_stop_sequence_before_the_end_of_the_budget_is_no_truncation(codecs):
+    async def work(driver):
+        left = driver.episode.tokens_left()
+        driver.episode.spent += left - driver.tokens_of("reply")
+        reply = await driver.send(replace(call_of(USER), stop=("ply",)))
+        assert reply.finish is FinishReason.STOP
+
+    assert run(codecs["qwen3"], work).episode.ending is None
+
+
+def test_calls_after_a_stop_sequence_do_not_count(codecs):
+    async def work(driver):
+        await driver.send(call_of(USER))
+        reply = await driver.send(replace(driver.more(-1), stop=(" 1",)))  # would call `add`
+        assert (reply.content, reply.calls, reply.finish) == ("call", (), "stop")
+
+    run(codecs["qwen3"], work)
+
+
+def test_a_call_that_forbids_tools_belongs_to_the_same_agent_and_gets_text(codecs):
+    async def work(driver):
+        await driver.send(call_of(USER))
+        reply = await driver.send(replace(driver.more(-1), tool_choice="none"))
+        assert (reply.content, reply.calls, reply.finish) == ("call 1", (), "stop")
+
+    driver = run(codecs["qwen3"], work)
+    (row,) = driver.capture.rows()
+    assert row.agent == MAIN
+    assert driver.episode.answer == "call 1"

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from agents import Agent
 
+from sparring import measure, passed
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.policies import Sample, SampleRequest
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
+from sparring.contracts.verdicts import Verdict
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.measures import MeasureSet
 from sparring.measures.builtin import length
@@ -58,10 +60,19 @@ class World:
         self.has_ended = True
 
 
+LENGTH = MeasureSet.of([length()])
+
+
 class Plays:
     """A plan of one rollout per case, in blocks of four, with what was played and noted."""
 
-    def __init__(self, place: Path, policy: ScriptedPolicy, cases: list[Case] = CASES) -> None:
+    def __init__(
+        self,
+        place: Path,
+        policy: ScriptedPolicy,
+        cases: list[Case] = CASES,
+        measures: MeasureSet = LENGTH,
+    ) -> None:
         self.noted: list[str] = []
         self.seen_again: list[bool] = []
         self.worlds: list[World] = []
@@ -71,7 +82,7 @@ class Plays:
             self._plan,
             agent=Agent(name="talker"),
             policy=policy,
-            measures=MeasureSet.of([length()]),
+            measures=measures,
             play=PlaySettings(in_flight=4),
             context=self._world,
             judge_again=self._look,
@@ -191,3 +202,30 @@ def test_a_plan_that_fails_ends_the_play_with_its_error(tmp_path: Path, codec: C
 
     with pytest.raises(OSError, match="the cases are gone"):
         Failing(tmp_path / "log", ScriptedPolicy(answer, codec)).run()
+
+
+@pytest.mark.parametrize("policy", [LockstepScript, ScriptedPolicy])
+def test_a_play_that_is_stopped_ends_every_world_that_was_made(
+    tmp_path: Path, codec: ChatCodec, policy: type[ScriptedPolicy]
+) -> None:
+    """The judging of the first rollout hangs while others are judged and played."""
+    reached = asyncio.Event()
+
+    @measure
+    async def hanging(rollout: Rollout) -> Verdict:
+        if rollout.case.id == "c0":
+            await asyncio.Event().wait()
+        if rollout.case.id == "c3":
+            reached.set()
+        return passed("yes")
+
+    plays = Plays(tmp_path / "log", policy(answer, codec), measures=MeasureSet.of([hanging]))
+
+    async def stopped() -> None:
+        running = asyncio.create_task(plays.logged.run(lambda _: None))
+        await reached.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(stopped(), 20))
+    assert all(world.has_ended for world in plays.worlds)

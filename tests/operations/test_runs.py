@@ -121,6 +121,18 @@ def test_looking_at_a_folder_from_elsewhere_starts_nothing(project, owner, monke
     assert sorted(project) == ["lost-1", "waiting-1"]
 
 
+def test_interim_results_on_held_out_cases_are_for_the_owner(owner, operator):
+    folder = RunFolder(owner.runs / "secret-1")
+    folder.create(EvalSpec(target="x.py:X", split="held-out").model_dump(mode="json"))
+    for state in (RunState.QUEUED, *RUNNING):
+        append_state(folder, state, author="supervisor", epoch=1)
+    write_json(folder.heartbeat, {"format": 1, "rollouts": 20, "passed": 17})
+    for caller, is_shown in ((owner, True), (operator, False)):
+        progress = run_status(RunQuery(run="secret-1"), caller).progress
+        assert progress["rollouts"] == 20
+        assert ("passed" in progress) == is_shown
+
+
 def test_waiting_returns_on_news_and_not_before(owner):
     folder = make_run(owner, "shop-1", *RUNNING)
     nothing = wait_for_run(WaitFor(run="shop-1", since=None, timeout=0.3), owner)

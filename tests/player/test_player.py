@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import re
 from array import array
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from agents import (
@@ -25,14 +27,15 @@ from pydantic import BaseModel
 from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey, TokenKind, TokenRow
-from sparring.player import Play, Player
+from sparring.player import Play, Played, Player
 from sparring.player.loops import run_in_own_loop
+from sparring.player.player import in_order
 from sparring.player.sdk_version import formats_exceptions
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.conftest import FAMILIES
-from tests.rollouts import call, play_script
+from tests.rollouts import call, play_script, rollout
 
 our_words_only = pytest.mark.skipif(
     not formats_exceptions(), reason="this SDK words the exceptions of tools itself"
@@ -439,3 +442,25 @@ def test_playing_works_inside_a_running_loop(codec):
         return run_in_own_loop(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "?"))))
 
     assert asyncio.run(notebook()).answer == "hi"
+
+
+def test_the_worlds_of_rollouts_behind_one_that_hangs_end_when_the_play_is_stopped():
+    worlds = [SimpleNamespace(ended=0) for _ in range(3)]
+    for world in worlds:
+        world.after_rollout = partial(setattr, world, "ended", 1)
+
+    async def rollout_in(number):
+        if number == 0:
+            await asyncio.Event().wait()
+        return Played(replace(rollout("yes"), world=worlds[number]), 1.0)
+
+    async def stopped():
+        tasks = [asyncio.create_task(rollout_in(number)) for number in range(3)]
+        stream = in_order(tasks)
+        waiting = asyncio.create_task(anext(stream))
+        await asyncio.gather(*tasks[1:])
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+    asyncio.run(stopped())
+    assert [world.ended for world in worlds] == [0, 1, 1]  # the first one has none yet

@@ -86,3 +86,17 @@ def test_what_is_written_is_read_back(name, arguments):
     (call,) = HERMES.parse(f"<tool_call>{body}</tool_call>").calls
     assert call.tool == name
     assert json.loads(call.arguments) == arguments
+
+
+@pytest.mark.parametrize("key", ["arguments", "parameters"])
+def test_arguments_under_the_other_key_are_not_lost(key):
+    written = f'{{"name": "look_up", "{key}": {{"city": "Oslo"}}}}'
+    for reply in (LLAMA.parse(written), HERMES.parse(f"<tool_call>{written}</tool_call>")):
+        assert [each.arguments for each in reply.calls] == ['{"city": "Oslo"}']
+
+
+def test_an_object_with_a_name_alone_is_a_call_only_of_an_offered_tool():
+    offered = [{"type": "function", "function": {"name": "now"}}]
+    assert LLAMA.parse('{"name": "now"}', offered).calls[0].tool == "now"
+    for tools in (offered, []):
+        assert LLAMA.parse('{"name": "Alice"}', tools).content == '{"name": "Alice"}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,35 @@ def test_an_assertion_without_an_equivalent_is_refused_unless_ignored(tmp_path: 
 
 def test_every_kind_of_assertion_that_is_read_is_judged() -> None:
     assert set(ASSERTIONS) == ASSERTION_TYPES
+
+
+def test_variables_are_filled_into_the_values_of_assertions(tmp_path: Path) -> None:
+    defaults = {
+        "assert": [
+            {"type": "icontains", "value": "{{ capital }}"},
+            {"type": "contains-any", "value": ["{{ capital }}", "{literal}"]},
+            {"type": "contains-all", "value": "{{ capital }}, in {{ country }}"},
+            {"type": "is-json"},
+        ]
+    }
+    test = {"vars": {"country": "France", "capital": ["Paris", "Lyon"]}}
+    file = written(tmp_path, prompts=[PROMPT], defaultTest=defaults, tests=[test])
+    paris, lyon = ([each["value"] for each in found["assertions"]] for found in records(file))
+    assert paris == ["Paris", ["Paris", "{literal}"], ["Paris", "in France"], None]
+    assert lyon[0] == "Lyon"
+
+
+def test_an_assertion_with_an_unknown_variable_is_refused(tmp_path: Path) -> None:
+    test = {"vars": {"country": "France"}, "assert": [{"type": "equals", "value": "{{ capitol }}"}]}
+    with pytest.raises(SuiteError, match=re.escape("test 0: '{{ capitol }}' cannot be filled in")):
+        records(written(tmp_path, prompts=[PROMPT], tests=[test]))
+
+
+def test_the_value_of_an_assertion_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "object"}')
+    test = {**PARIS, "assert": [{"type": "is-json", "value": "file://schema.json"}]}
+    (record,) = records(written(tmp_path, prompts=[PROMPT], tests=[test]))
+    assert record["assertions"][0]["value"] == {"type": "object"}
+    test["assert"][0]["value"] = "file://judge.py"
+    with pytest.raises(SuiteError, match=r"file://judge\.py, which cannot be read here"):
+        records(written(tmp_path, prompts=[PROMPT], tests=[test]))

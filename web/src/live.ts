@@ -27,7 +27,8 @@ export function addRow(rows: Map<number, Row>, row: Row, attempt: { number: numb
   rows.set(step, { ...rows.get(step), ...row });
 }
 
-export function useLive(run: string | null): Live {
+/** Follows a run to its end, and again when `hasEnded` says that it was resumed. */
+export function useLive(run: string | null, hasEnded: boolean): Live {
   const rows = useRef(new Map<number, Row>());
   const events = useRef<RunEvent[]>([]);
   const [now, setNow] = useState<Changes>();
@@ -36,11 +37,11 @@ export function useLive(run: string | null): Live {
     if (!run) return;
     let stop = () => undefined as void;
     let isOver = false;
-    rows.current = new Map();
-    events.current = [];
+    setNow(undefined);
     call<Schemas["Curves"]>("run.curves", { run }).then((curves) => {
       if (isOver) return;
       const attempt = { number: curves.attempt };
+      rows.current = new Map();
       curves.steps.forEach((step, place) => {
         const row: Row = { step };
         for (const [name, values] of Object.entries(curves.columns)) {
@@ -62,7 +63,7 @@ export function useLive(run: string | null): Live {
       isOver = true;
       stop();
     };
-  }, [run]);
+  }, [run, hasEnded]);
   return useMemo(() => {
     const steps = [...rows.current.keys()].sort((a, b) => a - b);
     const ordered = steps.map((step) => rows.current.get(step)!);

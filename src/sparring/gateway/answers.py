@@ -72,10 +72,10 @@ async def ask(policy: ChatPolicy, call: ModelCall, key: SampleKey, sampling: Sam
     )
 
 
-def cut_at(text: str, stops: tuple[str, ...]) -> str:
-    """Return the text before the first stop sequence."""
-    places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
-    return text[: min(places)] if places else text
+def first_stop(text: str, stops: tuple[str, ...]) -> str:
+    """Return the stop sequence that comes first in the text; empty if it contains none."""
+    found = [stop for stop in stops if stop and stop in text]
+    return min(found, key=text.find, default="")
 
 
 def finish_reason(calls: tuple[RequestedCall, ...], *, is_cut_off: bool) -> FinishReason:

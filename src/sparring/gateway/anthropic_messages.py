@@ -59,10 +59,9 @@ class AnthropicMessages:
             raise Refused(400, "messages must not be empty", "messages")
         tools = tuple(_tools(body))
         choice = object_of(body.get("tool_choice") or {"type": "auto"}, "tool_choice")
-        kind = choice.get("type")
         call = ModelCall(
             messages=tuple(messages),
-            tools=() if kind == "none" else tools,
+            tools=tools,
             tool_choice=_tool_choice(choice, tools),
             max_tokens=token_limit(body, "max_tokens"),
             stop=stop_sequences(body, "stop_sequences"),
@@ -80,15 +79,15 @@ class AnthropicMessages:
             "role": "assistant",
             "model": sent.model,
             "content": list(_blocks(reply)),
-            "stop_reason": _STOP_REASONS[reply.finish],
-            "stop_sequence": None,
+            "stop_reason": "stop_sequence" if reply.stopped_at else _STOP_REASONS[reply.finish],
+            "stop_sequence": reply.stopped_at or None,
             "usage": _usage(reply.prompt_tokens, reply.sampled_tokens),
         }
 
     def events(self, sent: WireCall, reply: ModelReply, session: Any) -> Iterable[bytes]:
         """Yield the reply as the events of a streamed message."""
         whole = self.reply(sent, reply, session)
-        started = {**whole, "content": [], "stop_reason": None}
+        started = {**whole, "content": [], "stop_reason": None, "stop_sequence": None}
         started["usage"] = _usage(reply.prompt_tokens, 0)
         yield _event("message_start", message=started)
         for number, block in enumerate(whole["content"]):
@@ -97,7 +96,7 @@ class AnthropicMessages:
             for delta in deltas:
                 yield _event("content_block_delta", index=number, delta=delta)
             yield _event("content_block_stop", index=number)
-        ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+        ended = {name: whole[name] for name in ("stop_reason", "stop_sequence")}
         yield _event("message_delta", delta=ended, usage=whole["usage"])
         yield _event("message_stop")
 
@@ -165,8 +164,10 @@ def _tools(body: Body) -> Iterator[dict[str, Any]]:
 
 def _tool_choice(choice: Body, tools: tuple[Any, ...]) -> str | None:
     kind = choice.get("type")
-    if kind in ("auto", "none"):
+    if kind == "auto":
         return None
+    if kind == "none":
+        return "none"
     if kind == "any":
         return chosen_tool("required", tools)
     if kind == "tool":

@@ -39,7 +39,8 @@ class Refused(Exception):
 class ModelCall:
     """One call to the model.
 
-    `tools` have the form of Chat Completions. `tool_choice` is None, "required" or a tool's name.
+    `tools` have the form of Chat Completions. `tool_choice` is None, "none", "required" or
+    a tool's name.
     `overridden` holds the client's sampling parameters, which the run's settings replace.
     `is_retry` is set if the client marks the call as a retry; `retry_key` is the idempotency key.
     """
@@ -87,7 +88,8 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The reply to one call. `number` is the number of its turn in the session, from 0."""
+    """The reply to one call. `number` is the number of its turn in the session, from 0.
+    `stopped_at` is the stop sequence that ended it, if one did."""
 
     number: int
     content: str
@@ -96,6 +98,7 @@ class ModelReply:
     finish: FinishReason
     prompt_tokens: int
     sampled_tokens: int
+    stopped_at: str = ""
 
 
 def digest(*texts: str) -> str:

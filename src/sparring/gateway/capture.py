@@ -17,12 +17,13 @@ from sparring.contracts.policies import (
     ChatPolicy,
     Finish,
     Policy,
+    Reply,
     SampleKey,
     Sampling,
     TokenPolicy,
 )
 from sparring.contracts.rollouts import CallFailure, Ending, Message, RequestedCall, TokenRow
-from sparring.gateway.answers import Sampled, ask, cut_at, finish_reason, sample
+from sparring.gateway.answers import Sampled, ask, finish_reason, first_stop, sample
 from sparring.gateway.calls import (
     MAIN,
     SUB_AGENT,
@@ -199,7 +200,7 @@ class Capture:
         else:
             context = continue_context(base, after, policy.codec, self._tree, episode.tool_of)
             episode.spent += context.observed
-        if call.tool_choice is not None:
+        if call.tool_choice not in (None, "none"):
             opening = policy.codec.encode_call_opening(
                 None if call.tool_choice == "required" else call.tool_choice
             )
@@ -246,11 +247,10 @@ class Capture:
         episode = self._episode
         episode.count_tokens(sampled.prompt_tokens, sampled.sampled_tokens)
         episode.spent += sampled.sampled_tokens
-        parsed = sampled.reply
-        if call.stop:
-            parsed = replace(parsed, content=cut_at(parsed.content, call.stop))
-        if call.parallel_tool_calls is False:
-            parsed = replace(parsed, calls=parsed.calls[:1])
+        parsed = _allowed(sampled.reply, call)
+        stopped_at = first_stop(parsed.content, call.stop)
+        if stopped_at:  # what the model wrote after it does not count
+            parsed = Reply(parsed.content.partition(stopped_at)[0], parsed.thinking)
         answer = episode.answer
         calls = tuple(episode.add_reply(parsed, turn))
         if self._has_main and turn.agent != MAIN:
@@ -259,7 +259,7 @@ class Capture:
         for each in calls:
             if each.tool in self._unknown:
                 episode.note_failure(each.id, CallFailure.UNKNOWN_TOOL)
-        is_cut_off = sampled.finish is Finish.LENGTH
+        is_cut_off = sampled.finish is Finish.LENGTH and not stopped_at
         if is_cut_off and is_budget_limit:
             episode.end(Ending.TOKEN_BUDGET, "the answer was cut off")
         elif parsed.malformed and turn.agent == MAIN:
@@ -274,6 +274,7 @@ class Capture:
             finish=finish_reason(calls, is_cut_off=is_cut_off),
             prompt_tokens=sampled.prompt_tokens,
             sampled_tokens=sampled.sampled_tokens,
+            stopped_at=stopped_at,
         )
 
     def _reply(
@@ -333,6 +334,15 @@ class Capture:
         ending = self._episode.ending
         why = f" ({ending.value})" if ending is not None else ""
         return f"this rollout has ended{why}; its session takes no more calls"
+
+
+def _allowed(reply: Reply, call: ModelCall) -> Reply:
+    """Return the reply without calls that the request does not allow."""
+    if call.tool_choice == "none":
+        return replace(reply, calls=(), malformed="")
+    if call.parallel_tool_calls is False:
+        return replace(reply, calls=reply.calls[:1])
+    return reply
 
 
 def _base_of(node: Node) -> tuple[SampledReply | None, list[Message]]:

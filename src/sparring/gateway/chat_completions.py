@@ -58,8 +58,8 @@ class ChatCompletions:
         options = body.get("stream_options")
         call = ModelCall(
             messages=messages,
-            tools=() if choice == "none" else tools,
-            tool_choice=None if choice == "none" else choice,
+            tools=tools,
+            tool_choice=choice,
             max_tokens=token_limit(body, "max_completion_tokens", "max_tokens"),
             stop=stop_sequences(body, "stop"),
             output_schema=output_schema(body.get("response_format")),

@@ -61,8 +61,8 @@ class Responses:
         choice = _tool_choice(body.get("tool_choice"), tools)
         call = ModelCall(
             messages=tuple(messages),
-            tools=() if choice == "none" else tools,
-            tool_choice=None if choice == "none" else choice,
+            tools=tools,
+            tool_choice=choice,
             max_tokens=token_limit(body, "max_output_tokens"),
             output_schema=_output_schema(body),
             parallel_tool_calls=None

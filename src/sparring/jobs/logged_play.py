@@ -14,10 +14,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.policies import Policy, is_played_in_lockstep
-from sparring.contracts.rollouts import Ending, Rollout
+from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played, Player
@@ -56,6 +57,8 @@ class LoggedPlay:
         self._measures = measures
         self._look_again = judge_again
         self._block = play.rollouts_at_once
+        self._judging: set[asyncio.Task[Played]] = set()
+        self._worlds: dict[RolloutKey, Any] = {}  # of the rollouts that are being judged
         self._player = Player(
             agent,
             policy,
@@ -100,8 +103,11 @@ class LoggedPlay:
                 yield await task
             await playing
         finally:
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
+            unfinished: list[asyncio.Task[Any]] = [playing, *self._judging]
+            for each in unfinished:
+                each.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+            await asyncio.gather(*(end_world(world) for world in self._worlds.values()))
 
     async def _play_into(self, judging: asyncio.Queue[asyncio.Task[Played] | None]) -> None:
         try:
@@ -112,7 +118,11 @@ class LoggedPlay:
                         skip -= 1
                         await end_world(played.rollout.world)
                     else:
-                        await judging.put(asyncio.create_task(self._judge(played)))
+                        self._worlds[played.rollout.key] = played.rollout.world
+                        task = asyncio.create_task(self._judge(played))
+                        self._judging.add(task)
+                        task.add_done_callback(self._judging.discard)
+                        await judging.put(task)
         except asyncio.CancelledError:
             raise  # nothing reads the queue any more
         except BaseException:
@@ -124,7 +134,7 @@ class LoggedPlay:
         judged = await self._measures.judge(played.rollout)
         if self._look_again is not None:
             await self._look_again(judged)
-        await end_world(judged.world)
+        await asyncio.shield(end_world(self._worlds.pop(judged.key)))
         return replace(played, rollout=judged)
 
     def _missing(self) -> tuple[Iterator[Play], int]:

@@ -15,7 +15,11 @@ from sparring.contracts.rollouts import Ending, Rollout
 from sparring.contracts.verdicts import Outcome, Verdict, cannot_tell, failed, passed
 from sparring.measures.declaration import Measure
 
-_NUMBER = re.compile(r"(?:(?<!\d)[-+−])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?")
+# A fraction may lack its zero, as in "$.75", but "step.5" and "...5" end with 5.
+_NUMBER = re.compile(
+    r"(?:(?<!\d)[-+−])?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)"
+    r"(?:[eE][-+]?\d{1,3})?"
+)
 _LATIN = re.compile(r"[A-Za-z0-9]")
 _SHOWN_CHARACTERS = 120
 SEARCH_SECONDS = 2.0

@@ -19,6 +19,7 @@ from sparring.operations.run_lines import (
     message_of,
     shown_run,
     visible_events,
+    visible_progress,
 )
 from sparring.operations.run_views import (
     ListRuns,
@@ -110,7 +111,7 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
         exit_code=status.history.exit_code,
         error=status.history.error,
         last_restart=message_for(caller, folder, status.history.restart_message),
-        progress=dict(status.progress) if status.progress else None,
+        progress=visible_progress(folder, status, caller),
         doing=str(read_json_or_empty(folder.rank_heartbeat(0)).get("doing", "")),
     )
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Codec, Sample, SampleRequest, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.player.deadlines import Deadlines
-from sparring.player.player import Play, Played
+from sparring.player.player import Play, Played, in_order
 
 RolloutFunction = Callable[[Play, TokenPolicy], Rollout | Awaitable[Rollout]]
 
@@ -73,13 +74,9 @@ class FunctionPlayer:
             tasks = [asyncio.create_task(self._play(play)) for play in block]
             for task in tasks:
                 task.add_done_callback(lambda _: self._policy.leave())
-            try:
-                for task in tasks:
-                    yield await task
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            async with aclosing(in_order(tasks)) as stream:
+                async for played in stream:
+                    yield played
 
     async def _play(self, play: Play) -> Played:
         started = time.monotonic()

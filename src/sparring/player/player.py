@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
@@ -128,14 +129,13 @@ class Player:
         tasks = [asyncio.create_task(self._play(play)) for play in block]
         for task in tasks:  # a callback also runs for a task cancelled before its first step
             task.add_done_callback(lambda _: self._policy.leave())  # type: ignore[union-attr]
-        try:
-            for task in tasks:
-                yield await task
-        finally:
-            await _cancel(tasks)
+        async with aclosing(in_order(tasks)) as stream:
+            async for played in stream:
+                yield played
 
     async def _play_window(self, waiting: Iterator[Play]) -> AsyncGenerator[Played]:
         running: set[asyncio.Task[Played]] = set()
+        ended: deque[asyncio.Task[Played]] = deque()
         try:
             while True:
                 room = self._limits.in_flight - len(running)
@@ -143,10 +143,11 @@ class Player:
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    yield task.result()
+                ended += done
+                while ended:
+                    yield ended.popleft().result()
         finally:
-            await _cancel(list(running))
+            await _abandon([*running, *ended])
 
     async def _admit(self, play: Play) -> Played:
         async with self._slots.slot(play.key.step):
@@ -196,11 +197,27 @@ class Player:
             raise EpisodeOver from error
 
 
-async def _cancel(tasks: list[asyncio.Task[Played]]) -> None:
-    """Cancel the tasks and wait until they have ended."""
+async def in_order(tasks: Iterable[asyncio.Task[Played]]) -> AsyncGenerator[Played]:
+    """Yield the results of the tasks in their order. If the generator ends early, cancel the rest
+    and end the worlds of the rollouts that were not yielded."""
+    waiting = deque(tasks)
+    try:
+        while waiting:
+            played = await waiting[0]
+            waiting.popleft()
+            yield played
+    finally:
+        await _abandon(waiting)
+
+
+async def _abandon(tasks: Iterable[asyncio.Task[Played]]) -> None:
+    """Cancel the tasks, wait for them, and end the worlds of the rollouts that have ended."""
+    tasks = list(tasks)
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    worlds = [each.rollout.world for each in ended if isinstance(each, Played)]
+    await asyncio.gather(*(end_world(world) for world in worlds))
 
 
 def _with_blocking_guardrails(agent: PlayedAgent) -> PlayedAgent:

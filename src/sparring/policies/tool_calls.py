@@ -15,6 +15,7 @@ from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 
 MAX_CALLS = 32
+_ARGUMENT_KEYS = ("arguments", "parameters")
 _MAX_DEPTH = 64  # validators and templates recurse; real arguments are far less deep
 
 
@@ -65,31 +66,34 @@ class TaggedJson:
 
 @dataclass(frozen=True, slots=True)
 class BareJson:
-    """At most one call: the whole reply is a JSON object with a name (Llama 3.x)."""
+    """At most one call: the whole reply is a JSON object with a name (Llama 3.x). Without
+    arguments, it is a call only if the name is that of an offered tool."""
 
     arguments_key: str = "parameters"
     marker: str = "<|python_tag|>"
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
         """Return the call; the text if it is another JSON object, or no object with a name."""
         body = text.strip().removeprefix(self.marker).strip()
-        if not (body.startswith("{") and '"name"' in body) or self._is_other_object(body):
+        names = {tool["function"]["name"] for tool in tools}
+        if not (body.startswith("{") and '"name"' in body) or self._is_other_object(body, names):
             return Reply(content=text.strip())
         call = read_call(body, self.arguments_key)
         if isinstance(call, str):
             return Reply(content=text, malformed=call)
         return Reply(content="", calls=(call,))
 
-    def _is_other_object(self, body: str) -> bool:
+    def _is_other_object(self, body: str, names: set[str]) -> bool:
         """Return whether the text is a JSON object that is not a call, such as a structured
         output with a field `name`."""
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):
             return False
-        has_arguments = self.arguments_key in value or "arguments" in value
-        is_call = has_arguments or set(value) <= {"name", "type", "id"}
-        return not (isinstance(value.get("name"), str) and is_call)
+        name = value.get("name")
+        has_arguments = not value.keys().isdisjoint((self.arguments_key, *_ARGUMENT_KEYS))
+        is_call = has_arguments or (set(value) <= {"name", "type", "id"} and name in names)
+        return not (isinstance(name, str) and is_call)
 
     def opening(self, tool: str | None) -> str:
         """Return the beginning of the object."""
@@ -126,7 +130,9 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
         name = value.get("name")
         if not isinstance(name, str) or not name:
             return "a tool call has no name"
-        arguments = value.get(arguments_key, {})
+        # A model that was trained on another format writes the other key.
+        keys = (arguments_key, *_ARGUMENT_KEYS)
+        arguments: Any = next((value[key] for key in keys if key in value), {})
         if isinstance(arguments, str):
             return read_arguments(name, arguments, arguments_key)
         return call_of(name, arguments, arguments_key)

@@ -41,7 +41,8 @@ def promptfoo_records(
     """Yield one record per test: its metadata, its variables, `input` and `assertions`.
 
     If the configuration has exactly one prompt, `input` is that prompt with the variables filled
-    in. A variable that is a list yields one record per item.
+    in. Variables are also filled into the values of assertions. A variable that is a list yields
+    one record per item.
     """
     content = _parsed(path)
     config = content if isinstance(content, Mapping) else {"tests": content}
@@ -52,12 +53,13 @@ def promptfoo_records(
         if not isinstance(test, Mapping):
             raise SuiteError(f"{place} is {type(test).__name__}, not an object with `vars`")
         listed = [*(defaults.get("assert") or ()), *(test.get("assert") or ())]
-        found = [_assertion(each, place) for each in listed]
+        found = [_assertion(each, path.parent, place) for each in listed]
         kept = [each for each in found if each["type"] not in ignore_assertions]
         _refuse_unknown(kept, place)
         given = {**(defaults.get("vars") or {}), **(test.get("vars") or {})}
         for variables in _combinations(given):
-            record = {**(test.get("metadata") or {}), **variables, "assertions": kept}
+            asserted = [_with_variables(each, variables, place) for each in kept]
+            record = {**(test.get("metadata") or {}), **variables, "assertions": asserted}
             if prompt is not None:
                 record["input"] = _filled(prompt, variables, place)
             yield record
@@ -97,10 +99,7 @@ def _short_form(text: str) -> dict[str, Any]:
         return {"type": kind}
     if not colon or name not in {*ASSERTION_TYPES, *_OTHER_TYPES}:
         return {"type": "equals", "value": text}
-    values: Any = value.strip()
-    if name.endswith(("-any", "-all")):
-        values = [part.strip() for part in value.split(",")]
-    return {"type": kind, "value": values}
+    return {"type": kind, "value": value.strip()}
 
 
 def _loaded(value: Any, folder: Path) -> Any:
@@ -146,12 +145,12 @@ def _prompt(prompts: Any, folder: Path) -> str | None:
         raise SuiteError(f"the prompt {file} cannot be read: {error}") from error
 
 
-def _filled(prompt: str, variables: Mapping[str, Any], place: str) -> str:
+def _filled(template: str, variables: Mapping[str, Any], place: str) -> str:
     environment = SandboxedEnvironment(undefined=StrictUndefined)
     try:
-        return environment.from_string(prompt).render(variables)
+        return environment.from_string(template).render(variables)
     except TemplateError as error:
-        raise SuiteError(f"{place}: the prompt cannot be filled in: {error}") from error
+        raise SuiteError(f"{place}: {template[:60]!r} cannot be filled in: {error}") from error
 
 
 def _combinations(variables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -160,12 +159,42 @@ def _combinations(variables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(map(str, variables), values, strict=True))
 
 
-def _assertion(given: Any, place: str) -> dict[str, Any]:
+def _assertion(given: Any, folder: Path, place: str) -> dict[str, Any]:
     if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
         raise SuiteError(f"{place} has an assertion without a type: {given!r}")
     kind = str(given["type"])
     name = kind.removeprefix("not-")
-    return {"type": name, "value": given.get("value"), "is_negated": name != kind}
+    value = _expected(given.get("value"), folder, place)
+    return {"type": name, "value": value, "is_negated": name != kind}
+
+
+def _expected(value: Any, folder: Path, place: str) -> Any:
+    """Return the value of an assertion, read from its file if it names one."""
+    if not isinstance(value, str) or not value.startswith(_FILE):
+        return value
+    if Path(value).suffix not in {".json", ".yaml", ".yml"}:
+        raise SuiteError(
+            f"{place} asserts {value}, which cannot be read here; write its content as the value, "
+            "or give a JSON or YAML file"
+        )
+    return _loaded(value, folder)
+
+
+def _with_variables(
+    assertion: Mapping[str, Any], variables: Mapping[str, Any], place: str
+) -> dict[str, Any]:
+    """Return the assertion with the variables filled into its text, or into the texts in its list.
+    A text of several alternatives is split at its commas."""
+
+    def fill(value: Any) -> Any:
+        is_template = isinstance(value, str) and ("{{" in value or "{%" in value)
+        return _filled(value, variables, place) if is_template else value
+
+    value = assertion["value"]
+    value = [fill(each) for each in value] if isinstance(value, list) else fill(value)
+    if isinstance(value, str) and assertion["type"].endswith(("-any", "-all")):
+        value = [part.strip() for part in value.split(",")]
+    return {**assertion, "value": value}
 
 
 def _refuse_unknown(assertions: list[dict[str, Any]], place: str) -> None:

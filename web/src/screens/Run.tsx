@@ -15,8 +15,12 @@ import { RolloutsTab } from "./Rollouts";
 
 export function RunScreen({ run, tab }: { run: string; tab: string }) {
   const { session } = useShared();
-  const shown = useCall<Schemas["ShownRun"]>("run.show", { run });
-  const live = useLive(shown.data ? shown.data.run : null);
+  const shown = useCall<Schemas["ShownRun"]>("run.show", { run }, 10);
+  const live = useLive(shown.data ? shown.data.run : null, !isGoing(shown.data?.state));
+  const { reload } = shown;
+  useEffect(() => {
+    if (live.hasEnded) reload();
+  }, [live.hasEnded, reload]);
   useKeys({ u: () => go("#/") });
   if (shown.error) return <Problem error={shown.error} />;
   if (!shown.data) return <Loading />;
@@ -40,6 +44,10 @@ export function RunScreen({ run, tab }: { run: string; tab: string }) {
       {tab === "report" ? <ReportTab run={about.run} /> : null}
     </>
   );
+}
+
+function isGoing(state: string | undefined): boolean {
+  return ["queued", "starting", "running", "stopping"].includes(state ?? "");
 }
 
 function Tab({ href, label, isCurrent }: { href: string; label: string; isCurrent: boolean }) {
@@ -132,10 +140,9 @@ function Actions({ about, state, onChange }: { about: Schemas["ShownRun"]; state
       go(link(["run", started.run]));
     },
   });
-  const isGoing = ["running", "starting", "queued"].includes(state);
   return (
     <>
-      {isGoing ? <button className="button danger" onClick={stop}>Stop</button> : null}
+      {isGoing(state) ? <button className="button danger" onClick={stop}>Stop</button> : null}
       {["stopped", "failed"].includes(state) ? <button className="button" onClick={resume}>Resume</button> : null}
       {session.role === "owner" && ["train", "eval"].includes(about.kind) ? <button className="button" onClick={clone}>Clone</button> : null}
     </>
