@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sparring.contracts.proof_specs import ProveSpec
 from sparring.operations.checking import StartCheck, start_check
 from sparring.operations.operation import Caller, Role
 from sparring.operations.proving import StartProof, start_proof
+from sparring.operations.run_control import ResumeRun, resume_run, stop_run
 from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import show_run
 from sparring.operations.training import StartTrain, start_train
@@ -21,6 +23,7 @@ from sparring.run_folder.events import append_state
 from sparring.run_folder.files import write_json
 from sparring.runs import queue, status
 from sparring.runs.finding import find_run
+from sparring.runs.history import read_history
 from sparring.runs.launcher import SupervisorPresence
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.starting import models_from
@@ -136,3 +139,20 @@ def test_a_second_suite_is_the_owners_to_name(owner, operator):
         start_proof(StartProof(run=run, also="shop"), operator)
     proof = start_proof(StartProof(run=run, also="shop"), owner).run
     assert spec_of(owner, proof)["also"].endswith("shop.py:Shop")
+
+
+def test_a_training_that_is_resumed_brings_its_proof_with_the_accepted_changes(owner):
+    run, proof = trained(owner, RunState.STARTING, RunState.STOPPING, RunState.STOPPED)
+    folder = RunFolder(owner.runs / proof)
+    assert read_history(folder).history.state is RunState.QUEUED
+    assert resume_run(ResumeRun(run=run, accept_changes=True), owner).proof == proof
+    history = read_history(folder).history
+    assert (history.state, history.accept_changes) == (RunState.QUEUED, True)
+
+
+def test_a_proof_that_the_owner_stopped_stays_stopped_if_an_operator_resumes(owner, operator):
+    (owner.folder / "sparring.toml").write_text("[budget]\nhours = 5\n")
+    run, proof = trained(operator, RunState.STARTING, RunState.STOPPING, RunState.STOPPED)
+    stop_run(RunQuery(run=proof), replace(owner, name="boss"))
+    assert resume_run(ResumeRun(run=run), operator).proof == ""
+    assert read_history(RunFolder(owner.runs / proof)).history.state is RunState.STOPPED

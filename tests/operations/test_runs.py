@@ -185,6 +185,34 @@ def test_stop_is_a_wish_in_the_history_and_a_waiting_run_obeys_at_once(owner):
     assert stop_run(RunQuery(run="shop-2"), owner).state is RunState.STOPPED  # again: no harm
 
 
+def test_an_operator_does_not_undo_the_stop_of_another(owner, project):
+    coach = Caller(Role.OPERATOR, owner.runs, "ada", folder=owner.folder)
+    owner = replace(owner, name="boss")
+    folder = make_run(owner, "shop-1", *RUNNING)  # ada's
+    stop_run(RunQuery(run="shop-1"), owner)
+    assert stop_run(RunQuery(run="shop-1"), coach).is_stopping_for == "boss"
+    append_state(folder, RunState.STOPPING, author="supervisor", epoch=1)
+    append_state(folder, RunState.STOPPED, author="supervisor", epoch=1)
+    with pytest.raises(NotPermitted, match="stopped by boss"):
+        resume_run(ResumeRun(run="shop-1"), coach)
+    stop_run(RunQuery(run="shop-1"), owner)
+
+
+def test_a_run_from_python_whose_host_is_gone_can_be_stopped(owner, monkeypatch):
+    monkeypatch.setattr(run_control, "_HEARTBEAT_WAIT_SECONDS", 0.0)
+    folder = RunFolder(owner.runs / "mine")
+    folder.create(TrainSpec(target="(python) agent").model_dump(mode="json"))
+    append_event(folder, "started", author="worker", pid=1, host="gone")
+    beats = iter(range(9))
+    with monkeypatch.context() as patch:
+        patch.setattr(run_control, "read_json_or_empty", lambda _: next(beats))
+        assert stop_run(RunQuery(run="mine"), owner).state is RunState.RUNNING
+    stopped = stop_run(RunQuery(run="mine"), owner)
+    assert stopped.state is RunState.STOPPED
+    assert stopped.message == "stopped by ada: its process on gone no longer answers"
+    assert delete_run(RunQuery(run="mine"), owner).run == "mine"
+
+
 def test_resuming_puts_a_run_into_the_queue_and_leaves_others_alone(owner, project):
     stopped = make_run(owner, "shop-1", RunState.STARTING, RunState.STOPPING, RunState.STOPPED)
     again = resume_run(ResumeRun(run="shop-1", accept_changes=True), owner)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparring.contracts.errors import RunNotFound
+from sparring.contracts.errors import AmbiguousRun, RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
 from sparring.run_folder.ids import short_id
@@ -85,3 +85,20 @@ def test_the_short_name_of_a_proof_finds_it_whoever_started_it(runs):
     for token in ("20260101-000000-aa01", "20260102-000000-bb02"):
         proof = f"proof-my-lab-{token}"
         assert find_run(runs, short_id(proof)).id == proof
+
+
+def test_a_proof_is_that_of_the_environment_that_was_named(runs):
+    for name, day in (("calc", "01"), ("calc_hard", "02")):
+        run = f"{name.replace('_', '-')}-202601{day}-000000-aa{day}"
+        make(runs, run, name, "train")
+        make(runs, f"proof-{run}", name, "prove")
+    assert find_run(runs, "proof-calc").id == "proof-calc-20260101-000000-aa01"
+    assert find_run(runs, "proof-calc_hard").id == "proof-calc-hard-20260102-000000-aa02"
+
+
+def test_a_proof_whose_short_name_fits_another_as_well_is_not_guessed(runs):
+    for day in ("01", "02"):
+        make(runs, f"my-lab-202601{day}-000000-aa01", "my_lab", "train")
+        make(runs, f"proof-my-lab-202601{day}-000000-aa01", "my_lab", "prove")
+    with pytest.raises(AmbiguousRun, match="'proof-aa01' matches 2 runs"):
+        find_run(runs, "proof-aa01")

@@ -8,10 +8,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
+from sparring.runs import index as index_module
 from sparring.runs.index import Index, Query
+from sparring.runs.index_database import SqliteDatabase
 from sparring.runs.index_place import place_of
 from sparring.runs.lifecycle import RunState
 
@@ -170,3 +173,30 @@ def test_an_index_of_any_shape_heals(runs, tmp_path, shape):
             (place / "inside").mkdir()
             (place / "inside" / "file").write_text("x")
     assert [row.id for row in Index(runs, place).page(Query())] == ["one"]
+
+
+def test_where_the_index_cannot_be_written_runs_are_read_from_their_folders(
+    runs, monkeypatch, caplog
+):
+    make(runs, "a-1")
+    assert len(Index(runs).page(Query())) == 1
+    make(runs, "a-2")
+
+    def full(*_, **__):
+        raise OperationalError("COMMIT", {}, Exception("database or disk is full"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteDatabase, "writing", full)
+        patch.setattr(index_module, "memory_database", lambda: MemoryDatabase(None))
+        assert {row.id for row in Index(runs).page(Query())} == {"a-1", "a-2"}
+        assert [row.id for row in Index(runs).named("a-2")] == ["a-2"]
+        patch.setattr(SqliteDatabase, "_create", full)  # not even its tables fit
+        assert len(Index(runs).page(Query())) == 2
+    assert "database or disk is full" in caplog.text
+    assert len(Index(runs).page(Query())) == 2
+
+
+class MemoryDatabase(SqliteDatabase):
+    """As in a process whose disk is full: what is in memory can be written."""
+
+    writing = SqliteDatabase.writing

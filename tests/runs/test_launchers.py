@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.errors import SettingError
+from sparring.contracts.errors import LauncherFailed, SettingError
 from sparring.run_folder import RunFolder
 from sparring.runs.launcher import SupervisorPresence, handle_of
 from sparring.runs.launchers import find_supervisor, launch, launcher_named, launcher_of
@@ -76,3 +76,23 @@ def test_tries_are_counted_for_each_epoch(tmp_path: Path) -> None:
     tries = [launch(folder, epoch)["tries"] for epoch in (1, 1, 1, 2, 2, 3)]
     assert tries == [1, 2, 3, 1, 2, 1]
     assert handle_of(folder)["tries"] == 1
+
+
+def test_a_start_that_is_under_way_is_seen_by_others_and_one_that_failed_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_on(tmp_path, None)
+    seen: list[dict[str, Any]] = []
+
+    def start(_: Local, run: RunFolder, epoch: int) -> dict[str, Any]:
+        seen.append(handle_of(run))
+        if epoch == 2:
+            raise LauncherFailed("the rocket exploded")
+        return {}
+
+    monkeypatch.setattr(Local, "start", start)
+    assert "is_starting" not in launch(folder, 1)
+    with pytest.raises(LauncherFailed):
+        launch(folder, 2)
+    assert [(each["epoch"], each["is_starting"]) for each in seen] == [(1, True), (2, True)]
+    assert (handle_of(folder)["epoch"], "is_starting" in handle_of(folder)) == (2, False)

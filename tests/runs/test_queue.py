@@ -278,3 +278,27 @@ def test_what_cannot_be_launched_fails_with_the_reason(tmp_path, monkeypatch):
     history = read_history(folder).history
     assert (history.state, history.cause) == (RunState.FAILED, "launcher")
     assert "sbatch" in history.message
+
+
+def test_runs_that_wait_for_somebody_to_start_them_take_nobodys_place(tmp_path, monkeypatch):
+    launched = []
+    monkeypatch.setattr(queue, "launch", lambda folder, _: launched.append(folder.id) or {})
+    manual = [wait_in(tmp_path, f"a-{number}", 2) for number in range(2)]
+    for folder in manual:
+        spec = {"format": 1, "kind": "train", "supervision": {"launcher": "manual"}}
+        write_json(folder.spec, spec)
+    wait_in(tmp_path, "b", 2)
+    queue.reconcile_folder(tmp_path)
+    assert launched == ["b"]
+    assert claim(manual[0], 1)  # somebody started it
+    wait_in(tmp_path, "c", 1)
+    queue.reconcile_folder(tmp_path)
+    assert launched[1:] in ([], ["b"])
+
+
+def test_a_start_that_is_under_way_is_not_repeated(tmp_path, monkeypatch):
+    folder = wait_in(tmp_path, "run", None)
+    monkeypatch.setattr(queue, "launch", lambda *_: pytest.fail("it was started twice"))
+    begun = {"format": 1, "since_boot": since_boot() - 20, "epoch": 1, "tries": 1}
+    write_json(folder.launch, {**begun, "is_starting": True})
+    queue.reconcile_folder(tmp_path)

@@ -19,9 +19,10 @@ from sparring.operations.runs import list_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.server_list import JoinedServers
-from sparring.runs.launcher import handle_of
+from sparring.runs.claims import claim
+from sparring.runs.launcher import SupervisorPresence, handle_of
 from sparring.runs.lifecycle import RunState
-from sparring.runs.slurm import _as_options, _components, _given, _script, _states_of
+from sparring.runs.slurm import Slurm, _as_options, _components, _given, _script, _states_of
 from tests.runs.test_helpers import create as helped
 from tests.sampling_servers import COMMAND
 from tests.slurm_cluster import Cluster, is_installed
@@ -262,3 +263,16 @@ def test_components_are_steps_that_end_with_the_supervisor(tmp_path):
 
 def test_states_are_read_as_old_and_new_slurms_write_them():
     assert _states_of("RUNNING") == _states_of(["RUNNING"]) == {"RUNNING"}
+
+
+def test_a_run_has_the_supervisor_that_claimed_it_whichever_job_was_submitted_last(
+    tmp_path, monkeypatch
+):
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1, "kind": "train"})
+    monkeypatch.setattr(Slurm, "_states", lambda _: {"7": frozenset({"RUNNING"})})
+    handle = {"epoch": 1, "job": "8"}  # ended: it came too late for the claim
+    assert Slurm().look(folder, handle, 0) is SupervisorPresence.NO
+    assert claim(folder, 1, "7")
+    assert Slurm().look(folder, handle, 0) is SupervisorPresence.YES
+    assert Slurm().look(folder, handle, 1) is SupervisorPresence.NO

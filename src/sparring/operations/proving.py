@@ -21,7 +21,7 @@ from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.events import append_state
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
-from sparring.runs.history import read_history
+from sparring.runs.history import History, read_history
 from sparring.runs.lifecycle import RunState, may_become
 from sparring.settings.project_file import Budget
 from sparring.source_files import code_digest, digests_of, refuse_changed_code
@@ -138,18 +138,33 @@ def proof_name(run: str) -> str:
     return f"proof-{run}"
 
 
-def requeue_proof(folder: RunFolder, caller: Caller, budget: Budget) -> str:
+def is_stopped_by_another(history: History, caller: Caller) -> bool:
+    """Whether the caller is an operator, and another caller stopped the run. A supervisor stops a
+    run whose hours are used up; the budget decides whether it is resumed."""
+    return not caller.is_owner and history.stop_author not in ("", "supervisor", caller.name)
+
+
+def requeue_proof(
+    folder: RunFolder, caller: Caller, budget: Budget, *, accept_changes: bool = False
+) -> str:
     """Queue the proof of a resumed training again. Return its id, or "" if none is queued."""
     proof = RunFolder(folder.path.parent / proof_name(folder.id))
     if not proof.spec.is_file() or proof.read_spec().get("after") != folder.id:
         return ""
-    state = read_history(proof).history.state
-    if state is RunState.QUEUED:
-        return proof.id
-    if state is RunState.COMPLETED or not may_become(state, RunState.QUEUED):
+    history = read_history(proof).history
+    state = history.state
+    if is_stopped_by_another(history, caller):
         return ""
+    if state is RunState.QUEUED:
+        if not accept_changes:
+            return proof.id
+        append_state(proof, RunState.STOPPED, author=caller.name)  # queued again with the changes
+    elif state is RunState.COMPLETED or not may_become(state, RunState.QUEUED):
+        return ""
+    if not caller.is_owner:
+        revalidate(ProveSpec.model_validate(proof.read_spec()), caller)
     facts = {"runs_at_once": budget.runs_at_once, "hours": budget.hours}
-    facts |= {"after": newest_epoch(proof)}
+    facts |= {"after": newest_epoch(proof), "accept_changes": accept_changes}
     append_state(proof, RunState.QUEUED, author=caller.name, **facts)
     return proof.id
 

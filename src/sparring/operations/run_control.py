@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.proving import requeue_proof
+from sparring.operations.proving import is_stopped_by_another, requeue_proof
 from sparring.operations.revalidation import revalidate, settings_of
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
@@ -35,7 +36,7 @@ from sparring.operations.starting import Started, begin
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state, note_change
-from sparring.run_folder.files import write_json
+from sparring.run_folder.files import read_json_or_empty, write_json
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
@@ -44,6 +45,7 @@ from sparring.runs.joined_helper import free_number
 from sparring.runs.launcher import handle_of
 from sparring.runs.launchers import launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
+from sparring.runs.local import is_held
 from sparring.runs.status import status_of, supervised_status
 from sparring.settings.names import flatten, nested
 from sparring.source_files import refuse_changed_code
@@ -113,12 +115,15 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     folder = find_run(caller.runs, request.run)
     history = read_history(folder).history
     _refuse_others_run(folder, history, caller)
+    if is_stopped_by_another(history, caller):
+        return show_run(RunQuery(run=folder.id), caller)  # an operator's stop would replace it
     if not history.state.has_ended:
         # Written first, so that the request survives any later failure.
         append_event(folder, "stop_requested", author=caller.name)
         note_change(folder)
         if not history.is_supervised:
             write_json(folder.stop_request, {"format": 1})  # read by the worker itself
+            _end_if_lost(folder, history, caller)
         else:
             _withdraw(folder, history.state, caller)
     return show_run(RunQuery(run=folder.id), caller)
@@ -169,7 +174,9 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         hours=hours,
         accept_changes=request.accept_changes,
     )
-    proof = requeue_proof(folder, caller, budget) if isinstance(spec, TrainSpec) else ""
+    proof = ""
+    if isinstance(spec, TrainSpec):
+        proof = requeue_proof(folder, caller, budget, accept_changes=request.accept_changes)
     return begin(folder, is_limited=most is not None).model_copy(update={"proof": proof})
 
 
@@ -289,6 +296,20 @@ def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
     append_state(folder, RunState.STOPPED, author=caller.name, **facts)
 
 
+def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:
+    """Stop a run from Python whose host is gone, or was renamed: nothing holds its lock, and its
+    heartbeat, which a live process writes twice a second, does not change."""
+    if history.host in ("", socket.gethostname()) or is_held(folder):
+        return
+    heartbeat = read_json_or_empty(folder.rank_heartbeat(0))
+    time.sleep(_HEARTBEAT_WAIT_SECONDS)
+    if read_json_or_empty(folder.rank_heartbeat(0)) != heartbeat:
+        return
+    message = f"stopped by {caller.name}: its process on {history.host} no longer answers"
+    append_state(folder, RunState.STOPPING, author=caller.name)
+    append_state(folder, RunState.STOPPED, author=caller.name, message=message, exit_code=103)
+
+
 def _take_over(folder: RunFolder, heartbeat: Mapping[str, Any]) -> Started:
     """Start a supervisor here. Raise IllegalMove if the old supervisor's heartbeat changes."""
     time.sleep(_HEARTBEAT_WAIT_SECONDS)
@@ -309,12 +330,9 @@ def _refuse_others_run(folder: RunFolder, history: History, caller: Caller) -> N
 
 
 def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> None:
-    """Raise NotPermitted if the caller is an operator and another caller stopped the run. A
-    supervisor stops a run whose hours are used up; the budget decides whether it is resumed."""
-    stopped_by = history.stop_author
-    if not caller.is_owner and stopped_by not in ("", "supervisor", caller.name):
+    if is_stopped_by_another(history, caller):
         raise NotPermitted(
-            f"run {folder.id} was stopped by {stopped_by}; only the owner may resume it"
+            f"run {folder.id} was stopped by {history.stop_author}; only the owner may resume it"
         )
 
 

@@ -23,13 +23,15 @@ def newest_epoch(folder: RunFolder) -> int:
     return max((int(text) for text in numbers if text.isascii() and text.isdigit()), default=0)
 
 
-def claim(folder: RunFolder, epoch: int) -> bool:
-    """Claim an epoch. Return False if this epoch or a newer one has already been claimed."""
+def claim(folder: RunFolder, epoch: int, job: str = "") -> bool:
+    """Claim an epoch. Return False if this epoch or a newer one has already been claimed. `job` is
+    the id of the scheduler's job that this process belongs to."""
     folder.epochs.mkdir(exist_ok=True)  # fails for a run that was deleted
     if newest_epoch(folder) >= epoch:
         return False
     temporary = folder.epochs / f".{secrets.token_hex(8)}"
-    temporary.write_text(json.dumps({"format": 1, **identity_of(os.getpid()).to_dict()}))
+    holder = {"format": 1, **identity_of(os.getpid()).to_dict(), "job": job}
+    temporary.write_text(json.dumps(holder))
     try:
         os.link(temporary, folder.epochs / f"{epoch:06d}.json")  # atomic; fails if it exists
     except FileExistsError:
@@ -37,6 +39,13 @@ def claim(folder: RunFolder, epoch: int) -> bool:
     finally:
         temporary.unlink(missing_ok=True)
     return newest_epoch(folder) == epoch
+
+
+def job_of_claim(folder: RunFolder, epoch: int) -> str:
+    """Return the scheduler's job whose process claimed an epoch; empty if there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return str(read_json(folder.epochs / f"{epoch:06d}.json").get("job") or "")
+    return ""
 
 
 def claimant(folder: RunFolder, epoch: int) -> Identity | None:

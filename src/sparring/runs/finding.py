@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,16 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     index = Index(runs)
     training = name.removeprefix("proof-")
     if training != name and len(training) >= 4:
-        for row in index.named(training):
-            if (runs / f"proof-{row.id}" / "spec.json").is_file():
-                return RunFolder(runs / f"proof-{row.id}")
-        proofs = [row.id for row in index.named(training) if row.id.startswith("proof-")]
-        if len(proofs) == 1:  # a proof that was not queued with its training
-            return RunFolder(runs / proofs[0])
+        if newest := _newest_proof_of(index, training):
+            return RunFolder(runs / newest)
+        rows = [row.id for row in index.named(hyphenated(training)) or index.named(training)]
+        # Proofs of trainings, and proofs that were not queued with their training.
+        found = [f"proof-{run}" for run in rows if (runs / f"proof-{run}/spec.json").is_file()]
+        found = found or [run for run in rows if run.startswith("proof-")]
+        if len(found) == 1:
+            return RunFolder(runs / found[0])
+        if found:
+            raise _ambiguous(name, found, runs)
     newest = "" if is_id(name) else _newest_of(index, name, kind)
     if newest:
         return RunFolder(runs / newest)
@@ -45,11 +50,25 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     if len(ids) == 1:
         return RunFolder(runs / ids[0])
     if ids:
-        raise AmbiguousRun(
-            f"{name!r} matches {'several' if len(ids) > 5 else len(ids)} runs in {runs}, newest "
-            f"first: {', '.join(ids[:5])}; give more of the id"
-        )
+        raise _ambiguous(name, ids, runs)
     raise _not_found(runs, name)
+
+
+def _newest_proof_of(index: Index, environment: str) -> str:
+    """Return the id of the newest proof of an environment's trainings, or an empty string."""
+    from sparring.runs.index import Query
+
+    for row in index.page(Query(environment=environment, kind="train", count=20)):
+        if (index.runs / f"proof-{row.id}" / "spec.json").is_file():
+            return f"proof-{row.id}"
+    return ""
+
+
+def _ambiguous(name: str, ids: Sequence[str], runs: Path) -> AmbiguousRun:
+    return AmbiguousRun(
+        f"{name!r} matches {'several' if len(ids) > 5 else len(ids)} runs in {runs}, newest "
+        f"first: {', '.join(ids[:5])}; give more of the id"
+    )
 
 
 def _newest_of(index: Index, environment: str, kind: str) -> str:

@@ -7,6 +7,7 @@ the active runs and, if the folder of runs has changed, runs that have appeared.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +23,12 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from
 from sparring.run_folder.ids import is_plain_name
-from sparring.runs.index_database import MARKS, RUNS, open_database, store
+from sparring.runs.index_database import MARKS, RUNS, memory_database, open_database, store
 from sparring.runs.index_place import database_of
 from sparring.runs.index_rows import Row, plain_text, read_row, row_of
 from sparring.runs.lifecycle import ACTIVE, RunState
 
+_LOG = logging.getLogger(__name__)
 _MTIME_SLACK_NS = 50_000_000
 
 
@@ -48,16 +50,15 @@ Result = TypeVar("Result")
 def _rebuilds_if_damaged(
     method: Callable[Concatenate[Index, Params], Result],
 ) -> Callable[Concatenate[Index, Params], Result]:
-    """Return a method that rebuilds a damaged or deleted database and then retries once."""
+    """Return a method that rebuilds a damaged or deleted database and then retries once. If the
+    database cannot be written, as on a full disk, the retry uses one in memory."""
 
     @wraps(method)
     def wrapper(index: Index, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
         try:
             return method(index, *args, **kwargs)
         except DatabaseError as error:
-            if isinstance(error, OperationalError) and index._database.is_complete():
-                raise
-            index._database.rebuild()
+            index._recover(error)
             return method(index, *args, **kwargs)
 
     return wrapper
@@ -68,7 +69,10 @@ class Index:
 
     def __init__(self, runs: Path, place: Path | str | None = None) -> None:
         self.runs = runs
-        self._database = open_database(place or database_of(runs))
+        try:
+            self._database = open_database(place or database_of(runs))
+        except OperationalError as error:
+            self._use_memory(error)
 
     # ------------------------------------------------------------------ reading
 
@@ -173,6 +177,24 @@ class Index:
         return len(rows)
 
     # ------------------------------------------------------------------ inside
+
+    def _recover(self, error: DatabaseError) -> None:
+        try:
+            if not isinstance(error, OperationalError) or not self._database.is_complete():
+                self._database.rebuild()
+                return
+        except OperationalError as another:
+            error = another
+        self._use_memory(error)
+
+    def _use_memory(self, error: DatabaseError) -> None:
+        """Continue with an index in memory, which is filled from the folders."""
+        _LOG.warning(
+            "the index of runs cannot be written (%s): free some space; until then, folders are "
+            "read each time",
+            error.orig,
+        )
+        self._database = memory_database()
 
     def _known(self) -> tuple[dict[str, int], list[Row]]:
         with self._database.reading() as connection:

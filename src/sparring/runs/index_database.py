@@ -84,6 +84,11 @@ def open_database(place: Path | str) -> Database:
     return PostgresDatabase(url, schema)
 
 
+def memory_database() -> Database:
+    """Return an empty SQLite database in memory."""
+    return SqliteDatabase(None)
+
+
 def store(
     database: Database,
     rows: Sequence[Row],
@@ -122,12 +127,17 @@ def store(
 
 
 class SqliteDatabase:
-    """An index in an SQLite file. A damaged file and tables of another version are replaced."""
+    """An index in an SQLite file, or in memory without a path. A damaged file and tables of another
+    version are replaced."""
 
     insert = staticmethod(sqlite.insert)
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
+        if path is None:
+            self._engine = _memory_engine()
+            _metadata.create_all(self._engine)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             self._delete_files()
@@ -157,6 +167,7 @@ class SqliteDatabase:
         self._engine = self._create()
 
     def _create(self) -> sql.Engine:
+        assert self._path is not None
         engine = _sqlite_engine(self._path)
         # Two processes cannot enter WAL mode at the same time.
         with file_lock(self._path.parent / "index.lock", _CREATION_SECONDS):
@@ -265,6 +276,15 @@ def _postgres_engine(url: str) -> sql.Engine:
         raise MissingPackage(
             "PostgreSQL needs a package: pip install 'sparring[postgres]'"
         ) from error
+
+
+def _memory_engine() -> sql.Engine:
+    engine = sql.create_engine(
+        "sqlite://",
+        connect_args={"check_same_thread": False},
+        poolclass=sql.StaticPool,  # one connection: each would have a database of its own
+    )
+    return engine.execution_options(writes=True)
 
 
 @lru_cache(_CACHED_ENGINES)

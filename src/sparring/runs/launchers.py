@@ -46,11 +46,18 @@ def launcher_named(name: str) -> Launcher:
 
 def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
     """Start a supervisor for an epoch; save and return its handle. The handle counts the starts for
-    the epoch, so that the queue can give up on supervisors that die before their claim."""
-    previous = handle_of(folder)
+    the epoch, so that the queue can give up on supervisors that die before their claim. A start may
+    take as long as a scheduler's answer: until then, the handle says that it is under way."""
+    launcher, previous = launcher_of(folder), handle_of(folder)
     tries = 1 + (int(previous.get("tries", 0)) if previous.get("epoch") == epoch else 0)
-    started = launcher_of(folder).start(folder, epoch)
-    handle = {"format": 1, "since_boot": since_boot(), "epoch": epoch, "tries": tries, **started}
+    handle = {"format": 1, "since_boot": since_boot(), "epoch": epoch, "tries": tries}
+    write_json(folder.launch, {**handle, "is_starting": True})
+    try:
+        started = launcher.start(folder, epoch)
+    except BaseException:
+        write_json(folder.launch, handle)
+        raise
+    handle |= {"since_boot": since_boot(), **started}
     write_json(folder.launch, handle)
     return handle
 

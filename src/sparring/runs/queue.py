@@ -35,6 +35,7 @@ _LOCK_SECONDS = 5.0
 _QUEUE_CHECK_SECONDS = 1.0
 _MAX_TRIES = 10
 _MAX_BACKOFF = 30.0
+_START_SECONDS = 40.0  # a launcher may wait this long for its scheduler's answer
 
 
 def reconcile(index: Index) -> None:
@@ -114,10 +115,13 @@ def _is_hopeless(folder: RunFolder, epoch: int) -> bool:
 
 
 def _was_just_tried(folder: RunFolder, history: History) -> bool:
-    """Whether the last start is too recent to try again; the pause doubles with each failure."""
+    """Whether the last start is too recent to try again, or still under way; the pause doubles with
+    each failure."""
     handle = handle_of(folder)
     failed_tries = max(history.takeovers, int(handle.get("tries", 0)))
     pause = min(_MAX_BACKOFF, 0.25 * 2 ** min(failed_tries, 7))
+    if handle.get("is_starting"):
+        pause = _START_SECONDS
     age = since_boot() - float(handle.get("since_boot", float("-inf")))
     return bool(0 <= age < pause)
 
@@ -152,7 +156,17 @@ def _start_waiting(index: Index) -> None:
                     continue
                 if not _start_if_free(folder, row.history, started):
                     return
-                started += not read_history(folder).history.state.has_ended
+                started += _takes_slot(folder)
+
+
+def _takes_slot(folder: RunFolder) -> bool:
+    """Return whether a run that may start counts as running. A run that waits for somebody to start
+    its supervisor does not: nobody knows when that will be."""
+    history = read_history(folder).history
+    if history.state.has_ended:
+        return False
+    is_claimed = newest_epoch(folder) > history.queued_epoch
+    return is_claimed or find_supervisor(folder) is not SupervisorPresence.ELSEWHERE
 
 
 def _is_blocked(folder: RunFolder, history: History) -> bool:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from sparring.contracts.errors import InvalidInput, LauncherFailed
 from sparring.contracts.kinds import distribution_of
 from sparring.run_folder import RunFolder
+from sparring.runs.claims import job_of_claim, newest_epoch
 from sparring.runs.launcher import SupervisorPresence, handle_of
 from sparring.runs.processes import since_boot
 
@@ -104,14 +105,16 @@ class Slurm:
         return {"launcher": "slurm", "job": output.strip().partition(";")[0]}
 
     def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
-        """Check the job's state. Without a usable answer from the controller, return ELSEWHERE,
-        because jobs continue without the controller."""
-        del folder
-        job = str(handle.get("job") or "")
-        if not job or int(handle.get("epoch", 0)) <= after:
-            return SupervisorPresence.NO
+        """Check the job submitted last, and the one that claimed the run: it may be another if two
+        commands started the run at once. Without a usable answer from the controller, return
+        ELSEWHERE, because jobs continue without the controller."""
+        newest = newest_epoch(folder)
+        jobs = [job_of_claim(folder, newest)] if newest > after else []
+        if int(handle.get("epoch", 0)) > after:
+            jobs.append(str(handle.get("job") or ""))
+        since = float(handle.get("since_boot", 0.0))
         try:
-            is_live = self._is_live(job, float(handle.get("since_boot", 0.0)))
+            is_live = any(self._is_live(job, since) for job in jobs if job)
         except (LauncherFailed, OSError, ValueError, KeyError, TypeError, AttributeError):
             return SupervisorPresence.ELSEWHERE
         return SupervisorPresence.YES if is_live else SupervisorPresence.NO
@@ -259,7 +262,6 @@ def main(path: str, epoch: str, role: str = "supervisor") -> int:
     free epoch, or exits if the run's handle names another job.
     """
     from sparring.runs import joined_helper
-    from sparring.runs.claims import newest_epoch
     from sparring.runs.history import read_history
     from sparring.runs.hosts import JoinedHost
     from sparring.runs.lifecycle import RunState
@@ -275,7 +277,7 @@ def main(path: str, epoch: str, role: str = "supervisor") -> int:
         if str(handle_of(folder).get("job")) != job:
             return 0
         number = newest_epoch(folder) + 1
-    code = supervise(path, number, relaunches_here=False)
+    code = supervise(path, number, relaunches_here=False, job=job)
     if read_history(folder).history.state is RunState.STOPPED:
         cancel(job)  # so that Slurm lists the job as cancelled
         time.sleep(_SECONDS)

@@ -46,11 +46,14 @@ class Supervisor:
     """Supervises one run for one epoch.
 
     With `relaunches_here`, this process restarts a failed attempt. Otherwise it exits with REQUEUE,
-    and the scheduler launches the run again.
+    and the scheduler launches the run again. `job` is the id of the scheduler's job.
     """
 
-    def __init__(self, folder: RunFolder, epoch: int, *, relaunches_here: bool = True) -> None:
+    def __init__(
+        self, folder: RunFolder, epoch: int, *, relaunches_here: bool = True, job: str = ""
+    ) -> None:
         self._folder = folder
+        self._job = job
         self._relaunches_here = relaunches_here
         self._writer = EpochWriter(folder, epoch)
         self._spec: dict[str, Any] = {}
@@ -62,7 +65,7 @@ class Supervisor:
     def run(self) -> int:
         """Claim the run, supervise it until it ends or must be requeued, and return the exit code.
         Return 0 if there is nothing to supervise."""
-        if not claim(self._folder, self._writer.epoch):
+        if not claim(self._folder, self._writer.epoch, self._job):
             return 0
         try:
             return self._supervise()
@@ -350,14 +353,14 @@ def _stop_message(history: History) -> str:
     return "a process of the run received a stop signal"
 
 
-def supervise(path: str, epoch: int, *, relaunches_here: bool = True) -> int:
+def supervise(path: str, epoch: int, *, relaunches_here: bool = True, job: str = "") -> int:
     """Supervise a run in this process and return the exit code. SIGTERM, SIGINT and SIGHUP are
-    ignored."""
+    ignored. `job` is the id of the scheduler's job that this process belongs to."""
     for stop_signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(stop_signal, lambda *_: None)  # child processes would inherit SIG_IGN
     folder = RunFolder(Path(path))
     try:
-        code = Supervisor(folder, epoch, relaunches_here=relaunches_here).run()
+        code = Supervisor(folder, epoch, relaunches_here=relaunches_here, job=job).run()
     except SparringError as error:
         print(error, file=sys.stderr)
         return error.exit_code

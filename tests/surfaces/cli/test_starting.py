@@ -131,3 +131,10 @@ def test_an_audit_is_fine_unless_a_finding_is_grave(
     finish_with({"audit": [{"is_grave": False}, {"is_grave": is_grave}]}, monkeypatch)
     request = {"environment": "shop", "settings": {}}
     assert starting.audit(request, None, detach=False, as_json=False) == code
+
+
+def test_who_only_reads_starts_nothing_in_a_folder_of_somebody_else(owner: Caller) -> None:
+    assert starting.reader().can_supervise
+    assert starting.reader(str(owner.runs)).can_supervise  # the project's own, named
+    assert not starting.reader("elsewhere").can_supervise
+    assert starting.owner("elsewhere").can_supervise  # who acts means the runs of that folder

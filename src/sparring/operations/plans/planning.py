@@ -187,6 +187,7 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
     _refuse_missing(prospect)
     spec = prospect.spec.model_copy(update={"plan": stored.plan})
     name = new_name(spec)
+    _refuse_used(stored, caller)  # the owner may have refused the plan while it was resolved
     Plans(caller.runs).claim(stored.plan, name)
     if isinstance(spec, TrainSpec):
         return begin_training(

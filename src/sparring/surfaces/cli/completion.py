@@ -7,9 +7,9 @@ def complete_runs(incomplete: str) -> list[str]:
     """Return the newest runs of this project whose ids begin with `incomplete`."""
     try:
         from sparring.runs.index import Index
-        from sparring.surfaces.cli.starting import owner
+        from sparring.surfaces.cli.starting import reader
 
-        return [row.id for row in Index(owner().runs).named(incomplete, 20)]
+        return [row.id for row in Index(reader().runs).named(incomplete, 20)]
     except Exception:  # an error would break the command line that is being typed
         return []
 

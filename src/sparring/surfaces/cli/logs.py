@@ -17,7 +17,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.operations.operation import Caller
 from sparring.operations.run_views import LogQuery, RunQuery
 from sparring.operations.runs import run_logs, run_status
-from sparring.surfaces.cli.starting import owner
+from sparring.surfaces.cli.starting import reader
 from sparring.surfaces.cli.tables import print_json, printable
 
 
@@ -25,7 +25,7 @@ def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool
     """Print the end of a process's log; with `follow`, also print text appended later."""
     if follow and as_json:
         raise InvalidInput("--follow prints text; leave out --follow or --json")
-    caller = owner(runs)
+    caller = reader(runs)
     request = LogQuery.model_validate(query)
     found = run_logs(request, caller)
     if as_json:

@@ -17,7 +17,7 @@ from sparring.operations.rollouts import (
     show_rollout,
 )
 from sparring.operations.token_views import show_tokens
-from sparring.surfaces.cli.starting import owner
+from sparring.surfaces.cli.starting import reader
 from sparring.surfaces.cli.tables import print_json, printable
 
 _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"}
@@ -27,7 +27,7 @@ _MAX_CHARACTERS = 2000
 
 def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
     """Print one page of a run's rollouts."""
-    page = list_rollouts(ListRollouts.model_validate(query), owner(runs))
+    page = list_rollouts(ListRollouts.model_validate(query), reader(runs))
     if as_json:
         print_json(page)
         return
@@ -44,7 +44,7 @@ def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None
 
 def show(query: dict[str, Any], runs: str | None, *, full: bool, as_json: bool) -> None:
     """Print one rollout: messages, verdicts, reward and advantage."""
-    record = show_rollout(ShowRollout.model_validate(query), owner(runs)).record
+    record = show_rollout(ShowRollout.model_validate(query), reader(runs)).record
     if as_json:
         print_json(record)
         return
@@ -67,7 +67,7 @@ def show(query: dict[str, Any], runs: str | None, *, full: bool, as_json: bool) 
 
 def show_raw(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
     """Print the text of a rollout's token rows, including instructions, tools and template."""
-    shown = show_tokens(ShowRollout.model_validate(query), owner(runs))
+    shown = show_tokens(ShowRollout.model_validate(query), reader(runs))
     if as_json:
         print_json(shown)
         return
@@ -85,7 +85,7 @@ def show_raw(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
 def fetch(name: str, *, as_json: bool) -> None:
     """Build a development model and print its folder."""
     with Console(stderr=True).status(f"building {name}…"):
-        fetched = fetch_model(FetchModel(name=name), owner())
+        fetched = fetch_model(FetchModel(name=name), reader())
     print(fetched.model_dump_json() if as_json else fetched.folder)
 
 

@@ -52,7 +52,7 @@ from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import ACTIVITIES, begin, follow
 from sparring.surfaces.cli.kind_views import view_of
 from sparring.surfaces.cli.proof_tables import show_comparison
-from sparring.surfaces.cli.starting import owner
+from sparring.surfaces.cli.starting import owner, reader
 from sparring.surfaces.cli.tables import print_json, printable
 
 _STYLES = {
@@ -71,7 +71,7 @@ _PIPE_WIDTH = 160
 
 def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
     """Print one page of runs."""
-    page = list_runs(ListRuns.model_validate(query), owner(runs))
+    page = list_runs(ListRuns.model_validate(query), reader(runs))
     if as_json:
         print_json(page)
         return
@@ -124,7 +124,7 @@ def _cells(line: RunLine) -> dict[str, str | Text]:
 
 def show(run: str, runs: str | None, *, as_json: bool) -> None:
     """Print the state, processes and metrics of a run."""
-    shown = show_run(RunQuery(run=run), owner(runs))
+    shown = show_run(RunQuery(run=run), reader(runs))
     if as_json:
         print_json(shown)
     else:
@@ -189,7 +189,7 @@ def _show_processes(shown: ShownRun, console: Console) -> None:
 
 def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
     """Print a run's summary, the last rows of its history, and its checkpoints."""
-    found = run_results(ResultsQuery(run=run, rows=rows), owner(runs))
+    found = run_results(ResultsQuery(run=run, rows=rows), reader(runs))
     if as_json:
         print_json(found)
         return
@@ -227,7 +227,7 @@ def _show_history(rows: list[dict[str, Any]], console: Console) -> None:
 
 def watch(run: str, runs: str | None, *, as_json: bool) -> None:
     """Follow a run that another command started."""
-    caller = owner(runs)
+    caller = reader(runs)
     shown = show_run(RunQuery(run=run), caller)
     follow(shown.run, caller, as_json=as_json, only_looks=True, proof=shown.proof)
 
@@ -242,7 +242,7 @@ def wait(
     as_json: bool,
 ) -> int:
     """Wait for a run, and return its exit code; 101 if it has not ended."""
-    caller = owner(runs)
+    caller = reader(runs)
     until = None if seconds is None else time.monotonic() + seconds
     events: list[dict[str, Any]] = []
     while True:
@@ -332,13 +332,13 @@ def join(run: str, role: str, runs: str | None, *, waits: bool, as_json: bool) -
 
 def reindex(runs: str | None, *, as_json: bool) -> None:
     """Rebuild the index of runs."""
-    found = reindex_runs(NoArguments(), owner(runs))
+    found = reindex_runs(NoArguments(), reader(runs))
     print(found.model_dump_json() if as_json else json.dumps(found.runs) + " runs")
 
 
 def report(run: str, runs: str | None, *, open_it: bool, as_json: bool) -> None:
     """Write a run's report and print its path; with `open_it`, open it in a browser."""
-    written = report_run(RunQuery(run=run), owner(runs))
+    written = report_run(RunQuery(run=run), reader(runs))
     print(written.model_dump_json() if as_json else written.html)
     if open_it and not webbrowser.open(Path(written.html).absolute().as_uri()):
         print("no browser was found; open the file above in one", file=sys.stderr)
@@ -348,7 +348,7 @@ def compare(names: list[str], runs: str | None, *, as_json: bool) -> None:
     """Compare the first run with each of the others."""
     if len(names) < 2:
         raise InvalidInput(f"name at least two runs to compare; you named only {names[0]}")
-    found = compare_runs(CompareRuns.model_validate({"runs": tuple(names)}), owner(runs))
+    found = compare_runs(CompareRuns.model_validate({"runs": tuple(names)}), reader(runs))
     if as_json:
         print_json(found)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,17 @@ def owner(runs: str | None = None) -> Caller:
     here = Path.cwd()
     folder = Path(runs) if runs is not None else find_project(here).runs
     return Caller(Role.OWNER, folder, folder=here)
+
+
+def reader(runs: str | None = None) -> Caller:
+    """Return the caller of commands that only read. In a folder named with `--runs` that is not the
+    project's, reading starts no runs: the folder may be a copy from elsewhere, and must not execute
+    the code that its specs name."""
+    caller = owner(runs)
+    if runs is None:
+        return caller
+    own = find_project(caller.folder).runs
+    return replace(caller, can_supervise=caller.runs.resolve() == own.resolve())
 
 
 def settings_from(options: dict[str, Any], assignments: list[str]) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import time
 import webbrowser
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
-from sparring.operations.operation import Caller, NoArguments
+from sparring.operations.operation import NoArguments
 from sparring.operations.run_views import ListRuns
 from sparring.operations.runs import list_runs
 from sparring.operations.tokens import (
@@ -27,14 +26,14 @@ from sparring.operations.tokens import (
 from sparring.operations.tokens import (
     revoke_token as revoke,
 )
-from sparring.surfaces.cli.starting import owner
+from sparring.surfaces.cli.starting import owner, reader
 from sparring.surfaces.cli.tables import print_json, printable
 
 
 def view(runs: str | None, *, port: int, has_browser: bool) -> None:
     """Serve the web view on this machine until interrupted."""
     serving = _serving()
-    caller = _onlooker(runs)
+    caller = reader(runs)
     if not caller.runs.is_dir():
         raise InvalidInput(
             f"there are no runs in {caller.runs.absolute()}; start one with `sparring train`, or "
@@ -56,7 +55,7 @@ def export(folder: str, names: list[str], runs: str | None, *, has_held_out: boo
     _serving()
     from sparring.surfaces.web.export import Export
 
-    caller = _onlooker(runs)
+    caller = reader(runs)
     newest = list_runs(ListRuns(count=20), caller).runs
     chosen = names or [each.run for each in newest]
     if not chosen:
@@ -121,12 +120,6 @@ def revoke_token(token: str, runs: str | None, *, as_json: bool) -> None:
         print_json(line)
     else:
         print(printable(f"{line.id} of {line.name} is revoked"))
-
-
-def _onlooker(runs: str | None) -> Caller:
-    """Return the owner, who starts no runs in a folder named with `--runs`: it may be a copy from
-    elsewhere, and viewing it must not execute the code that its specs name."""
-    return replace(owner(runs), can_supervise=runs is None)
 
 
 def _date(seconds: float) -> str:
