@@ -105,7 +105,7 @@ def test_memory_does_not_keep_the_history(tiny_folder, tmp_path):
 
 
 def call_after_steps(made: Any, function: Any) -> None:
-    reports = made.engine._reports
+    reports = made.engine.reports
     reports._hooks = replace(reports._hooks, on_step=function)
 
 
@@ -514,3 +514,39 @@ def test_a_saved_model_gives_the_same_tokens(tiny_folder, tmp_path):
 def test_the_history_of_a_run_is_read_from_its_folder(tiny_folder, tmp_path):
     result = trainer(tiny_folder, tmp_path).train()
     assert read_history_rows(RunFolder(result.folder.path)) == result.history
+
+
+@pytest.mark.parametrize(("logging_steps", "steps"), [(2, [2, 3]), (10, [3])])
+def test_the_last_step_is_reported_whatever_the_log_lines(
+    tiny_folder, tmp_path, logging_steps, steps
+):
+    result = trainer(tiny_folder, tmp_path, logging_steps=logging_steps).train()
+    assert [row["step"] for row in result.history] == steps
+    assert result.history[-1]["rollouts"] == 16 * (3 - ([0, *steps][-2]))
+    assert result.final_loss == result.history[-1]["loss"]
+
+
+def test_a_guard_that_stops_a_run_keeps_what_was_learned(tiny_folder, tmp_path):
+    @measure
+    def never(_):
+        return failed("no")
+
+    guards = {"dead_groups": {"steps": 2}}
+    made = trainer(tiny_folder, tmp_path, measures=[never], max_steps=5, guards=guards)
+    with pytest.raises(GuardStop, match="dead_groups"):
+        made.train()
+    (run,) = (path for path in tmp_path.iterdir() if (path / "spec.json").is_file())
+    assert [each.step for each in list_checkpoints(RunFolder(run).checkpoints)] == [2]
+
+
+def test_a_resumed_run_that_is_stopped_while_it_loads_has_the_weights_of_its_checkpoint(
+    tiny_folder, tmp_path
+):
+    given = {"run": "part", "max_steps": 5, "validation_cases": 8}
+    first = stopped_after(trainer(tiny_folder, tmp_path, **given), 2)
+    made = trainer(tiny_folder, tmp_path, **given)
+    made.stop()
+    with pytest.warns(RuntimeWarning, match="the training was stopped after 3 of 5 steps"):
+        again = made.train()
+    assert again.summary["steps"] == first.summary["steps"] == 3
+    assert weights_digest(again) == weights_digest(first)

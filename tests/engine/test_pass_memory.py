@@ -8,7 +8,7 @@ import torch
 from sparring.contracts.errors import NotEnoughMemory
 from sparring.engine import pass_memory
 from sparring.engine.cpu_head import small_tiles_on_cpu
-from sparring.engine.pass_memory import GIB, PassCost, choose_rows, measure_pass
+from sparring.engine.pass_memory import GIB, PassCost, choose_rows, measure_pass, prompts_in
 from sparring.engine.shared_prompts import completion_scores
 from tests.engine.test_shared_prompts import made
 
@@ -17,8 +17,9 @@ COST = PassCost(once=0.1 * GIB, row=0.01 * GIB, token=0.001 * GIB)
 
 def chosen(monkeypatch, free: float, **given):
     monkeypatch.setattr(pass_memory, "free_memory", lambda: int(free * GIB))
-    options = {"width": 90, "rows": 32, "device": "cpu", "wanted": None, "needed_besides": 0}
-    return choose_rows(COST, **{**options, **given})
+    options = {"width": 90, "rows": 32, "group": 8, "device": "cpu", "wanted": None}
+    options |= {"needed_besides": 0, "cost": COST}
+    return choose_rows(**{**options, **given})
 
 
 def test_on_a_cpu_a_pass_takes_two_gibibytes_at_most_whatever_is_free(monkeypatch):
@@ -76,3 +77,29 @@ def test_counting_draws_no_random_numbers():
 def test_rows_of_many_tokens_are_fewer_where_nothing_is_shared(monkeypatch):
     size = chosen(monkeypatch, 100)
     assert size.plain_rows(10) > size.plain_rows(400) >= 1
+
+
+def test_prompts_that_differ_are_counted_each(monkeypatch):
+    cost = PassCost(once=0.1 * GIB, row=0.01 * GIB, token=0.0, prompt=0.5 * GIB)
+    assert chosen(monkeypatch, 100, cost=cost).rows == 16  # 1.3 × (0.1 + 2 × 0.5 + 0.16)
+    assert chosen(monkeypatch, 100, cost=cost, group=32).rows == 32
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "prompts"), [(16, 8, 2), (8, 8, 1), (4, 8, 1), (6, 8, 2), (12, 8, 3)]
+)
+def test_a_pass_has_the_prompts_of_the_groups_that_it_touches(rows, group, prompts):
+    assert prompts_in(rows, group) == prompts
+
+
+def test_the_prompt_is_shared_by_all_only_as_far_as_they_agree():
+    model = made("llama", lora=True)
+
+    def score(ids, mask, keep):
+        completion_scores(model, model, ids, mask, keep)
+
+    whole = measure_pass(score, model, prompt=200)
+    half = measure_pass(score, model, prompt=200, common=100)
+    assert half.once == pytest.approx(whole.once / 2)
+    assert half.of(1, 10) == pytest.approx(whole.of(1, 10))
+    assert half.of(8, 10, prompts=2) == pytest.approx(whole.of(8, 10) + 1.3 * whole.once / 2)

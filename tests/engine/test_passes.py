@@ -141,3 +141,21 @@ def test_a_rank_with_fewer_parts_runs_as_many_that_teach_nothing() -> None:
         assert not part["tool_mask"].any()
         assert not part["echo_weights"].any()
         assert not part["advantages"].any()
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(1, 4), min_size=4, max_size=4).filter(lambda rows: max(rows) > 1),
+    st.integers(0, 3),
+)
+def test_a_part_has_no_more_tokens_than_a_pass_of_rollouts_with_one_row(
+    rows_of_rollouts: list[int], common: int
+) -> None:
+    """Each row has a prompt of its own, of five tokens, and a completion of three."""
+    rollout_of_row = [number for number, rows in enumerate(rows_of_rollouts) for _ in range(rows)]
+    count = len(rollout_of_row)
+    given_batch = {**batch([5] * count, [3] * count), "tool_mask": torch.ones(count, 1)}
+    (parts,) = passes.passes_of(given_batch, rollout_of_row, 1, GROUP, common=common)
+    for part in parts:
+        rows = len(part["advantages"])
+        assert rows == 1 or rows * (5 - common) + rows * 3 <= 2 * (5 - common) + 4 * 3

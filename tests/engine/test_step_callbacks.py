@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparring.contracts.errors import GuardStop
 from sparring.engine.step_callbacks import StepCallbacks
 
 
@@ -15,9 +16,13 @@ class Trainer:
 
     def __init__(self, *, boundary: int = 1, checkpoint_steps: int = 5) -> None:
         self.plan: Any = SimpleNamespace(boundary=boundary, checkpoint_steps=checkpoint_steps)
+        self.reports: Any = SimpleNamespace(guard_stop=None, starts_after=self.noted_start)
         self.stopped = False
         self.is_stopping = False
         self.noted: list[Any] = []
+
+    def noted_start(self, step: int) -> None:
+        self.start = step
 
     def validate(self) -> float | None:
         self.noted.append("validate")
@@ -33,11 +38,16 @@ class Trainer:
         return self.is_stopping
 
 
-def decided(trainer: Trainer, step: int) -> tuple[bool, bool]:
-    """Whether to save and whether to stop at the end of a step."""
-    control = SimpleNamespace(should_save=False, should_training_stop=False)
+def controlled(trainer: Trainer, step: int, event: str = "on_step_end") -> SimpleNamespace:
+    control = SimpleNamespace(should_save=False, should_training_stop=False, should_log=False)
     state = SimpleNamespace(global_step=step, max_steps=8)
-    StepCallbacks(trainer).on_step_end(None, state, control)
+    getattr(StepCallbacks(trainer), event)(None, state, control)
+    return control
+
+
+def decided(trainer: Trainer, step: int, event: str = "on_step_end") -> tuple[bool, bool]:
+    """Whether to save and whether to stop at the end of a step."""
+    control = controlled(trainer, step, event)
     return control.should_save, control.should_training_stop
 
 
@@ -72,11 +82,29 @@ def test_only_a_training_that_begins_is_validated_before_its_first_step() -> Non
     for step in (0, 3):
         StepCallbacks(trainer).on_train_begin(None, SimpleNamespace(global_step=step), None)
     assert trainer.noted == ["validate"]
+    assert trainer.start == step, "guards count the steps since then"
 
 
 def test_gradients_are_looked_at_and_logs_are_reported() -> None:
     trainer = Trainer()
     StepCallbacks(trainer).on_pre_optimizer_step(None, None, None)
-    StepCallbacks(trainer).on_log(None, None, None, logs={"loss": 1.0})
-    StepCallbacks(trainer).on_log(None, None, None)
+    state = SimpleNamespace(global_step=1)
+    StepCallbacks(trainer).on_log(None, state, None, logs={"loss": 1.0})
+    StepCallbacks(trainer).on_log(None, state, None)
     assert trainer.noted == ["gradients", {"loss": 1.0}, {}]
+
+
+def test_the_last_step_and_the_one_before_a_stop_are_reported_whatever_is_logged_else() -> None:
+    trainer = Trainer()
+    assert [controlled(trainer, step).should_log for step in (4, 5, 8)] == [False, False, True]
+    trainer.is_stopping = True
+    assert controlled(trainer, 4).should_log
+
+
+def test_a_guard_ends_the_run_between_generations_with_a_checkpoint() -> None:
+    trainer = Trainer(boundary=2)
+    trainer.reports.guard_stop = GuardStop("nothing is left to learn", guard="dead_groups")
+    assert decided(trainer, 3, "on_log") == (False, False)
+    assert decided(trainer, 4, "on_log") == decided(trainer, 4) == (True, True)
+    assert controlled(trainer, 4).should_log, "the checkpoint has no step that was not reported"
+    assert not trainer.stopped, "nobody asked for it"

@@ -29,7 +29,7 @@ class Reported:
         self.reports = StepReports(hooks, GuardMonitor(Guards()))
 
     def report(self, step: int = 1, *, is_main: bool = True, **logs: Any) -> None:
-        self.reports.report(step, logs, is_main_process=is_main, logging_steps=1)
+        self.reports.report(step, logs, is_main_process=is_main)
 
 
 @pytest.fixture
@@ -129,3 +129,16 @@ def test_counts_of_a_single_rank_stay_as_they_are() -> None:
     merged = merged_over_ranks(own)
     assert merged == own
     assert merged.sums["never counted"] == 0
+
+
+def test_a_guard_counts_the_steps_between_reports_and_stops_after_a_save() -> None:
+    rows: list[int] = []
+    guards = Guards.model_validate({"dead_groups": {"steps": 7}})
+    reports = StepReports(Hooks(on_step=lambda step, _: rows.append(step)), GuardMonitor(guards))
+    for step in (3, 6, 7):  # three steps to a report, and a last one
+        assert reports.guard_stop is None
+        reports.add(counts(1.0).plus(groups=1, **{"dead/failed": 1}))
+        reports.report(step, {"loss": 0.0}, is_main_process=True)
+    assert rows == [3, 6, 7]
+    assert reports.guard_stop is not None
+    assert "for 7 steps in a row" in str(reports.guard_stop)

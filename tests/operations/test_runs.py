@@ -205,7 +205,8 @@ def test_a_run_from_python_whose_host_is_gone_can_be_stopped(owner, monkeypatch)
     append_event(folder, "started", author="worker", pid=1, host="gone")
     beats = iter(range(9))
     with monkeypatch.context() as patch:
-        patch.setattr(run_control, "read_json_or_empty", lambda _: next(beats))
+        read = {folder.heartbeat: beats}
+        patch.setattr(run_control, "read_json_or_empty", lambda path: next(read[path]))
         assert stop_run(RunQuery(run="mine"), owner).state is RunState.RUNNING
     stopped = stop_run(RunQuery(run="mine"), owner)
     assert stopped.state is RunState.STOPPED

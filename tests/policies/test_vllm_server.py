@@ -53,6 +53,11 @@ def test_a_server_that_fails_or_is_overloaded_is_unavailable(status: int) -> Non
         complete(status, {"error": "busy"})
 
 
+def test_a_server_that_requires_a_key_is_named_with_the_option() -> None:
+    with pytest.raises(InfrastructureError, match="requires a key: name the"):
+        complete(401, {"error": "no key"})
+
+
 def test_a_model_that_the_server_does_not_have_is_unknown() -> None:
     with pytest.raises(ModelNotServed, match="does not serve run-v1"):
         complete(404, {"error": "no such model"})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from sparring.contracts.rollouts import Ending
 from sparring.proofs.check_verdict import CheckVerdict, Facts, judge
 from sparring.proofs.learnability import LiveShare
@@ -53,3 +55,13 @@ def test_demonstrations_that_pass_are_the_way_on_whatever_the_base_model_does():
         "right_queue never passes, because tools are hardly ever called. 27 of 40 demonstrations "
         "pass; start from them: sparring train triage --warm-start demos.jsonl"
     )
+
+
+@pytest.mark.parametrize("ending", [Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL])
+def test_calls_that_cannot_be_read_do_not_matter_where_demonstrations_pass(ending: Ending) -> None:
+    unreadable = [rollout("x", reward=0.0, ending=ending) for _ in range(16)]
+    assert judge(rambling(rollouts=unreadable)).verdict is CheckVerdict.BROKEN
+    shown = judge(rambling(rollouts=unreadable, shown="40 of 40 demonstrations pass"))
+    assert shown.verdict is not CheckVerdict.BROKEN
+    note = next(each for each in shown.notes if each.what == "calls cannot be read")
+    assert note.advice.startswith("nothing to do")

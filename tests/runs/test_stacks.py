@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import sparring
@@ -21,14 +22,18 @@ LIBRARY = frame(json.__file__, 5, "loads") + frame("/x/site-packages/torch/y.py"
 
 
 def test_stacks_of_python_itself_lead_to_the_line(tmp_path: Path) -> None:
-    log = tmp_path / "worker.log"
+    log, script = tmp_path / "worker.log", tmp_path / "shop.py"
+    script.write_text(
+        "import faulthandler, sys\n"
+        "def buy():\n"
+        "    faulthandler.dump_traceback(sys.stdout)\n"
+        "print('step 3', flush=True)\n"
+        "buy()\n"
+    )
     with log.open("w") as file:
-        file.write("step 3\n")
-        file.flush()
-        faulthandler.dump_traceback(file)
+        subprocess.run([sys.executable, script], stdout=file, check=True)
     told = describe_hang(log)
-    assert f"{__file__}:" in told
-    assert "(test_stacks_of_python_itself_lead_to_the_line)" in told
+    assert f"{script}:3 (buy)" in told
     assert told.endswith(f"(all stacks are in {log})")
 
 

@@ -57,7 +57,7 @@ class PolicyTrainer(CheckpointTrainer):
         self._collector: RolloutCollector | None = None
         self._echo = echo
         self._guards = guards
-        self._reports = StepReports(hooks, guards)
+        self.reports = StepReports(hooks, guards)
         self._pipeline: RolloutPipeline | None = None
         self._played_step: PlayedStep | None = None
         self._learned: list[LearningRollout] = []
@@ -229,8 +229,8 @@ class PolicyTrainer(CheckpointTrainer):
             by_token = trained - batch["sampling_per_token_logps"]
             gaps = gaps_of(self._learned, by_token.tolist())
         counts = self.collector.log_step(step.rollouts, batch["advantages"].tolist(), gaps)
-        self._reports.add(counts, step.rollouts.first_cause())
-        self._reports.add(step.counts())
+        self.reports.add(counts, step.rollouts.first_cause())
+        self.reports.add(step.counts())
         self._played_step = None
         batch["advantages"] = batch["advantages"][self._rollout_of_row()]
         return batch
@@ -278,7 +278,7 @@ class PolicyTrainer(CheckpointTrainer):
                 self._is_parity_due = False
             gate.refuse(parity, batch, trained)
         if self.pipeline.pace.max_staleness:
-            self._reports.add(StepCounts(highs={"parity_gap": parity.largest}))
+            self.reports.add(StepCounts(highs={"parity_gap": parity.largest}))
         return trained
 
     @contextmanager
@@ -299,12 +299,11 @@ class PolicyTrainer(CheckpointTrainer):
         self.state.log_history.clear()  # it would grow with every step; metrics.jsonl has the rows
         if "loss" not in logs:
             return
-        self._reports.add(StepCounts().plus(**self._echo.take_sums()))
-        self._reports.report(
+        self.reports.add(StepCounts().plus(**self._echo.take_sums()))
+        self.reports.report(
             self.state.global_step,
             logs,
             is_main_process=self.accelerator.is_main_process,
-            logging_steps=self.args.logging_steps,
         )
 
     def refuse_broken_gradients(self) -> None:

@@ -28,15 +28,19 @@ _OPTIMIZER_BYTES = 12  # per trainable weight: gradient and two moments
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """The bytes that a pass takes: fixed, per row, and per token of a row's completion."""
+    """The bytes that a pass takes: for the prefix that all prompts share, per prompt, per row, and
+    per token of a row's completion."""
 
     once: float
     row: float
     token: float
+    prompt: float = 0.0
 
-    def of(self, rows: int, width: int) -> float:
-        """Return the bytes of a pass of `rows` rows with completions of `width` tokens."""
-        return _OVERHEAD * (self.once + rows * (self.row + self.token * width))
+    def of(self, rows: int, width: int, prompts: int = 1) -> float:
+        """Return the bytes of a pass of `rows` rows, which have `prompts` different prompts and
+        completions of `width` tokens."""
+        fixed = self.once + prompts * self.prompt
+        return _OVERHEAD * (fixed + rows * (self.row + self.token * width))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,13 @@ def choose_rows(
     *,
     width: int,
     rows: int,
+    group: int,
     device: str,
     wanted: float | None,
     needed_besides: int,
 ) -> PassSize:
     """Return the largest pass that fits. Its rows divide `rows`, so that all passes are equal.
+    `group` rows have the same prompt.
 
     `wanted` limits passes of several rows, in GiB. `needed_besides` is the bytes that gradients and
     optimizer will take. Raises NotEnoughMemory if not even one row fits.
@@ -76,7 +82,7 @@ def choose_rows(
     if wanted is None and device == "cpu":
         allowed = min(allowed, _CPU_LIMIT * GIB)
     for count in (each for each in range(rows, 0, -1) if rows % each == 0):
-        needed = cost.of(count, width)
+        needed = cost.of(count, width, prompts_in(count, group))
         if needed <= allowed or (count == 1 and needed <= _SHARE_FOR_ONE_ROW * free):
             return PassSize(count, round(needed), round(_OVERHEAD * cost.token), free)
     raise NotEnoughMemory(
@@ -84,6 +90,13 @@ def choose_rows(
         f"only {free / GIB:.1f} GiB are free after the model and its optimizer; lower "
         "max_completion_length, set gradient_checkpointing=true, or use a smaller model"
     )
+
+
+def prompts_in(rows: int, group: int) -> int:
+    """Return how many different prompts the rows of a pass have at most."""
+    if rows % group == 0:
+        return rows // group
+    return 1 if group % rows == 0 else rows // group + 2
 
 
 def optimizer_bytes(model: Any) -> int:
@@ -95,12 +108,12 @@ def optimizer_bytes(model: Any) -> int:
     )
 
 
-def measure_pass(score: Any, model: Any, *, prompt: int) -> PassCost:
+def measure_pass(score: Any, model: Any, *, prompt: int, common: int | None = None) -> PassCost:
     """Return the cost of a pass, measured on three small passes.
 
     `score(ids, mask, keep)` runs completions of `keep` tokens through the model, as the update
-    does. The fixed and the per-row cost are measured with a short prompt, and scaled up to `prompt`
-    tokens.
+    does. The cost of a prompt and of a row are measured with a short prompt, and scaled up to
+    `prompt` tokens, of which all prompts share the first `common` (default: all).
     """
     measured = min(prompt, _SAMPLE_PROMPT)
     two_rows, three_rows, short_rows = (
@@ -111,7 +124,10 @@ def measure_pass(score: Any, model: Any, *, prompt: int) -> PassCost:
     row = max(0.0, three_rows - two_rows - token * _SAMPLE_WIDTH)
     once = max(0.0, two_rows - 2 * (row + token * _SAMPLE_WIDTH))
     scale = prompt / measured
-    return PassCost(once * scale, row * scale, token)
+    shared = prompt if common is None else common
+    return PassCost(
+        once * shared / measured, row * scale, token, once * (prompt - shared) / measured
+    )
 
 
 def _saved_bytes(score: Any, model: Any, prompt: int, rows: int, width: int) -> int:

@@ -113,7 +113,10 @@ class PassTrainer(GRPOTrainer):
             return [max(counts) for counts in zip(*gather_object([own]), strict=True)]
 
         rounds = self.args.steps_per_generation
-        return passes_of(rows, rollout_of_row, rounds, self.num_generations, most_parts)
+        common = len(self._common_prefix) if self.shares_prompts else None
+        return passes_of(
+            rows, rollout_of_row, rounds, self.num_generations, most_parts, common=common
+        )
 
     def _is_last_part(self) -> bool:
         """Whether an optimizer step follows the current part."""

@@ -1,7 +1,7 @@
 """Distributes the rows of a generation over passes.
 
 A pass has the rows of some rollouts. If rollouts have several rows, a pass runs in parts, one after
-another, so that it takes no more memory than with one row per rollout.
+another, so that it has no more tokens than with one row per rollout.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ def passes_of(
     count: int,
     group: int,
     most_parts: Callable[[list[int]], list[int]] = lambda own: own,
+    *,
+    common: int | None = None,
 ) -> list[list[Batch]]:
     """Split a batch into `count` passes of whole rollouts, and each pass into parts.
 
     Whole groups are shuffled, because the rows of a group share their prompt; TRL shuffles single
     rows. Each part is only as wide as its longest rows. `most_parts` returns the largest number of
     parts over all ranks for each pass; a rank with fewer parts gets additional parts that change no
-    weights.
+    weights. With `common`, rows with the same prompt compute it once, without the first `common`
+    tokens, which all prompts share.
     """
     rollouts = max(rollout_of_row) + 1
     order = torch.arange(rollouts).view(-1, group)[torch.randperm(rollouts // group)].flatten()
@@ -38,11 +41,12 @@ def passes_of(
     for row, rollout in enumerate(rollout_of_row):
         rows_of[rollout].append(row)
     has_one_row_each = len(rollout_of_row) == rollouts
-    sizes = _Sizes(batch)
+    sizes = _Sizes(batch, common)
     passes = []
     for chosen in order.view(count, -1).tolist():
         rows = [row for rollout in chosen for row in rows_of[rollout]]
-        passes.append([rows] if has_one_row_each else list(sizes.parts(rows, len(chosen))))
+        groups = len({rollout // group for rollout in chosen})
+        passes.append([rows] if has_one_row_each else list(sizes.parts(rows, len(chosen), groups)))
     numbers = most_parts([len(parts) for parts in passes])
     return [
         [
@@ -56,31 +60,42 @@ def passes_of(
 class _Sizes:
     """The lengths of the rows of a batch."""
 
-    def __init__(self, batch: Batch) -> None:
-        self._prompts = batch["prompt_mask"].sum(dim=1).tolist()
+    def __init__(self, batch: Batch, common: int | None) -> None:
+        self._prompts = (batch["prompt_mask"].sum(dim=1) - (common or 0)).tolist()
         self._completions = batch["completion_mask"].sum(dim=1).tolist()
-        self._ids = batch["prompt_ids"].tolist()
-        self._widest = max(self._prompts) + max(self._completions)
+        numbers: dict[tuple[int, ...], int] = {}
+        ids = (tuple(ids) for ids in batch["prompt_ids"].tolist())
+        self._prompt_of_row = [numbers.setdefault(each, len(numbers)) for each in ids]
+        self._is_shared = common is not None
 
-    def parts(self, rows: Sequence[int], most_rows: int) -> Iterator[list[int]]:
-        """Split rows into parts that have no more tokens than `most_rows` rows of maximum length.
+    def parts(self, rows: Sequence[int], rollouts: int, groups: int) -> Iterator[list[int]]:
+        """Split rows into parts that have no more tokens than one row for each of the rollouts,
+        which belong to `groups` groups, if all rows had maximum length.
 
-        Rows are sorted by prompt, because rows with the same prompt in a part share it.
+        Rows are sorted by prompt, because rows with the same prompt in a part share it. Shared
+        prompts are counted twice over: computed once, and kept as keys and values for each row.
         """
-        budget = most_rows * self._widest
+        prompt, completion = max(self._prompts), max(self._completions)
+        most_computed = (groups if self._is_shared else rollouts) * prompt + rollouts * completion
+        most_kept = rollouts * (prompt + completion)
         part: list[int] = []
-        for row in sorted(rows, key=lambda row: self._ids[row]):
-            if part and self._tokens([*part, row]) > budget:
+        for row in sorted(rows, key=lambda row: self._prompt_of_row[row]):
+            computed, kept = self._tokens([*part, row])
+            if part and (computed > most_computed or kept > most_kept):
                 yield part
                 part = []
             part.append(row)
         yield part
 
-    def _tokens(self, rows: Sequence[int]) -> int:
-        """Return the number of tokens of these rows, padded to the longest."""
+    def _tokens(self, rows: Sequence[int]) -> tuple[int, int]:
+        """Return how many tokens of these rows, padded to the longest, are computed and kept."""
         prompt = max(self._prompts[row] for row in rows)
         completion = max(self._completions[row] for row in rows)
-        return len(rows) * int(prompt + completion)
+        kept = int(len(rows) * (prompt + completion))
+        if not self._is_shared:
+            return kept, kept
+        prompts = len({self._prompt_of_row[row] for row in rows})
+        return int(prompts * prompt + len(rows) * completion), kept
 
 
 def _picked(batch: Batch, rows: Sequence[int]) -> Batch:

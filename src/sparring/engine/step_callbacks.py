@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from transformers import TrainerCallback
 
+from sparring.engine.step_reports import StepReports
 from sparring.learning.batches import BatchPlan
 
 
@@ -14,6 +15,7 @@ class SteppedTrainer(Protocol):
 
     plan: BatchPlan
     stopped: bool
+    reports: StepReports
 
     def validate(self) -> float | None:
         """Play the validation cases, and return the mean reward; None if there is none. All ranks
@@ -39,6 +41,7 @@ class StepCallbacks(TrainerCallback):
 
     def on_train_begin(self, _: Any, state: Any, __: Any, **___: Any) -> None:
         """Validate before the first step, unless the run resumes from a later one."""
+        self._trainer.reports.starts_after(state.global_step)
         if state.global_step == 0:
             self._trainer.validate()
 
@@ -46,12 +49,15 @@ class StepCallbacks(TrainerCallback):
         """Check the gradients before they are applied."""
         self._trainer.refuse_broken_gradients()
 
-    def on_log(self, *_: Any, logs: Any = None, **__: Any) -> None:
-        """Pass TRL's logs to the trainer."""
+    def on_log(self, _: Any, state: Any, control: Any, logs: Any = None, **__: Any) -> Any:
+        """Pass TRL's logs to the trainer. If a guard then stops the run, save and stop, now or
+        between the next generations."""
         self._trainer.report(dict(logs or {}))
+        return self._stopped_by_guard(state, control)
 
     def on_step_end(self, _: Any, state: Any, control: Any, **__: Any) -> Any:
-        """Between generations, set the Trainer's flags for saving and stopping."""
+        """Between generations, set the Trainer's flags for saving and stopping. The last step is
+        always reported."""
         plan = self._trainer.plan
         if state.global_step % plan.boundary:
             return control
@@ -59,7 +65,17 @@ class StepCallbacks(TrainerCallback):
         is_last = state.global_step >= state.max_steps
         if is_stopping or is_last or state.global_step % plan.checkpoint_steps == 0:
             control.should_save = True
+        if is_stopping or is_last or self._trainer.reports.guard_stop:
+            control.should_log = True
         if is_stopping and not is_last:
             self._trainer.stopped = True
             control.should_training_stop = True
+        return self._stopped_by_guard(state, control)
+
+    def _stopped_by_guard(self, state: Any, control: Any) -> Any:
+        if (
+            self._trainer.reports.guard_stop
+            and state.global_step % self._trainer.plan.boundary == 0
+        ):
+            control.should_save = control.should_training_stop = True
         return control

@@ -11,7 +11,7 @@ from typing import Any
 
 from accelerate.utils import gather_object
 
-from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.errors import GuardStop, InfrastructureError
 from sparring.engine.hooks import Hooks
 from sparring.learning.guards import GuardMonitor
 from sparring.learning.step_counts import StepCounts
@@ -43,6 +43,12 @@ class StepReports:
         self._first_cause = ""
         self._was_scored = False
         self._has_warned = False
+        self._reported_step = 0
+        self.guard_stop: GuardStop | None = None
+
+    def starts_after(self, step: int) -> None:
+        """Note the step that the training starts from: 0, or that of a checkpoint."""
+        self._reported_step = step
 
     def add(self, counts: StepCounts, cause: str = "") -> None:
         """Add counts of this rank to the next report. `cause` is why a rollout has no reward."""
@@ -55,12 +61,12 @@ class StepReports:
         logs: Mapping[str, Any],
         *,
         is_main_process: bool,
-        logging_steps: int,
     ) -> None:
-        """Report TRL's metrics and the counts of all ranks as one row.
+        """Report TRL's metrics and the counts of all ranks as one row. If a guard stops the run,
+        set `guard_stop`: the weights are saved before the run ends.
 
-        Raises InfrastructureError if no rollout has been scored yet, and GuardStop if a guard stops
-        the run.
+        Raises InfrastructureError if no rollout has been scored yet, and GuardStop if the loss is
+        not finite.
         """
         counts = merged_over_ranks(StepCounts.merged(self._counts))
         self._counts = []
@@ -71,7 +77,13 @@ class StepReports:
         row = {**from_trl, **counts.metrics()}
         if is_main_process:
             self._hooks.on_step(step, row)
-        self._guards.look(step, row, logging_steps)
+        steps, self._reported_step = step - self._reported_step, step
+        try:
+            self._guards.look(step, row, steps)
+        except GuardStop as stop:
+            if stop.guard == "not_finite":
+                raise
+            self.guard_stop = self.guard_stop or stop
 
     def _refuse_start_without_rewards(self, counts: StepCounts, cause: str) -> None:
         """Raise InfrastructureError if no rollout has been scored yet: every step would be

@@ -8,10 +8,10 @@ judge the outcome, and only demonstrations that pass are learned from.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import InvalidInput
@@ -129,11 +129,19 @@ def from_run(folder: RunFolder, cases: KnownCases) -> Found:
     )
 
 
+class RunLoop(Protocol):
+    """Runs a coroutine to its end. A training passes the loop of its steps, because measures and
+    tools may keep clients that are bound to their first loop."""
+
+    def __call__(self, work: Coroutine[Any, Any, list[Played]], /) -> list[Played]: ...
+
+
 def render(
     player_of: Callable[[Script], Plays],
     measures: MeasureSet,
     demonstrations: Sequence[Demonstration],
     place: Place,
+    run: RunLoop = run_in_own_loop,
 ) -> list[Played]:
     """Play and judge this rank's share of the demonstrations."""
     player = player_of(_script(demonstrations))
@@ -142,7 +150,7 @@ def render(
         for number, each in enumerate(demonstrations)
         if number % place.world_size == place.rank
     ]
-    return run_in_own_loop(play_and_judge(player, measures, plays))
+    return run(play_and_judge(player, measures, plays))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +179,23 @@ def try_demonstrations(
     player_of: Callable[[Script, int | None], Plays],
     measures: MeasureSet,
     demonstrations: Sequence[Demonstration],
+    run: RunLoop = run_in_own_loop,
 ) -> TriedDemonstrations:
     """Play all demonstrations, and the truncated ones again with a large token budget.
 
     `player_of` returns a player for a script and a token budget; None means the budget in the
     settings.
     """
-    played = render(lambda script: player_of(script, None), measures, demonstrations, Place(0, 1))
+    everything = Place(0, 1)
+    played = render(
+        lambda script: player_of(script, None), measures, demonstrations, everything, run
+    )
     failed = [(each.rollout, problem) for each in played if (problem := problem_of(each.rollout))]
     truncated = [demonstrations[rollout.key.index] for rollout, _ in failed if rollout.is_truncated]
     needed = 0
     if truncated:
         complete = render(
-            lambda script: player_of(script, _LARGE_BUDGET), measures, truncated, Place(0, 1)
+            lambda script: player_of(script, _LARGE_BUDGET), measures, truncated, everything, run
         )
         if not any(each.rollout.is_truncated for each in complete):
             needed = max(completion_tokens(each.rollout) for each in complete)

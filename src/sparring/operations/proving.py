@@ -144,29 +144,36 @@ def is_stopped_by_another(history: History, caller: Caller) -> bool:
     return not caller.is_owner and history.stop_author not in ("", "supervisor", caller.name)
 
 
-def requeue_proof(
-    folder: RunFolder, caller: Caller, budget: Budget, *, accept_changes: bool = False
-) -> str:
-    """Queue the proof of a resumed training again. Return its id, or "" if none is queued."""
+def proof_to_queue_again(folder: RunFolder, caller: Caller) -> RunFolder | None:
+    """Return the proof that follows a training when the caller resumes it; None if there is none,
+    or it stays as it is. Raises LockedField or OverBudget if the caller may not start it."""
     proof = RunFolder(folder.path.parent / proof_name(folder.id))
     if not proof.spec.is_file() or proof.read_spec().get("after") != folder.id:
-        return ""
+        return None
     history = read_history(proof).history
     state = history.state
     if is_stopped_by_another(history, caller):
-        return ""
+        return None
     if state is RunState.QUEUED:
-        if not accept_changes:
-            return proof.id
-        append_state(proof, RunState.STOPPED, author=caller.name)  # queued again with the changes
-    elif state is RunState.COMPLETED or not may_become(state, RunState.QUEUED):
-        return ""
+        return proof
+    if state is RunState.COMPLETED or not may_become(state, RunState.QUEUED):
+        return None
     if not caller.is_owner:
         revalidate(ProveSpec.model_validate(proof.read_spec()), caller)
+    return proof
+
+
+def requeue_proof(
+    proof: RunFolder, caller: Caller, budget: Budget, *, accept_changes: bool = False
+) -> None:
+    """Queue a proof again, unless it is queued with the same code."""
+    if read_history(proof).history.state is RunState.QUEUED:
+        if not accept_changes:
+            return
+        append_state(proof, RunState.STOPPED, author=caller.name)  # queued again with the changes
     facts = {"runs_at_once": budget.runs_at_once, "hours": budget.hours}
     facts |= {"after": newest_epoch(proof), "accept_changes": accept_changes}
     append_state(proof, RunState.QUEUED, author=caller.name, **facts)
-    return proof.id
 
 
 def proof_of(run: str, spec: TrainSpec) -> ProveSpec:

@@ -28,7 +28,7 @@ from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.proving import is_stopped_by_another, requeue_proof
+from sparring.operations.proving import is_stopped_by_another, proof_to_queue_again, requeue_proof
 from sparring.operations.revalidation import revalidate, settings_of
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
@@ -159,6 +159,7 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files)
     if not caller.is_owner:
         revalidate(spec, caller)
+    proof = proof_to_queue_again(folder, caller) if isinstance(spec, TrainSpec) else None
     budget = budget_for(caller.folder, is_owner=caller.is_owner)
     most, hours = budget.runs_at_once, budget.hours
     if hours is not None and status.seconds >= 3600 * hours:
@@ -174,10 +175,10 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
         hours=hours,
         accept_changes=request.accept_changes,
     )
-    proof = ""
-    if isinstance(spec, TrainSpec):
-        proof = requeue_proof(folder, caller, budget, accept_changes=request.accept_changes)
-    return begin(folder, is_limited=most is not None).model_copy(update={"proof": proof})
+    if proof is not None:
+        requeue_proof(proof, caller, budget, accept_changes=request.accept_changes)
+    started = begin(folder, is_limited=most is not None)
+    return started.model_copy(update={"proof": proof.id if proof else ""})
 
 
 @operation(
@@ -301,9 +302,9 @@ def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:
     heartbeat, which a live process writes twice a second, does not change."""
     if history.host in ("", socket.gethostname()) or is_held(folder):
         return
-    heartbeat = read_json_or_empty(folder.rank_heartbeat(0))
+    heartbeat = read_json_or_empty(folder.heartbeat)
     time.sleep(_HEARTBEAT_WAIT_SECONDS)
-    if read_json_or_empty(folder.rank_heartbeat(0)) != heartbeat:
+    if read_json_or_empty(folder.heartbeat) != heartbeat:
         return
     message = f"stopped by {caller.name}: its process on {history.host} no longer answers"
     append_state(folder, RunState.STOPPING, author=caller.name)

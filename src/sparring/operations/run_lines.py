@@ -118,7 +118,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         run=folder.id,
         kind=str(spec.get("kind")),
         environment=str(spec.get("environment") or spec.get("target")),
-        model=str((spec.get("policy") or {}).get("model") or ""),
+        model=str((spec.get("policy") or {}).get("model") or history.model),
         folder=str(folder.path),
         state=status.state,
         cause=history.cause,

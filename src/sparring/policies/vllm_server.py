@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class VllmServer:
     def __init__(self, address: str, *, key: str | None = None, seconds: float = 600.0) -> None:
         self.address = address.rstrip("/").removesuffix("/v1")
         self._http = JsonHttp(self.address, key=key)
+        self._has_key = key is not None
         self._seconds = seconds
         self._has_whole: tuple[str, int] | None = None
         self._base = ""
@@ -177,6 +179,11 @@ class VllmServer:
             raise ServerUnavailable(f"{self.address}: {error}") from error
         if reply.status in _UNAVAILABLE:
             raise ServerUnavailable(f"{self.address}: {reply.status} {reply.excerpt()}")
+        if reply.status == HTTPStatus.UNAUTHORIZED and not self._has_key:
+            raise InfrastructureError(
+                f"{self.address} requires a key: name the environment variable that holds it with "
+                "--key-variable, or with key_variable in Python"
+            )
         return reply
 
     def _sample(self, reply: JsonReply) -> Sample:

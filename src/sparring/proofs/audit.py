@@ -132,7 +132,7 @@ def _audit_measure(
     yield from constant or _null_passes(name, observations, rewards)
     yield from _saturated(name, observations)
     yield from _cannot_tell(name, observations)
-    timed = [each for each in observations if not each.judgement.cause]
+    timed = [each for each in observations if not each.judgement.cause and each.seconds]
     if timed and (typical := median(each.seconds for each in timed)) > _SLOW_SECONDS:
         message = f"takes {typical:.1f} s per rollout"
         yield _finding(name, Fault.SLOW, message, max(timed, key=lambda each: each.seconds))

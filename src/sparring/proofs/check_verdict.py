@@ -151,11 +151,13 @@ def _unreadable_calls(facts: Facts) -> Iterator[Note]:
             "calls cannot be read",
             f"{len(unparsable)} of {count} rollouts end in a tool call that cannot be parsed or "
             f"names an unknown tool: {unparsable[0].detail}",
-            "show a worked call in the instructions or in the first turns of each case, or train "
-            "on demonstrations first (warm_start); if the model has its own call format, declare "
-            "it (docs/families.md)",
+            "nothing to do: the calls in the demonstrations of the warm start can be read"
+            if facts.shown
+            else "show a worked call in the instructions or in the first turns of each case, or "
+            "train on demonstrations first (warm_start); if the model has its own call format, "
+            "declare it (docs/families.md)",
             _rollout_path(facts, unparsable[0]),
-            is_grave=len(unparsable) / count >= _HALF,
+            is_grave=len(unparsable) / count >= _HALF and not facts.shown,
         )
 
 
@@ -192,7 +194,7 @@ def _failing_tools(facts: Facts) -> Iterator[Note]:
             f"{failed[0].result[:200]}",
             "check whether the tool itself or the model's arguments cause the failures",
             _rollout_path(facts, example),
-            is_grave=len(failed) == len(calls) and len(calls) >= 8,
+            is_grave=len(failed) == len(calls) and len(calls) >= 8 and not facts.shown,
         )
 
 

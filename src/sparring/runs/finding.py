@@ -31,7 +31,8 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     index = Index(runs)
     training = name.removeprefix("proof-")
     if training != name and len(training) >= 4:
-        if newest := _newest_proof_of(index, training):
+        environment = training.replace("-", "_")  # as a file may be called
+        if newest := _newest_proof_of(index, training) or _newest_proof_of(index, environment):
             return RunFolder(runs / newest)
         rows = [row.id for row in index.named(hyphenated(training)) or index.named(training)]
         # Proofs of trainings, and proofs that were not queued with their training.

@@ -71,7 +71,7 @@ class Index:
         self.runs = runs
         try:
             self._database = open_database(place or database_of(runs))
-        except OperationalError as error:
+        except (OperationalError, OSError) as error:
             self._use_memory(error)
 
     # ------------------------------------------------------------------ reading
@@ -183,16 +183,17 @@ class Index:
             if not isinstance(error, OperationalError) or not self._database.is_complete():
                 self._database.rebuild()
                 return
-        except OperationalError as another:
-            error = another
-        self._use_memory(error)
+        except (OperationalError, OSError) as another:
+            self._use_memory(another)
+        else:
+            self._use_memory(error)
 
-    def _use_memory(self, error: DatabaseError) -> None:
+    def _use_memory(self, error: DatabaseError | OSError) -> None:
         """Continue with an index in memory, which is filled from the folders."""
         _LOG.warning(
-            "the index of runs cannot be written (%s): free some space; until then, folders are "
-            "read each time",
-            error.orig,
+            "the index of runs cannot be written (%s); until it can be, each command reads all "
+            "folders",
+            error.orig if isinstance(error, DatabaseError) else error,
         )
         self._database = memory_database()
 

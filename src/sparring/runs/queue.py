@@ -23,9 +23,10 @@ from sparring.run_folder.file_locks import file_lock
 from sparring.runs.claims import newest_epoch
 from sparring.runs.history import History, read_history
 from sparring.runs.launcher import SupervisorPresence, handle_of
-from sparring.runs.launchers import find_supervisor, launch
+from sparring.runs.launchers import find_supervisor, launch, launcher_of
 from sparring.runs.lifecycle import RunState
 from sparring.runs.local import is_held
+from sparring.runs.manual import Manual
 from sparring.runs.processes import since_boot
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _takes_slot(folder: RunFolder) -> bool:
     if history.state.has_ended:
         return False
     is_claimed = newest_epoch(folder) > history.queued_epoch
-    return is_claimed or find_supervisor(folder) is not SupervisorPresence.ELSEWHERE
+    return is_claimed or not isinstance(launcher_of(folder), Manual)
 
 
 def _is_blocked(folder: RunFolder, history: History) -> bool:

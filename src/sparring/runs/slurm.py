@@ -259,7 +259,7 @@ def main(path: str, epoch: str, role: str = "supervisor") -> int:
     player.
 
     The supervisor of a new job claims the epoch in the script. After a requeue it claims the next
-    free epoch, or exits if the run's handle names another job.
+    free epoch, or exits if the run belongs to another job.
     """
     from sparring.runs import joined_helper
     from sparring.runs.history import read_history
@@ -274,7 +274,8 @@ def main(path: str, epoch: str, role: str = "supervisor") -> int:
         return joined_helper.main(path, role)
     number, job = int(epoch), os.environ["SLURM_JOB_ID"]
     if int(os.environ.get("SLURM_RESTART_COUNT", 0)):
-        if str(handle_of(folder).get("job")) != job:
+        claimed = job_of_claim(folder, newest_epoch(folder))
+        if job not in (claimed, str(handle_of(folder).get("job"))):
             return 0
         number = newest_epoch(folder) + 1
     code = supervise(path, number, relaunches_here=False, job=job)

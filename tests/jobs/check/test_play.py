@@ -14,7 +14,7 @@ from agents import Agent
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.proof_specs import CheckSpec
-from sparring.contracts.rollouts import Rollout
+from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import EndpointSpec
 from sparring.contracts.training import TrainSettings
 from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
@@ -126,18 +126,26 @@ def test_rollouts_of_the_learner_are_judged_again_for_the_audit(
     assert {each.rollout.partition("/")[0] for each in auditor.observations} == {LEARNER}
 
 
-def test_rollouts_that_were_logged_before_are_counted_and_not_played_again(
+def test_rollouts_that_were_logged_before_count_and_only_what_is_timed_is_played_again(
     folder: RunFolder, codecs: dict[str, ChatCodec]
 ) -> None:
-    played(folder, first_two, codecs["qwen3"])
+    first = played(folder, first_two, codecs["qwen3"])
+    assert first.measured is not None
+    keys: list[RolloutKey] = []
 
-    def never(_: SampleRequest) -> str:
-        raise AssertionError("it was played before")
+    def script(request: SampleRequest) -> str:
+        keys.append(request.key.rollout)
+        return "yes"
 
-    again = played(folder, never, codecs["qwen3"])
+    auditor = Auditor(MeasureSet.of([Measure("yes", says_yes)]))
+    again = played(folder, script, codecs["qwen3"], auditor=auditor)
     assert len(again.learner) == 12
     assert again.models[0].accuracy == 0.5
-    assert again.measured is None
+    assert len(keys) == 1 + GROUP  # a batch of one, and a group
+    assert all(key.step or key.seed for key in keys), "seeds of their own"
+    assert again.measured is not None
+    assert [len(each.batches) for each in again.measured] == [1, 1]
+    assert [each.score for each in auditor.observations].count(1.0) == 6
 
 
 def test_a_learner_that_exceeds_its_time_keeps_what_it_played(

@@ -22,7 +22,7 @@ export function RunScreen({ run, tab }: { run: string; tab: string }) {
     if (live.hasEnded) reload();
   }, [live.hasEnded, reload]);
   useKeys({ u: () => go("#/") });
-  if (shown.error) return <Problem error={shown.error} />;
+  if (shown.error && !shown.data) return <Problem error={shown.error} />;
   if (!shown.data) return <Loading />;
   const about = shown.data;
   const canRead = session.role !== "viewer";

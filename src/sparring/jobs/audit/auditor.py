@@ -70,6 +70,20 @@ class Auditor:
         self.has_world_tools = False
         self._timeouts: Counter[str] = Counter()
 
+    def add(self, rollout: Rollout, log: str) -> None:
+        """Take the judgements of a logged rollout, whose world has ended, as they are."""
+        by_measure = {each.measure: each for each in rollout.judgements}
+        self.observations += [
+            Observation(
+                by_measure[each.name],
+                f"{log}/{rollout.id}",
+                rollout.case.id,
+                is_side_condition=each.is_side_condition,
+            )
+            for each in self._measures.measures_for(rollout)
+            if each.name in by_measure
+        ]
+
     async def judge_again(self, rollout: Rollout, log: str) -> None:
         """Judge a judged rollout once more; its world must not have ended."""
         for each in self._measures.measures_for(rollout):

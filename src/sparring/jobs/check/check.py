@@ -150,8 +150,8 @@ class Check:
             return
         with tempfile.TemporaryDirectory() as scratch:
             work = self._load(parts, measures)
-            self._try_demonstrations(work)
             built = self._build(RunFolder(Path(scratch) / "dry"), work)
+            self._try_demonstrations(work, built)
             played = CheckPlay(self._folder, self._spec, parts, measures, built)
             self._trial = _Trial(built, played)
             # All judging shares one event loop: measures may keep clients that are bound to it.
@@ -275,13 +275,14 @@ class Check:
         self._failures += work.trial_problems()
         return work
 
-    def _try_demonstrations(self, work: TrainWork) -> None:
+    def _try_demonstrations(self, work: TrainWork, built: Built) -> None:
         """Play the demonstrations. If none passes, the check fails, as the training would."""
         warm = self._spec.settings.warm_start
         if warm is None:
             return
         self._heartbeat.note("playing demonstrations")
-        tried = tried_demonstrations(warm.source, self._folder, work)
+        run = built.collector.loop.run
+        tried = tried_demonstrations(warm.source, self._folder, work, run)
         message = f"demonstrations of {warm.source}: {tried}"
         if not tried.passed:
             self._failures.append(message)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from sparring.contracts.cases import Case
 from sparring.contracts.proof_specs import CheckSpec
@@ -47,10 +48,18 @@ class _BatchTimer:
         """Count one rollout."""
         self.seen += 1
         if self.seen % self.size == 0:
-            now = _now()
-            self.clock.append(now[0] - self.last[0])
-            self.cpu.append(now[1] - self.last[1])
-            self.last = now
+            self.end_batch()
+
+    def end_batch(self) -> None:
+        """Add the seconds since the last batch."""
+        now = _now()
+        self.clock.append(now[0] - self.last[0])
+        self.cpu.append(now[1] - self.last[1])
+        self.last = now
+
+    def restart(self) -> None:
+        """Begin a batch now."""
+        self.last = _now()
 
 
 class CheckPlay:
@@ -82,11 +91,15 @@ class CheckPlay:
         self.measured: tuple[Measured, Measured] | None = None
 
     async def run(self, auditor: Auditor, heartbeat: Heartbeat) -> None:
-        """Play all models. If the learner completed a batch, also play and time one group."""
+        """Play all models. If the learner completed a batch, also play and time one group. Of a
+        check that resumes, the rollouts played before count, and a batch is timed if need be."""
         plan = self._built.plan
         rows = plan.cases_per_step * plan.rollouts_per_case
         timer = _BatchTimer(min(rows, self._play.rollouts_at_once))
         learner = self._learner_play(timer.size, auditor)
+        earlier = list(islice(learner.earlier(), _JUDGED_TWICE))
+        for rollout in earlier:
+            auditor.add(rollout, LEARNER)
         heartbeat.watch(lambda: self._progress.rollouts + learner.tokens_drawn())
         heartbeat.note("playing", step=0)
         beat = ProgressHeartbeat(self._folder, self._progress, learner.tokens_drawn)
@@ -98,6 +111,10 @@ class CheckPlay:
                 *(self._play_other(number) for number in range(len(self._spec.others))),
             )
             beat.doing = "timing"
+            if isinstance(self._built.policy, TransformersPolicy | VllmSampler):
+                await self._built.policy.idle()  # the time limit may have left a batch behind
+            if earlier and not timer.clock and len(self.learner) >= self.planned:
+                await self._time_a_batch(timer)
             if timer.clock:
                 self.measured = await self._time_a_group(timer)
 
@@ -165,12 +182,19 @@ class CheckPlay:
                 await logged.run(note)
         self.models.append(_figures_of(log, name, rollouts))
 
+    async def _time_a_batch(self, timer: _BatchTimer) -> None:
+        """Play one batch without logging it: the plays of an earlier attempt were not timed."""
+        plays = [replace(each, key=replace(each.key, step=1)) for each in self._plan(self._cases)]
+        if len(plays) < timer.size:
+            return
+        timer.restart()
+        await play_and_judge(self._built.collector.player, self._measures, plays[: timer.size])
+        timer.end_batch()
+
     async def _time_a_group(self, timer: _BatchTimer) -> tuple[Measured, Measured]:
         """Play one group alone, to measure the cost of a replacement group."""
         size, case = self._built.plan.rollouts_per_case, self._cases[0]
         plays = [Play(RolloutKey(1, 0, case.id, index), case) for index in range(size)]
-        if isinstance(self._built.policy, TransformersPolicy | VllmSampler):
-            await self._built.policy.idle()  # the time limit may have left a batch behind
         started = _now()
         await play_and_judge(self._built.collector.player, self._measures, plays)
         ended = _now()

@@ -20,6 +20,7 @@ from sparring.engine.ranks import Launched, from_rank_0
 from sparring.learning.batches import largest_divisor
 from sparring.player import Play
 from sparring.player.worlds import end_world
+from sparring.policies.prefixes import common_prefix
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines, write_json
 
@@ -85,27 +86,28 @@ def _stored(folder: RunFolder) -> PassSize | None:
 def _choose(work: TrainWork, built: Built) -> PassSize:
     trainer, settings = built.trainer, work.settings
     model = trainer.accelerator.unwrap_model(trainer.model)
-    prompt, width = _prompt_tokens(work, built), settings.max_completion_length
-    cost = measure_pass(trainer.score_sample, model, prompt=prompt)
+    prompt, common = _prompt_tokens(work, built)
+    cost = measure_pass(trainer.score_sample, model, prompt=prompt, common=common)
     return choose_rows(
         cost,
-        width=width,
+        width=settings.max_completion_length,
         rows=built.plan.rows_per_pass,
+        group=built.plan.rollouts_per_case,
         device=device_of(settings),
         wanted=settings.pass_memory,
         needed_besides=optimizer_bytes(model),
     )
 
 
-def _prompt_tokens(work: TrainWork, built: Built) -> int:
-    """Return the length in tokens of the longest prompt of a few cases. The agent plays them with
-    scripted answers, so nothing is sampled."""
+def _prompt_tokens(work: TrainWork, built: Built) -> tuple[int, int]:
+    """Return the length in tokens of the longest prompt of a few cases, and that of the prefix that
+    their prompts share. The agent plays them with scripted answers, so nothing is sampled."""
     if work.rollout_function is not None:
-        return _DEFAULT_PROMPT_TOKENS
-    lengths: list[int] = []
+        return _DEFAULT_PROMPT_TOKENS, 0
+    prompts: list[list[int]] = []
 
     def answer(request: SampleRequest) -> str:
-        lengths.append(len(request.prompt))
+        prompts.append(list(request.prompt))
         return "."
 
     async def play() -> None:
@@ -115,4 +117,6 @@ def _prompt_tokens(work: TrainWork, built: Built) -> int:
             await end_world(played.rollout.world)
 
     built.collector.loop.run(play())
-    return max(lengths, default=_DEFAULT_PROMPT_TOKENS)
+    if not prompts:
+        return _DEFAULT_PROMPT_TOKENS, 0
+    return max(map(len, prompts)), common_prefix(prompts)

@@ -6,8 +6,9 @@ Rank 0 writes metrics, events and checkpoints; every rank writes its own rollout
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 from sparring.contracts.errors import InfrastructureError, Untrainable
@@ -117,17 +118,21 @@ class Training:
 
     def _train(self, newest: Checkpoint | None) -> None:
         trainer, steps = self.built.trainer, self.built.plan.steps
-        if newest is not None and newest.step >= steps:
-            trainer._load_from_checkpoint(str(newest.path))  # nothing is left to train
-            trainer.state.global_step = newest.step
-            self._is_done_already = self._folder.summary.is_file()
-            return
-        if trainer.is_stop_requested():  # while the model was loading; there is nothing to save
-            trainer.stopped = True
+        is_complete = newest is not None and newest.step >= steps
+        if is_complete or trainer.is_stop_requested():  # nothing is left to train, or to save
+            if newest is not None and (is_complete or not trainer.is_sharded()):
+                trainer._load_from_checkpoint(str(newest.path))
+            trainer.state.global_step = newest.step if newest else 0
+            self._is_done_already = is_complete and self._folder.summary.is_file()
+            trainer.stopped = not is_complete
             return
         if newest is not None:
             trainer.restore_in_play(newest)
         trainer.train(resume_from_checkpoint=str(newest.path) if newest else None)
+        if (guard_stop := trainer.reports.guard_stop) is not None:
+            if trainer.state.global_step < steps:
+                raise guard_stop
+            self._warn(str(guard_stop))  # nothing is left to stop
         if trainer.state.global_step < steps and not trainer.stopped:
             raise InfrastructureError(
                 f"training ended at step {trainer.state.global_step} of {steps} without an error; "
@@ -234,7 +239,7 @@ class Training:
             "steps": self.built.trainer.state.global_step,
             "planned_steps": self.built.plan.steps,
             "plan": str(self.built.plan),
-            "seconds": round(max(seconds, sum(row.get("seconds", 0.0) for row in steps)), 1),
+            "seconds": round(max(seconds, _seconds_of(steps)), 1),
             "unsandboxed": self._work.settings.unsandboxed,
             "last": steps[-1] if steps else {},
             "validation": [
@@ -256,3 +261,11 @@ class Training:
         if self._launched.rank == 0:
             write_json(self._folder.summary, summary)
         return summary
+
+
+def _seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return the seconds of all steps. A row has the mean of the steps since the row before it."""
+    ends = [0, *(int(row["step"]) for row in rows)]
+    counts = (after - before for before, after in pairwise(ends))
+    seconds = (float(row.get("seconds", 0.0)) for row in rows)
+    return sum(each * count for each, count in zip(seconds, counts, strict=True))

@@ -17,6 +17,7 @@ from sparring.engine.warm_start import fine_tune, save_start, start_from, use_as
 from sparring.learning.demonstrations import (
     Found,
     KnownCases,
+    RunLoop,
     TriedDemonstrations,
     from_file,
     from_run,
@@ -71,7 +72,8 @@ def warm_start(
         start_from(trainer, folder.checkpoints / "step-0", work.settings.seed)
     else:
         trainer.doing("playing demonstrations")
-        learned = _demonstrations_that_pass(folder, warm, work, launched, announce)
+        run = built.collector.loop.run
+        learned = _demonstrations_that_pass(folder, warm, work, launched, announce, run)
         if not _fine_tune_and_save(
             learned, warm, folder=folder, work=work, built=built, announce=announce, size=size
         ):
@@ -125,7 +127,12 @@ def _fine_tune_and_save(
 
 
 def _demonstrations_that_pass(
-    folder: RunFolder, warm: WarmStart, work: TrainWork, launched: Launched, announce: Announce
+    folder: RunFolder,
+    warm: WarmStart,
+    work: TrainWork,
+    launched: Launched,
+    announce: Announce,
+    run: RunLoop,
 ) -> list[LearningRollout]:
     """Play this rank's demonstrations; return the passing ones of all ranks, in source order."""
     found = _find_demonstrations(folder, warm.source, KnownCases(work.suite))
@@ -138,6 +145,7 @@ def _demonstrations_that_pass(
         work.measures,
         found.demonstrations,
         launched.place,
+        run,
     )
     _write_log(folder, launched.rank, played)
     rules = replace(work.row_rules(), masks_truncated=False, keeps_results=0)
@@ -147,7 +155,9 @@ def _demonstrations_that_pass(
     learned = [each.learned for each in judged if each.learned is not None]
     if not learned:
         tried = (
-            tried_demonstrations(warm.source, folder, work) if launched.world_size == 1 else None
+            tried_demonstrations(warm.source, folder, work, run)
+            if launched.world_size == 1
+            else None
         )
         raise InvalidInput(
             f"warm_start: none of {len(judged)} demonstrations passes; the first failure: "
@@ -160,7 +170,9 @@ def _demonstrations_that_pass(
     return learned
 
 
-def tried_demonstrations(source: str, folder: RunFolder, work: TrainWork) -> TriedDemonstrations:
+def tried_demonstrations(
+    source: str, folder: RunFolder, work: TrainWork, run: RunLoop
+) -> TriedDemonstrations:
     """Play the demonstrations of `source` without learning from them or logging them."""
 
     def player(script: Script, budget: int | None) -> Plays:
@@ -169,7 +181,7 @@ def tried_demonstrations(source: str, folder: RunFolder, work: TrainWork) -> Tri
         return player_of(with_budget, script)
 
     found = _find_demonstrations(folder, source, KnownCases(work.suite))
-    return try_demonstrations(player, work.measures, found.demonstrations)
+    return try_demonstrations(player, work.measures, found.demonstrations, run)
 
 
 def _find_demonstrations(folder: RunFolder, source: str, cases: KnownCases) -> Found:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sparring.contracts.errors import InvalidInput, NotBetter
+from sparring.contracts.errors import InvalidInput, NotBetter, SparringError
 from sparring.contracts.proof_specs import OPENROUTER, OPENROUTER_KEY
 from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval
@@ -38,8 +38,11 @@ def reader(runs: str | None = None) -> Caller:
     caller = owner(runs)
     if runs is None:
         return caller
-    own = find_project(caller.folder).runs
-    return replace(caller, can_supervise=caller.runs.resolve() == own.resolve())
+    try:
+        is_own = find_project(caller.folder).runs.resolve() == caller.runs.resolve()
+    except SparringError:  # reading another folder needs no valid project here
+        is_own = False
+    return replace(caller, can_supervise=is_own)
 
 
 def settings_from(options: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
