@@ -52,6 +52,14 @@ def test_servers_and_held_out_cases_are_the_owners_to_choose(
     assert (spec["policy"]["model"] == "other") is (request.servers is not None)
 
 
+def test_servers_play_with_the_settings_for_thinking(owner: Caller) -> None:
+    request = StartEval.model_validate(
+        {"environment": "shop", "cases": 2, "servers": SERVERS, "settings": {"thinking": "off"}}
+    )
+    spec = spec_of(owner, start_eval(request, owner).run)
+    assert (spec["policy"]["thinking"], spec["policy"]["model"]) == ("off", "other")
+
+
 def test_a_lock_on_the_model_holds_for_servers_too(owner: Caller) -> None:
     edit_project(owner, "[budget]", '[[lock]]\nfield = "model"\nvalue = "tiny"\n[budget]')
     with pytest.raises(LockedField, match="model is locked"):

@@ -286,6 +286,15 @@ def test_a_clone_has_the_settings_of_the_run_but_for_what_is_changed(owner, proj
     assert spec["settings"]["lora"] == {"r": 8}
     assert (spec["settings"]["max_steps"], spec["settings"]["learning_rate"]) == (7, 0.5)
     assert spec["policy"]["model"] == "tiny"
+    assert not started.proof, "as of the first, which was started without one"
+
+
+def test_a_clone_has_a_proof_if_the_first_run_was_started_with_one(owner, project):
+    make_run(owner, "shop-1", *RUNNING)
+    proof = RunFolder(owner.runs / "proof-shop-1")
+    proof.create({"format": 1, "kind": "prove", "run": "shop-1", "after": "shop-1"})
+    started = clone_run(CloneRun(run="shop-1"), owner)
+    assert started.proof == f"proof-{started.run}"
 
 
 def test_deleting_takes_the_whole_id_and_a_run_that_has_ended(owner, operator):

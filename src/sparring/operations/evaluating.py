@@ -48,7 +48,9 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     run_settings = resolve_run(request.environment, "eval", command, caller)
     spec = evaluation_of(run_settings, request.split, request.cases)
     if request.servers is not None:
-        spec = spec.model_copy(update={"policy": request.servers})
+        thinking = {name: getattr(spec.play, name) for name in ("thinking", "history_thinking")}
+        servers = request.servers.model_copy(update=thinking)
+        spec = spec.model_copy(update={"policy": servers})
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 

@@ -144,11 +144,17 @@ def is_stopped_by_another(history: History, caller: Caller) -> bool:
     return not caller.is_owner and history.stop_author not in ("", "supervisor", caller.name)
 
 
+def has_proof_after(folder: RunFolder) -> bool:
+    """Return whether a training run was started together with its proof."""
+    proof = RunFolder(folder.path.parent / proof_name(folder.id))
+    return proof.spec.is_file() and proof.read_spec().get("after") == folder.id
+
+
 def proof_to_queue_again(folder: RunFolder, caller: Caller) -> RunFolder | None:
     """Return the proof that follows a training when the caller resumes it; None if there is none,
     or it stays as it is. Raises LockedField or OverBudget if the caller may not start it."""
     proof = RunFolder(folder.path.parent / proof_name(folder.id))
-    if not proof.spec.is_file() or proof.read_spec().get("after") != folder.id:
+    if not has_proof_after(folder):
         return None
     history = read_history(proof).history
     state = history.state

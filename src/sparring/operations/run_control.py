@@ -28,7 +28,12 @@ from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.proving import is_stopped_by_another, proof_to_queue_again, requeue_proof
+from sparring.operations.proving import (
+    has_proof_after,
+    is_stopped_by_another,
+    proof_to_queue_again,
+    requeue_proof,
+)
 from sparring.operations.revalidation import revalidate, settings_of
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
@@ -189,7 +194,8 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     forms=Forms(cli="run clone"),
 )
 def clone_run(request: CloneRun, caller: Caller) -> Started:
-    """Start a new run with the settings of an existing run and the requested changes."""
+    """Start a new run with the settings of an existing run and the requested changes. A training
+    gets a proof if the existing one was started with a proof."""
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_python_run(folder, spec)
@@ -197,7 +203,9 @@ def clone_run(request: CloneRun, caller: Caller) -> Started:
     # Operators may only name an environment; the owner's clone uses the same file.
     target = spec.target if caller.is_owner else spec.environment
     if isinstance(spec, TrainSpec):
-        return start_train(StartTrain(environment=target, settings=settings), caller)
+        proves = has_proof_after(folder)
+        request_train = StartTrain(environment=target, settings=settings, prove=proves)
+        return start_train(request_train, caller)
     if not isinstance(spec, EvalSpec):
         raise InvalidInput(f"a run of kind {spec.kind} cannot be cloned; start a new one")
     request_eval = StartEval(
