@@ -31,7 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
 from run_index import make_ended
@@ -126,12 +126,12 @@ class Served:
         found = re.search(r"http://\S+", self.process.stdout.readline())
         assert found is not None
         self.base = found.group().split("/enter")[0]
-        self.client = httpx.Client(base_url=self.base, timeout=600)
+        self.client = httpx2.Client(base_url=self.base, timeout=600)
         for _ in range(200):
             try:
                 self.client.get(found.group())
                 break
-            except httpx.ConnectError:
+            except httpx2.ConnectError:
                 time.sleep(0.1)
 
     def call(self, operation: str, **given: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Served:
 def follow_run(base: str, cookies: dict[str, str], run: str, seconds: float, found: Any) -> None:
     """Follow a run with fifty viewers; put the time from writing to arrival into `found`."""
 
-    async def view(client: httpx.AsyncClient, latencies: list[float]) -> None:
+    async def view(client: httpx2.AsyncClient, latencies: list[float]) -> None:
         address = f"/api/live?run={run}&metrics=0&events=0"
         async with client.stream("GET", address) as answer:
             async for line in answer.aiter_lines():
@@ -159,9 +159,9 @@ def follow_run(base: str, cookies: dict[str, str], run: str, seconds: float, fou
 
     async def main() -> list[float]:
         latencies: list[float] = []
-        limits = httpx.Limits(max_connections=VIEWERS + 5)
+        limits = httpx2.Limits(max_connections=VIEWERS + 5)
         given: dict[str, Any] = {"cookies": cookies, "limits": limits, "timeout": None}
-        async with httpx.AsyncClient(base_url=base, **given) as client:
+        async with httpx2.AsyncClient(base_url=base, **given) as client:
             viewers = [asyncio.ensure_future(view(client, latencies)) for _ in range(VIEWERS)]
             await asyncio.wait(viewers, timeout=seconds)
             for each in viewers:

@@ -1,10 +1,18 @@
-"""The control plane stays light."""
+"""The control plane stays light, and every package that is imported is declared."""
 
+import ast
+import re
 import resource
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
 
 import pytest
+
+import sparring
 
 HEAVY = ("torch", "transformers", "trl", "agents", "datasets", "accelerate")
 ROOMS = ("contracts", "run_folder", "settings", "projects", "runs", "operations", "surfaces")
@@ -55,6 +63,49 @@ def test_no_operation_imports_anything_heavy_while_it_runs(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+# Packages that come with a declared one, which is named.
+BROUGHT = {
+    "anyio": "starlette",
+    "huggingface_hub": "transformers",
+    "mcp_types": "mcp",
+    "pydantic_core": "pydantic",
+    "safetensors": "transformers",
+}
+ASKED_FOR = {"bitsandbytes", "cyllama", "deepspeed"}  # an error names them where they are needed
+
+
+def imported_packages() -> set[str]:
+    found = set()
+    for file in Path(sparring.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    return found - sys.stdlib_module_names - {"sparring"}
+
+
+def names_of(requirements: list[str]) -> Iterator[str]:
+    for each in requirements:
+        yield re.split(r"[^\w.-]", each)[0].lower().replace("_", "-")
+
+
+def test_every_package_that_is_imported_is_declared_or_comes_with_one_that_is():
+    file = Path(sparring.__file__).parents[2] / "pyproject.toml"
+    project = tomllib.loads(file.read_text())["project"]
+    extras = project["optional-dependencies"]
+    users = [each for name, extra in extras.items() if name != "dev" for each in extra]
+    declared = set(names_of([*project["dependencies"], *users]))
+    installed = packages_distributions()
+    for name in imported_packages() - ASKED_FOR:
+        packages = set(names_of(installed.get(name, [name])))
+        if name in BROUGHT:
+            assert BROUGHT[name] in declared
+            assert packages & set(names_of(requires(BROUGHT[name]) or []))
+        else:
+            assert packages & declared, f"{name} is imported, but pyproject.toml does not name it"
 
 
 def test_every_public_name_can_be_had():

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any, ClassVar
 
-import httpx
+import httpx2
 import pytest
 from agents import Agent
 
@@ -57,7 +57,7 @@ def test_a_family_is_given_as_an_object_or_by_name() -> None:
 async def talk(case, session):
     """The talker of `tests.training` as a plain HTTP call."""
     messages = [{"role": "system", "content": "Talk."}, *session.messages]
-    async with httpx.AsyncClient(base_url=session.base_url, verify=False, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=session.base_url, verify=False, timeout=60) as client:
         body = {"model": session.model, "messages": messages}
         reply = await client.post("/chat/completions", json=body)
     return reply.raise_for_status().json()["choices"][0]["message"]["content"]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-import httpx
+import httpx2
 from agents import Agent, function_tool
 from openai import AsyncOpenAI
 
@@ -115,7 +115,7 @@ def in_session(codec, script, work, **limits):
     found = []
 
     async def play(case, session):
-        async with httpx.AsyncClient(base_url=session.base_url, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=session.base_url, timeout=30) as client:
             found.append(await work(session, client))
         return "done"
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 
-import httpx
+import httpx2
 import pytest
 
 from sparring.contracts.rollouts import Ending
@@ -105,7 +105,7 @@ def test_a_session_answers_410_after_its_end_and_at_its_turn_limit(codecs):
     found = []
 
     async def play(case, session):
-        async with httpx.AsyncClient(base_url=session.base_url) as client:
+        async with httpx2.AsyncClient(base_url=session.base_url) as client:
             messages = list(CHAT["messages"])
             for _ in range(3):
                 answer = await client.post("/chat/completions", json={"messages": messages})
@@ -124,7 +124,7 @@ def test_a_label_that_fails_ends_its_rollout_with_the_reason(codecs):
         raise KeyError("title")
 
     async def play(case, session):
-        async with httpx.AsyncClient(base_url=session.base_url) as client:
+        async with httpx2.AsyncClient(base_url=session.base_url) as client:
             return (await client.post("/chat/completions", json=CHAT)).text
 
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
@@ -135,7 +135,7 @@ def test_a_label_that_fails_ends_its_rollout_with_the_reason(codecs):
 
 def test_clients_on_many_threads_are_all_answered(codecs):
     def ask(session, found):
-        with httpx.Client(base_url=session.base_url, timeout=30) as client:
+        with httpx2.Client(base_url=session.base_url, timeout=30) as client:
             body = {"messages": [{"role": "user", "content": threading.current_thread().name}]}
             found.append(client.post("/chat/completions", json=body).json())
 

@@ -8,7 +8,7 @@ import random
 import socket
 import time
 
-import httpx
+import httpx2
 import pytest
 
 from sparring.gateway.server import GatewayServer
@@ -76,7 +76,7 @@ def test_the_key_of_another_session_does_not_fit(codecs):
         met.append(session)
         await both.wait()
         other = next(each for each in met if each is not session)
-        async with httpx.AsyncClient() as client:
+        async with httpx2.AsyncClient() as client:
             answer = await client.post(
                 f"{session.base_url}/chat/completions",
                 json=CHAT,
@@ -96,7 +96,7 @@ def test_a_stored_response_is_unknown_to_other_sessions(codecs):
     answers, both = [], asyncio.Barrier(2)
 
     async def play(case, session):
-        async with httpx.AsyncClient(base_url=session.base_url) as client:
+        async with httpx2.AsyncClient(base_url=session.base_url) as client:
             first = (await client.post("/responses", json=PATHS["/responses"])).json()
             await both.wait()
             body = {**PATHS["/responses"], "previous_response_id": "resp_0"}
@@ -211,8 +211,8 @@ def test_a_client_that_went_away_gets_the_same_reply_later(codecs):
     policy = Slow(lambda _: f"reply {policy.samples}", codecs["qwen3"])
 
     async def play(case, session):
-        async with httpx.AsyncClient(base_url=session.base_url) as client:
-            with pytest.raises(httpx.ReadTimeout):
+        async with httpx2.AsyncClient(base_url=session.base_url) as client:
+            with pytest.raises(httpx2.ReadTimeout):
                 await client.post("/chat/completions", json=CHAT, timeout=0.1)
             answer = await client.post("/chat/completions", json=CHAT)
             return answer.json()["choices"][0]["message"]["content"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-import httpx
+import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
 
@@ -73,7 +73,7 @@ class Operator:
 class ApiOperator(Operator):
     """Calls the operation behind a tool by its route. A name that is no tool is a route, too."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx2.AsyncClient) -> None:
         self.http = client
         self.operations = {name: each.operation for name, each in tools_for(Role.OWNER).items()}
 
@@ -103,7 +103,7 @@ async def operator(
     headers = {"authorization": f"Bearer {token_for(project, name, role)}"}
     with served(project) as address:
         if over == "http api":
-            async with httpx.AsyncClient(base_url=address, headers=headers, timeout=90) as plain:
+            async with httpx2.AsyncClient(base_url=address, headers=headers, timeout=90) as plain:
                 yield ApiOperator(plain)
             return
         async with create_mcp_http_client(headers=headers) as http:

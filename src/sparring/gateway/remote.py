@@ -8,7 +8,7 @@ import ssl
 from functools import cache
 from typing import Any
 
-import httpx
+import httpx2
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.gateway.case_files import case_record, session_record
@@ -17,7 +17,7 @@ from sparring.gateway.sessions import Session
 _CONNECT_SECONDS = 10.0
 # In a burst of rollouts, a service with a short backlog resets connections.
 _RETRIES, _PAUSE_SECONDS = 5, 0.2
-_BROKEN = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+_BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 
 
 class RemoteProgram:
@@ -50,16 +50,16 @@ class RemoteProgram:
             raise InfrastructureError(f"the agent failed: {str(body['error'])[:500]}")
         return body.get("answer")
 
-    async def _post(self, request: dict[str, Any], session: Session) -> httpx.Response:
-        timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+    async def _post(self, request: dict[str, Any], session: Session) -> httpx2.Response:
+        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         pauses = [_PAUSE_SECONDS * 2**number for number in range(_RETRIES)]
         while True:
             try:
-                async with httpx.AsyncClient(
+                async with httpx2.AsyncClient(
                     timeout=timeout, trust_env=False, verify=_tls()
                 ) as client:
                     return await client.post(self._url, json=request)
-            except httpx.HTTPError as error:
+            except httpx2.HTTPError as error:
                 may_retry = bool(pauses) and isinstance(error, _BROKEN)
                 if may_retry:
                     await asyncio.sleep(pauses.pop(0) * (1 + random.random()))  # noqa: S311
@@ -78,4 +78,4 @@ class RemoteProgram:
 def _tls() -> ssl.SSLContext:
     """The TLS context of all clients: creating one blocks the event loop for tens of
     milliseconds."""
-    return httpx.create_ssl_context(trust_env=False)
+    return httpx2.create_ssl_context(trust_env=False)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from sparring.contracts.policies import Finish, Sample, SampleRequest
+from sparring.cpu import release_freed_memory
 from sparring.policies.few_rows import few_rows
 from sparring.policies.grouped_attention import grouped_attention
 from sparring.policies.growing_cache import growing_cache
@@ -307,12 +308,17 @@ class _ContinuingDecoder(_Decoder):
         before = torch.zeros(len(continued), longest, dtype=torch.long)
         for index, (_, _, length) in enumerate(continued):
             before[index, longest - length :] = 1
-        for layer in range(len(self._cache.layers)):  # pop: at most one layer is in memory twice
+        for layer in range(len(self._cache.layers)):
+            # A layer of all turns is freed once it is copied. Their tensors are small, and glibc
+            # would keep them for others.
             keys = [(turn.keys.pop(0), length) for _, turn, length in continued]
             values = [(turn.values.pop(0), length) for _, turn, length in continued]
             self._cache.update(
                 _right_aligned(keys, longest), _right_aligned(values, longest), layer
             )
+            del keys, values
+            if self._device.type == "cpu":
+                release_freed_memory()
         self._append([row.request.prompt[length:].tolist() for row, _, length in continued], before)
 
 
