@@ -75,3 +75,11 @@ def test_every_guard_stops_by_default_and_says_what_it_looks_at() -> None:
     for name, field in Guards.model_fields.items():
         assert getattr(Guards(), name).action == "stop"
         assert field.description
+
+
+def test_steps_that_are_discarded_have_the_guard_against_broken_numbers_only() -> None:
+    guards = Guards.model_validate({"truncated": {"steps": 1}, "not_finite": {"steps": 3}})
+    alone = guards.only_not_finite()
+    assert alone.not_finite == guards.not_finite
+    others = alone.model_dump(exclude={"not_finite"}).values()
+    assert {each["action"] for each in others} == {"off"}

@@ -60,6 +60,20 @@ class World:
         self.has_ended = True
 
 
+class SlowWorld(World):
+    """Ends when it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_ending = asyncio.Event()
+        self.release = asyncio.Event()
+
+    async def after_rollout(self) -> None:  # type: ignore[override]
+        self.is_ending.set()
+        await self.release.wait()
+        self.has_ended = True
+
+
 LENGTH = MeasureSet.of([length()])
 
 
@@ -229,3 +243,28 @@ def test_a_play_that_is_stopped_ends_every_world_that_was_made(
 
     asyncio.run(asyncio.wait_for(stopped(), 20))
     assert all(world.has_ended for world in plays.worlds)
+
+
+def test_a_play_that_is_stopped_waits_for_the_worlds_that_are_ending(
+    tmp_path: Path, codec: ChatCodec
+) -> None:
+    world = SlowWorld()
+
+    class SlowToEnd(Plays):
+        def _world(self) -> World:
+            return world
+
+    plays = SlowToEnd(tmp_path / "log", ScriptedPolicy(answer, codec), CASES[:1])
+
+    async def stopped() -> None:
+        running = asyncio.create_task(plays.logged.run(lambda _: None))
+        await world.is_ending.wait()
+        running.cancel()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not running.done()
+        world.release.set()
+        await asyncio.gather(running, return_exceptions=True)
+        assert world.has_ended
+
+    asyncio.run(asyncio.wait_for(stopped(), 20))

@@ -60,6 +60,17 @@ def test_servers_play_with_the_settings_for_thinking(owner: Caller) -> None:
     assert (spec["policy"]["thinking"], spec["policy"]["model"]) == ("off", "other")
 
 
+@pytest.mark.parametrize(("settings", "thinking"), [({}, "off"), ({"thinking": "on"}, "on")])
+def test_thinking_that_comes_with_servers_yields_only_to_the_command(
+    owner: Caller, settings: dict[str, str], thinking: str
+) -> None:
+    servers = {**SERVERS.model_dump(include={"model", "endpoints"}), "thinking": "off"}
+    request = StartEval.model_validate(
+        {"environment": "shop", "cases": 2, "servers": servers, "settings": settings}
+    )
+    assert spec_of(owner, start_eval(request, owner).run)["policy"]["thinking"] == thinking
+
+
 def test_a_lock_on_the_model_holds_for_servers_too(owner: Caller) -> None:
     edit_project(owner, "[budget]", '[[lock]]\nfield = "model"\nvalue = "tiny"\n[budget]')
     with pytest.raises(LockedField, match="model is locked"):

@@ -116,6 +116,9 @@ def test_looking_at_a_folder_from_elsewhere_starts_nothing(project, owner, monke
         run_status(RunQuery(run=name), onlooker)
         wait_for_run(WaitFor(run=name, timeout=0), onlooker)
     reindex_runs(NoArguments(), onlooker)
+    with pytest.raises(IllegalMove, match="remove the copy's folder"):
+        delete_run(RunQuery(run="lost-1"), onlooker)
+    stop_run(RunQuery(run="lost-1"), onlooker)
     assert project == []
     list_runs(ListRuns(), owner)
     assert sorted(project) == ["lost-1", "waiting-1"]
@@ -203,7 +206,9 @@ def test_a_run_from_python_whose_host_is_gone_can_be_stopped(owner, monkeypatch)
     folder = RunFolder(owner.runs / "mine")
     folder.create(TrainSpec(target="(python) agent").model_dump(mode="json"))
     append_event(folder, "started", author="worker", pid=1, host="gone")
-    beats = iter(range(9))
+    assert stop_run(RunQuery(run="mine"), owner).state is RunState.RUNNING  # it may be loading
+    monkeypatch.setattr(run_control, "_SILENT_SECONDS", 0.0)
+    beats = ({"step": step} for step in range(9))
     with monkeypatch.context() as patch:
         read = {folder.heartbeat: beats}
         patch.setattr(run_control, "read_json_or_empty", lambda path: next(read[path]))

@@ -10,7 +10,14 @@ HERMES, LLAMA = TaggedJson(), BareJson()
 
 
 @pytest.mark.parametrize(
-    "answer", ['{"person": {"name": "Ann"}}', '{"name": "Ann", "age": 3}', '{"name": 3}']
+    "answer",
+    [
+        '{"person": {"name": "Ann"}}',
+        '{"name": "Ann", "age": 3}',
+        '{"name": 3}',
+        '{"name": ["Ann"]}',
+        '{"name": {"first": "Ann"}}',
+    ],
 )
 def test_a_structured_answer_with_a_name_is_no_call(answer):
     assert LLAMA.parse(answer).content == answer

@@ -96,6 +96,24 @@ def test_a_proof_is_that_of_the_environment_that_was_named(runs):
     assert find_run(runs, "proof-calc_hard").id == "proof-calc-hard-20260102-000000-aa02"
 
 
+def test_an_environment_without_a_proof_gets_none_of_a_longer_name(runs):
+    make(runs, "calc-20260101-000000-aa01", "calc", "train")
+    make(runs, "calc-hard-20260102-000000-aa02", "calc_hard", "train")
+    make(runs, "proof-calc-hard-20260102-000000-aa02", "calc_hard", "prove")
+    with pytest.raises(RunNotFound):
+        find_run(runs, "proof-calc")
+
+
+def test_an_old_proof_counts_among_many_newer_runs(runs):
+    for day in range(1, 10):
+        run = f"calc-hard-2026010{day}-000000-aa0{day}"
+        make(runs, run, "calc_hard", "train")
+        if day in (1, 9):
+            make(runs, f"proof-{run}", "calc_hard", "prove")
+    with pytest.raises(AmbiguousRun, match="matches 2 runs"):
+        find_run(runs, "proof-calc-hard-2026")
+
+
 def test_a_proof_whose_short_name_fits_another_as_well_is_not_guessed(runs):
     for day in ("01", "02"):
         make(runs, f"my-lab-202601{day}-000000-aa01", "my_lab", "train")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -302,3 +303,21 @@ def test_a_start_that_is_under_way_is_not_repeated(tmp_path, monkeypatch):
     begun = {"format": 1, "since_boot": since_boot() - 20, "epoch": 1, "tries": 1}
     write_json(folder.launch, {**begun, "is_starting": True})
     queue.reconcile_folder(tmp_path)
+
+
+def test_a_start_that_is_under_way_on_another_host_is_not_repeated(tmp_path, monkeypatch):
+    folder = wait_in(tmp_path, "run", None)
+    monkeypatch.setattr(queue, "launch", lambda *_: pytest.fail("it was started twice"))
+    begun = {"format": 1, "since_boot": since_boot() + 9e6, "boot": "another", "epoch": 1}
+    write_json(folder.launch, {**begun, "time": time.time() - 20, "is_starting": True})
+    queue.reconcile_folder(tmp_path)
+
+
+def test_a_dead_supervisor_is_not_replaced_twice_by_two_who_look_at_once(tmp_path, monkeypatch):
+    folder = wait_in(tmp_path, "run", None)
+    append_state(folder, RunState.STARTING, author="supervisor", epoch=1)
+    under_way = iter([False, True])  # before the lock, and once it is held
+    monkeypatch.setattr(queue, "_was_just_tried", lambda *_: next(under_way))
+    monkeypatch.setattr(queue, "launch", lambda *_: pytest.fail("it was started twice"))
+    queue.ensure_supervised(folder, read_history(folder).history)
+    assert list(under_way) == []

@@ -18,7 +18,9 @@ from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.files import write_json
 from sparring.run_folder.server_list import JoinedServers
+from sparring.runs import slurm, supervisor
 from sparring.runs.claims import claim
 from sparring.runs.launcher import SupervisorPresence, handle_of
 from sparring.runs.lifecycle import RunState
@@ -276,3 +278,31 @@ def test_a_run_has_the_supervisor_that_claimed_it_whichever_job_was_submitted_la
     assert claim(folder, 1, "7")
     assert Slurm().look(folder, handle, 0) is SupervisorPresence.YES
     assert Slurm().look(folder, handle, 1) is SupervisorPresence.NO
+
+
+@pytest.mark.parametrize(("job", "epochs"), [("7", [2]), ("8", [])])
+def test_a_requeued_job_goes_on_with_its_own_run_only(tmp_path, monkeypatch, job, epochs):
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1, "kind": "train"})
+    write_json(folder.launch, {"epoch": 1, "job": "8"})  # submitted last
+    assert claim(folder, 1, "7")
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    supervised: list[int] = []
+    monkeypatch.setattr(supervisor, "supervise", lambda _, epoch, **__: supervised.append(epoch))
+    slurm.main(str(folder.path), "1")
+    assert supervised == epochs
+
+
+def test_a_job_that_waits_is_cancelled_but_the_run_of_another_is_not_stopped(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1, "kind": "train"})
+    states = {"7": frozenset({"RUNNING"}), "8": frozenset({"PENDING"})}
+    monkeypatch.setattr(Slurm, "_states", lambda _: states)
+    cancelled: list[str] = []
+    monkeypatch.setattr(slurm, "cancel", cancelled.append)
+    assert Slurm().stop(folder, {"job": "8"})
+    assert claim(folder, 1, "7")
+    assert not Slurm().stop(folder, {"job": "8"})
+    assert not Slurm().stop(folder, {"job": "7"})
+    assert cancelled == ["8", "8"]

@@ -137,6 +137,15 @@ def test_an_assertion_without_an_equivalent_is_refused_unless_ignored(tmp_path: 
     assert [each["type"] for each in record["assertions"]] == ["contains"]
 
 
+def test_the_file_of_an_ignored_assertion_is_not_read(tmp_path: Path) -> None:
+    script = {"type": "javascript", "value": "file://judge.js"}
+    file = written(tmp_path, prompts=[PROMPT], tests=[{**PARIS, "assert": [script]}])
+    with pytest.raises(SuiteError, match=r"asserts javascript.*\['javascript'\]"):
+        records(file)
+    (record,) = records(file, "javascript")
+    assert record["assertions"] == []
+
+
 def test_every_kind_of_assertion_that_is_read_is_judged() -> None:
     assert set(ASSERTIONS) == ASSERTION_TYPES
 
@@ -160,6 +169,12 @@ def test_variables_are_filled_into_the_values_of_assertions(tmp_path: Path) -> N
 def test_an_assertion_with_an_unknown_variable_is_refused(tmp_path: Path) -> None:
     test = {"vars": {"country": "France"}, "assert": [{"type": "equals", "value": "{{ capitol }}"}]}
     with pytest.raises(SuiteError, match=re.escape("test 0: '{{ capitol }}' cannot be filled in")):
+        records(written(tmp_path, prompts=[PROMPT], tests=[test]))
+
+
+def test_a_filter_that_fails_is_named(tmp_path: Path) -> None:
+    test = {"vars": {"size": "3.2"}, "assert": [{"type": "equals", "value": "{{ size | round }}"}]}
+    with pytest.raises(SuiteError, match=re.escape("test 0: '{{ size | round }}' cannot be")):
         records(written(tmp_path, prompts=[PROMPT], tests=[test]))
 
 

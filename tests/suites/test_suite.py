@@ -1,3 +1,4 @@
+import itertools
 import json
 import tracemalloc
 
@@ -253,3 +254,16 @@ def test_a_csv_file_that_cannot_be_read_is_named_with_its_line(tmp_path):
     file.write_bytes(b"input,expected\na,b\n" + b"caf\xe9,b\n")
     with pytest.raises(SuiteError, match=r"odd\.csv"):
         Suite.from_csv(file)
+
+
+@given(st.integers(1, 60), st.integers(2, 20))
+def test_cases_are_spread_over_the_training_cases_in_their_order(size, wanted):
+    rows = [
+        {"input": f"question {n}", "expected": f"{n}", "split": "training"} for n in range(size)
+    ]
+    suite = Suite.from_records(rows, minimum_cases=1)
+    numbers = [int(case.expected) for case in suite.spread(wanted)]
+    assert len(numbers) == min(size, wanted)
+    assert (numbers[0], numbers[-1]) == (0, size - 1)
+    gaps = {later - earlier for earlier, later in itertools.pairwise(numbers)}
+    assert not gaps or (min(gaps) > 0 and max(gaps) - min(gaps) <= 1)

@@ -539,6 +539,8 @@ export interface paths {
          * Start a new run with the settings of an existing run and the requested changes.
          * @description Start a new run with the settings of an existing run and the requested changes.
          *
+         *     A training gets a proof if the existing one was started with a proof.
+         *
          *     Role: operator.
          */
         post: operations["run.clone"];

@@ -54,3 +54,8 @@ class Guards(Frozen):
         if isinstance(value, str):
             return {**default, "action": value}
         return {**default, **value} if isinstance(value, dict) else value
+
+    def only_not_finite(self) -> Guards:
+        """Return guards of which all but `not_finite` are off, for steps that are discarded."""
+        off = dict.fromkeys(type(self).model_fields, "off")
+        return Guards.model_validate({**off, "not_finite": self.not_finite})

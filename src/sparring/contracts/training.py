@@ -282,8 +282,9 @@ class TrainSpec(RunSpec):
         sampling = self.settings.sampling
         if self.nodes > 1 and sampling is not None and sampling.number_started:
             raise ValueError(
-                "several hosts need sampling servers that all of them reach: start the servers, "
-                "and give their addresses as sampling.servers"
+                "several hosts need sampling servers that all of them reach: start the servers and "
+                "give their addresses as sampling.servers, or set it to 'joined' and start them "
+                "with `sparring run join RUN --as server`"
             )
         return self
 

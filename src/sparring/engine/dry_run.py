@@ -64,8 +64,6 @@ class DryRun:
         self._total_steps = self.steps + (longest is not None)
         with contextlib.suppress(_AllStepsDone):
             built.trainer.train()
-            if (stop := built.trainer.reports.guard_stop) is not None:
-                raise stop
 
     def _learned_in_step(self, learned: list[LearningRollout]) -> list[LearningRollout]:
         if self._longest is None or len(self.done) < self.steps:

@@ -59,6 +59,7 @@ class LoggedPlay:
         self._block = play.rollouts_at_once
         self._judging: set[asyncio.Task[Played]] = set()
         self._worlds: dict[RolloutKey, Any] = {}  # of the rollouts that are being judged
+        self._ending: set[asyncio.Task[None]] = set()
         self._player = Player(
             agent,
             policy,
@@ -107,7 +108,8 @@ class LoggedPlay:
             for each in unfinished:
                 each.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-            await asyncio.gather(*(end_world(world) for world in self._worlds.values()))
+            worlds = (end_world(world) for world in self._worlds.values())
+            await asyncio.gather(*self._ending, *worlds)
 
     async def _play_into(self, judging: asyncio.Queue[asyncio.Task[Played] | None]) -> None:
         try:
@@ -134,7 +136,10 @@ class LoggedPlay:
         judged = await self._measures.judge(played.rollout)
         if self._look_again is not None:
             await self._look_again(judged)
-        await asyncio.shield(end_world(self._worlds.pop(judged.key)))
+        ending = asyncio.create_task(end_world(self._worlds.pop(judged.key)))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        await asyncio.shield(ending)
         return replace(played, rollout=judged)
 
     def _missing(self) -> tuple[Iterator[Play], int]:

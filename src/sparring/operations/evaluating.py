@@ -6,6 +6,7 @@ chooses which file is executed and which server receives a key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -48,10 +49,15 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     run_settings = resolve_run(request.environment, "eval", command, caller)
     spec = evaluation_of(run_settings, request.split, request.cases)
     if request.servers is not None:
-        thinking = {name: getattr(spec.play, name) for name in ("thinking", "history_thinking")}
-        servers = request.servers.model_copy(update=thinking)
-        spec = spec.model_copy(update={"policy": servers})
+        spec = spec.model_copy(update={"policy": _with_thinking(request.servers, spec, command)})
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
+
+
+def _with_thinking(servers: PolicySpec, spec: EvalSpec, command: Mapping[str, Any]) -> PolicySpec:
+    """Return the servers with the settings for thinking: the command's, else those that the
+    servers were given with, else the evaluation's."""
+    names = {"thinking", "history_thinking"} - (servers.model_fields_set - command.keys())
+    return servers.model_copy(update={name: getattr(spec.play, name) for name in names})
 
 
 def evaluation_of(run_settings: RunSettings, split: Split, cases: int | None) -> EvalSpec:

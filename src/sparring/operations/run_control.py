@@ -41,7 +41,7 @@ from sparring.operations.starting import Started, begin
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state, note_change
-from sparring.run_folder.files import read_json_or_empty, write_json
+from sparring.run_folder.files import read_json_or_empty, read_lines, write_json
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
@@ -56,6 +56,7 @@ from sparring.settings.names import flatten, nested
 from sparring.source_files import refuse_changed_code
 
 _HEARTBEAT_WAIT_SECONDS = 5.0
+_SILENT_SECONDS = 600.0  # until a run on another host may be taken for lost
 
 
 class ResumeRun(RunQuery):
@@ -194,8 +195,10 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     forms=Forms(cli="run clone"),
 )
 def clone_run(request: CloneRun, caller: Caller) -> Started:
-    """Start a new run with the settings of an existing run and the requested changes. A training
-    gets a proof if the existing one was started with a proof."""
+    """Start a new run with the settings of an existing run and the requested changes.
+
+    A training gets a proof if the existing one was started with a proof.
+    """
     folder = find_run(caller.runs, request.run)
     spec = read_run_spec(folder)
     _refuse_python_run(folder, spec)
@@ -230,11 +233,12 @@ def delete_run(request: RunQuery, caller: Caller) -> Deleted:
     folder = find_run(caller.runs, request.run)
     if folder.id != request.run:
         raise InvalidInput(f"to delete a run, give the whole id: {folder.id}")
-    state = supervised_status(folder).state
+    state = (supervised_status if caller.can_supervise else status_of)(folder).state
     if not state.has_ended:
-        raise IllegalMove(
-            f"run {folder.id} is {state.value}; stop it first: sparring run stop {folder.id}"
-        )
+        advice = f"stop it first: sparring run stop {folder.id}"
+        if not caller.can_supervise:
+            advice = f"stop it where it runs, or remove the copy's folder {folder.path}"
+        raise IllegalMove(f"run {folder.id} is {state.value}; {advice}")
     size = sum(
         os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - os.walk yields strings
         for parent, _, names in os.walk(folder.path)
@@ -307,10 +311,15 @@ def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
 
 def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:
     """Stop a run from Python whose host is gone, or was renamed: nothing holds its lock, and its
-    heartbeat, which a live process writes twice a second, does not change."""
+    heartbeat is old and does not change. A live process writes it every second once it has read
+    its checkpoints."""
     if history.host in ("", socket.gethostname()) or is_held(folder):
         return
     heartbeat = read_json_or_empty(folder.heartbeat)
+    signs = [each for each in read_lines(folder.events) if each.get("event") == "started"]
+    heard = max(float(each.get("time") or 0.0) for each in [heartbeat, *signs])
+    if time.time() - heard < _SILENT_SECONDS:
+        return
     time.sleep(_HEARTBEAT_WAIT_SECONDS)
     if read_json_or_empty(folder.heartbeat) != heartbeat:
         return

@@ -91,9 +91,10 @@ class BareJson:
         except (ValueError, RecursionError):
             return False
         name = value.get("name")
+        if not isinstance(name, str):
+            return True
         has_arguments = not value.keys().isdisjoint((self.arguments_key, *_ARGUMENT_KEYS))
-        is_call = has_arguments or (set(value) <= {"name", "type", "id"} and name in names)
-        return not (isinstance(name, str) and is_call)
+        return not (has_arguments or (set(value) <= {"name", "type", "id"} and name in names))
 
     def opening(self, tool: str | None) -> str:
         """Return the beginning of the object."""

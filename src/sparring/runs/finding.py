@@ -31,10 +31,14 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     index = Index(runs)
     training = name.removeprefix("proof-")
     if training != name and len(training) >= 4:
-        environment = training.replace("-", "_")  # as a file may be called
-        if newest := _newest_proof_of(index, training) or _newest_proof_of(index, environment):
-            return RunFolder(runs / newest)
-        rows = [row.id for row in index.named(hyphenated(training)) or index.named(training)]
+        for environment in (training, training.replace("-", "_")):  # as a file may be called
+            if newest := _newest_of_kind(index, environment, "prove"):
+                return RunFolder(runs / newest)
+            if _newest_of_kind(index, environment, "train"):
+                raise _not_found(runs, name)  # and not the proof of a longer name
+        beginning = hyphenated(training)
+        named = index.named(beginning, _MOST_NAMED) or index.named(training, _MOST_NAMED)
+        rows = [row.id for row in named]
         # Proofs of trainings, and proofs that were not queued with their training.
         found = [f"proof-{run}" for run in rows if (runs / f"proof-{run}/spec.json").is_file()]
         found = found or [run for run in rows if run.startswith("proof-")]
@@ -55,14 +59,12 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
     raise _not_found(runs, name)
 
 
-def _newest_proof_of(index: Index, environment: str) -> str:
-    """Return the id of the newest proof of an environment's trainings, or an empty string."""
+def _newest_of_kind(index: Index, environment: str, kind: str) -> str:
+    """Return the id of an environment's newest run of a kind, or an empty string."""
     from sparring.runs.index import Query
 
-    for row in index.page(Query(environment=environment, kind="train", count=20)):
-        if (index.runs / f"proof-{row.id}" / "spec.json").is_file():
-            return f"proof-{row.id}"
-    return ""
+    rows = index.page(Query(environment=environment, kind=kind, count=1))
+    return rows[0].id if rows else ""
 
 
 def _ambiguous(name: str, ids: Sequence[str], runs: Path) -> AmbiguousRun:
@@ -77,9 +79,8 @@ def _newest_of(index: Index, environment: str, kind: str) -> str:
     skipped unless `kind` selects them."""
     from sparring.runs.index import Query
 
-    if kind:
-        for row in index.page(Query(environment=environment, kind=kind, count=1)):
-            return row.id
+    if kind and (newest := _newest_of_kind(index, environment, kind)):
+        return newest
     for row in index.page(Query(environment=environment)):
         if row.kind not in ("prove", "ship"):
             return row.id

@@ -39,7 +39,7 @@ def handle_of(folder: RunFolder) -> dict[str, Any]:
     """Return the handle of the last started supervisor; empty if there is no valid one."""
     with contextlib.suppress(OSError, ValueError):
         handle = read_json(folder.launch)
-        numbers = (handle.get(name, 0) for name in ("since_boot", "epoch", "tries"))
+        numbers = (handle.get(name, 0) for name in ("since_boot", "time", "epoch", "tries"))
         if all(isinstance(number, int | float) for number in numbers):
             return handle
     return {}

@@ -7,6 +7,7 @@ epoch continues.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from sparring.installed import load_plugin, plugin_names
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.runs.launcher import Launcher, SupervisorPresence, handle_of
-from sparring.runs.processes import since_boot
+from sparring.runs.processes import boot_id, since_boot
 
 GROUP = "sparring.launchers"
 _BUILT_IN: Mapping[str, tuple[str, str]] = {
@@ -50,19 +51,31 @@ def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
     take as long as a scheduler's answer: until then, the handle says that it is under way."""
     launcher, previous = launcher_of(folder), handle_of(folder)
     tries = 1 + (int(previous.get("tries", 0)) if previous.get("epoch") == epoch else 0)
-    handle = {"format": 1, "since_boot": since_boot(), "epoch": epoch, "tries": tries}
+    handle = {"format": 1, **_now(), "epoch": epoch, "tries": tries}
     write_json(folder.launch, {**handle, "is_starting": True})
     try:
         started = launcher.start(folder, epoch)
     except BaseException:
         write_json(folder.launch, handle)
         raise
-    handle |= {"since_boot": since_boot(), **started}
+    handle |= {**_now(), **started}
     write_json(folder.launch, handle)
     return handle
+
+
+def seconds_since_start(handle: Mapping[str, Any]) -> float:
+    """Return the age of a handle, which another host may have written. Infinite without a
+    handle."""
+    if handle.get("boot") not in (None, boot_id()):
+        return abs(time.time() - float(handle.get("time", 0.0)))
+    return since_boot() - float(handle.get("since_boot", float("-inf")))
 
 
 def find_supervisor(folder: RunFolder, after: int = 0) -> SupervisorPresence:
     """Return whether a run has a supervisor of an epoch after `after`. For a requeued run, `after`
     excludes supervisors from before the requeue, which may still be alive."""
     return launcher_of(folder).look(folder, handle_of(folder), after)
+
+
+def _now() -> dict[str, Any]:
+    return {"since_boot": since_boot(), "boot": boot_id(), "time": time.time()}

@@ -23,11 +23,10 @@ from sparring.run_folder.file_locks import file_lock
 from sparring.runs.claims import newest_epoch
 from sparring.runs.history import History, read_history
 from sparring.runs.launcher import SupervisorPresence, handle_of
-from sparring.runs.launchers import find_supervisor, launch, launcher_of
+from sparring.runs.launchers import find_supervisor, launch, launcher_of, seconds_since_start
 from sparring.runs.lifecycle import RunState
 from sparring.runs.local import is_held
 from sparring.runs.manual import Manual
-from sparring.runs.processes import since_boot
 
 if TYPE_CHECKING:
     from sparring.runs.index import Index
@@ -99,7 +98,9 @@ def _replace_supervisor(folder: RunFolder, history: History) -> None:
     if _is_hopeless(folder, epoch + 1):
         return
     with _queue_lock(folder.path.parent), contextlib.suppress(OSError):
-        if find_supervisor(folder) is SupervisorPresence.NO:  # another process may have been faster
+        if _was_just_tried(folder, history):  # another process was faster, or is about to be
+            return
+        if find_supervisor(folder) is SupervisorPresence.NO:
             launch(folder, epoch + 1)
 
 
@@ -120,11 +121,10 @@ def _was_just_tried(folder: RunFolder, history: History) -> bool:
     each failure."""
     handle = handle_of(folder)
     failed_tries = max(history.takeovers, int(handle.get("tries", 0)))
-    pause = min(_MAX_BACKOFF, 0.25 * 2 ** min(failed_tries, 7))
+    pause: float = min(_MAX_BACKOFF, 0.25 * 2 ** min(failed_tries, 7))
     if handle.get("is_starting"):
         pause = _START_SECONDS
-    age = since_boot() - float(handle.get("since_boot", float("-inf")))
-    return bool(0 <= age < pause)
+    return 0 <= seconds_since_start(handle) < pause
 
 
 def _check_queue(folder: RunFolder, history: History) -> None:

@@ -128,13 +128,13 @@ class Slurm:
 
     def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
         """Cancel the job if it waits for nodes; the supervisor of a running job reads the stop
-        request in the folder."""
-        del folder
+        request in the folder. Return whether no other job has claimed the run and is alive."""
         job = str(handle.get("job") or "")
         if not job or not self._states().get(job, frozenset()) & {"PENDING", "CONFIGURING"}:
             return False
         cancel(job)
-        return True
+        claimant = job_of_claim(folder, newest_epoch(folder))
+        return claimant in ("", job) or not self._is_live(claimant, 0.0)
 
     def _states(self) -> dict[str, frozenset[str]]:
         """Return the states of all jobs in squeue, recently ended ones included, by job id."""
@@ -274,10 +274,12 @@ def main(path: str, epoch: str, role: str = "supervisor") -> int:
         return joined_helper.main(path, role)
     number, job = int(epoch), os.environ["SLURM_JOB_ID"]
     if int(os.environ.get("SLURM_RESTART_COUNT", 0)):
-        claimed = job_of_claim(folder, newest_epoch(folder))
-        if job not in (claimed, str(handle_of(folder).get("job"))):
+        newest = newest_epoch(folder)
+        is_claimed = newest >= number
+        owner = job_of_claim(folder, newest) if is_claimed else handle_of(folder).get("job")
+        if job != str(owner):
             return 0
-        number = newest_epoch(folder) + 1
+        number = newest + 1
     code = supervise(path, number, relaunches_here=False, job=job)
     if read_history(folder).history.state is RunState.STOPPED:
         cancel(job)  # so that Slurm lists the job as cancelled

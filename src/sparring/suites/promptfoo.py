@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import StrictUndefined, TemplateError
+from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from sparring.contracts.errors import SuiteError
@@ -53,9 +53,10 @@ def promptfoo_records(
         if not isinstance(test, Mapping):
             raise SuiteError(f"{place} is {type(test).__name__}, not an object with `vars`")
         listed = [*(defaults.get("assert") or ()), *(test.get("assert") or ())]
-        found = [_assertion(each, path.parent, place) for each in listed]
+        found = [_assertion(each, place) for each in listed]
         kept = [each for each in found if each["type"] not in ignore_assertions]
         _refuse_unknown(kept, place)
+        kept = [{**each, "value": _expected(each["value"], path.parent, place)} for each in kept]
         given = {**(defaults.get("vars") or {}), **(test.get("vars") or {})}
         for variables in _combinations(given):
             asserted = [_with_variables(each, variables, place) for each in kept]
@@ -149,7 +150,7 @@ def _filled(template: str, variables: Mapping[str, Any], place: str) -> str:
     environment = SandboxedEnvironment(undefined=StrictUndefined)
     try:
         return environment.from_string(template).render(variables)
-    except TemplateError as error:
+    except Exception as error:  # a filter may raise anything, for example `round` of a text
         raise SuiteError(f"{place}: {template[:60]!r} cannot be filled in: {error}") from error
 
 
@@ -159,13 +160,12 @@ def _combinations(variables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(map(str, variables), values, strict=True))
 
 
-def _assertion(given: Any, folder: Path, place: str) -> dict[str, Any]:
+def _assertion(given: Any, place: str) -> dict[str, Any]:
     if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
         raise SuiteError(f"{place} has an assertion without a type: {given!r}")
     kind = str(given["type"])
     name = kind.removeprefix("not-")
-    value = _expected(given.get("value"), folder, place)
-    return {"type": name, "value": value, "is_negated": name != kind}
+    return {"type": name, "value": given.get("value"), "is_negated": name != kind}
 
 
 def _expected(value: Any, folder: Path, place: str) -> Any:

@@ -7,6 +7,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -188,14 +189,16 @@ class Suite:
     def cases(self, split: Split, limit: int | None = None) -> Iterator[Case]:
         """Yield up to `limit` cases of one split, in the order of the records."""
         self.require(split)
-        wanted = _SPLITS.index(split)
-        count = 0
-        for number, index in enumerate(self._splits):
-            if index == wanted:
-                if limit is not None and count >= limit:
-                    return
-                count += 1
-                yield self._case(number)
+        for number in islice(self._numbers_of(split), limit):
+            yield self._case(number)
+
+    def spread(self, wanted: int) -> list[Case]:
+        """Return up to `wanted` training cases, evenly spaced, because files are often sorted."""
+        self.require(Split.TRAINING)
+        numbers = list(self._numbers_of(Split.TRAINING))
+        count = min(wanted, len(numbers))
+        step = (len(numbers) - 1) / max(1, count - 1)
+        return [self._case(numbers[round(place * step)]) for place in range(count)]
 
     def all_but(self, split: Split) -> Iterator[Case]:
         """Yield the cases of all splits but one, in the order of the records."""
@@ -210,22 +213,18 @@ class Suite:
 
     def question_digests(self, split: Split) -> frozenset[str]:
         """Return the `question_digest` of each case of one split."""
-        wanted = _SPLITS.index(split)
         return frozenset(
-            question_digest(self._case(number).input)
-            for number, index in enumerate(self._splits)
-            if index == wanted
+            question_digest(self._case(number).input) for number in self._numbers_of(split)
         )
 
     def finder(self, split: Split) -> Callable[[str], Case]:
         """Return a function that reads a case of one split by id; KeyError if there is none."""
-        wanted = _SPLITS.index(split)
-        numbers = {
-            self._case(number).id: number
-            for number, index in enumerate(self._splits)
-            if index == wanted
-        }
+        numbers = {self._case(number).id: number for number in self._numbers_of(split)}
         return lambda case_id: self._case(numbers[case_id])
+
+    def _numbers_of(self, split: Split) -> Iterator[int]:
+        wanted = _SPLITS.index(split)
+        return (number for number, index in enumerate(self._splits) if index == wanted)
 
     def cases_to_add(self, split: Split) -> int:
         """Return how many cases a suite with adapted shares lacks to fill a split."""

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Verdict, failed, passed
 from sparring.jobs.audit import auditor as auditor_module
-from sparring.jobs.audit.auditor import Auditor, audit_null_players, spread
+from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.measures import Measure, MeasureSet
 from sparring.measures.builtin import exact, length
 from sparring.player.worlds import tool
@@ -38,16 +35,6 @@ def training(count: int) -> Suite:
         {"input": f"question {n}", "expected": f"{n}", "split": "training"} for n in range(count)
     ]
     return Suite.from_records(rows, minimum_cases=1)
-
-
-@settings(max_examples=40)
-@given(st.integers(1, 60), st.integers(2, 20))
-def test_cases_are_spread_over_the_whole_split_in_its_order(size: int, wanted: int) -> None:
-    numbers = [int(case.expected) for case in spread(training(size), wanted)]
-    assert len(numbers) == min(size, wanted)
-    assert (numbers[0], numbers[-1]) == (0, size - 1)
-    gaps = {later - earlier for earlier, later in itertools.pairwise(numbers)}
-    assert not gaps or (min(gaps) > 0 and max(gaps) - min(gaps) <= 1)
 
 
 def test_each_answer_is_judged_twice_at_once_and_once_more_in_another_order() -> None:

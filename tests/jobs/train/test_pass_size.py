@@ -6,7 +6,9 @@ import pytest
 
 from sparring.contracts.errors import NotEnoughMemory
 from sparring.engine import pass_memory
+from sparring.jobs.train import pass_size
 from sparring.run_folder.files import append_line, read_json
+from sparring.suites import Suite
 from tests.training import trainer
 
 SETTINGS = {"cases_per_batch": 2, "num_generations": 4, "gradient_accumulation_steps": 1}
@@ -48,3 +50,16 @@ def test_a_training_that_cannot_fit_says_so_before_its_first_step(
     with pytest.raises(NotEnoughMemory, match="max_completion_length"):
         made.train()
     assert not (tmp_path / "tight" / "metrics.jsonl").exists()
+
+
+def test_the_prefix_that_prompts_share_is_that_of_a_file_sorted_by_documents(
+    tiny_folder, tmp_path, monkeypatch
+):
+    def measure_pass(*_, prompt, common):
+        raise NotEnoughMemory(f"{common < prompt / 2}")
+
+    monkeypatch.setattr(pass_size, "measure_pass", measure_pass)
+    documents = ("whales swim far " * 40, "a tower has steps " * 40)
+    rows = [{"input": f"{documents[n // 20]} question {n}", "split": "training"} for n in range(40)]
+    with pytest.raises(NotEnoughMemory, match="True"):
+        trainer(tiny_folder, tmp_path, suite=Suite.from_records(rows), **SETTINGS).train()

@@ -10,7 +10,8 @@ type Line = Schemas["RolloutLine"];
 type Page = Schemas["RolloutPage"];
 const PAGE = 100;
 const WINDOW = 100_000; // rows in one scrolling list: browsers limit how tall an element may be
-const ENDINGS = ["answered", "unparsable_call", "unknown_tool", "tool_deadline", "turn_limit", "token_budget", "invalid_output", "input_guardrail", "output_guardrail", "tool_guardrail", "rollout_deadline", "infrastructure_error"];
+// Every ending of the schema: leaving one out is a type error.
+const ENDINGS = Object.keys({ answered: 1, unparsable_call: 1, unknown_tool: 1, tool_deadline: 1, turn_limit: 1, token_budget: 1, invalid_output: 1, input_guardrail: 1, output_guardrail: 1, tool_guardrail: 1, rollout_deadline: 1, infrastructure_error: 1, no_model_call: 1 } satisfies Record<Schemas["Ending"], 1>);
 const TEXTS = ["text", "question", "case", "measure", "tool"] as const;
 const NUMBERS = ["first_step", "last_step", "min_reward", "max_reward", "min_advantage", "max_advantage"] as const;
 

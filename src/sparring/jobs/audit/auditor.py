@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sparring.contracts.cases import Case, Split
+from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import Judgement, cannot_tell
@@ -39,16 +39,7 @@ async def audit_null_players(
     if log.exists():  # written by an earlier attempt
         shutil.rmtree(log)
     with RolloutWriter(log) as writer:
-        await auditor.play_null(spread(suite, count), writer)
-
-
-def spread(suite: Suite, wanted: int) -> list[Case]:
-    """Return up to `wanted` training cases, evenly spaced, because files are often sorted."""
-    size = suite.size(Split.TRAINING)
-    if size <= wanted:
-        return list(suite.cases(Split.TRAINING))
-    positions = {round(number * (size - 1) / max(1, wanted - 1)) for number in range(wanted)}
-    return [case for n, case in enumerate(suite.cases(Split.TRAINING)) if n in positions]
+        await auditor.play_null(suite.spread(count), writer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,7 @@ class Check:
                 "sampling": None,  # the check samples with the weights in this process
                 "players": 0,
                 "max_staleness": 0,
+                "guards": self._spec.settings.guards.only_not_finite(),
             }
         )
         check_settings(settings, parts.suite.size(Split.TRAINING), 1)
@@ -317,8 +318,7 @@ class Check:
             built.collector.resume_at(0)
             self._dry.run(built, longest=longest)
         except GuardStop as error:
-            if error.guard == "not_finite":  # the verdict covers what the other guards test
-                self._failures.append(f"a training step failed: {error}")
+            self._failures.append(f"a training step failed: {error}")
         except (SparringError, RuntimeError, ValueError) as error:
             self._failures.append(f"a training step failed: {type(error).__name__}: {error}")
         finally:

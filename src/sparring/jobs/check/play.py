@@ -15,7 +15,7 @@ from sparring.contracts.specs import PlaySettings
 from sparring.engine.building import Built
 from sparring.engine.vllm_sampler import VllmSampler
 from sparring.environments.environment import Parts
-from sparring.jobs.audit.auditor import Auditor, spread
+from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.jobs.model_log import ModelLog, log_name
@@ -81,8 +81,8 @@ class CheckPlay:
         self._built = built
         fields = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
         self._play = PlaySettings(**{**fields, "num_generations": spec.rollouts})
-        self._cases = spread(parts.suite, spec.cases)
-        self._other_cases = spread(parts.suite, spec.other_cases)
+        self._cases = parts.suite.spread(spec.cases)
+        self._other_cases = parts.suite.spread(spec.other_cases)
         rollouts = spec.rollouts * (len(self._cases) + len(self._other_cases) * len(spec.others))
         self._progress = Progress(rollouts)
         self.planned = spec.rollouts * len(self._cases)

@@ -111,7 +111,7 @@ def _prompt_tokens(work: TrainWork, built: Built) -> tuple[int, int]:
         return "."
 
     async def play() -> None:
-        cases = work.suite.cases(Split.TRAINING, _PROMPT_CASES)
+        cases = work.suite.spread(_PROMPT_CASES)
         plays = [Play(RolloutKey(0, 0, case.id, 0), case) for case in cases]
         async for played in player_of(work, answer).play(plays):
             await end_world(played.rollout.world)

@@ -106,8 +106,8 @@ Lora = Annotated[bool | None, typer.Option("--lora", help="Train adapters only."
 Sampling = Annotated[
     str | None,
     typer.Option(
-        help="Sample with vLLM servers: the number to start, or their addresses, as in "
-        "http://HOST:PORT,http://HOST:PORT."
+        help="Sample with vLLM servers: the number to start, their addresses, as in "
+        "http://HOST:PORT,http://HOST:PORT, or `joined` for those that join."
     ),
 ]
 CheckpointSteps = Annotated[

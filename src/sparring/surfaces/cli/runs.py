@@ -274,7 +274,7 @@ def _show_news(news: News) -> None:
 
 def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
     """Stop a run; with `waits`, return only when it has stopped."""
-    caller = owner(runs)
+    caller = reader(runs)  # another folder's runs are not started to be stopped
     shown = stop_run(RunQuery(run=run), caller)
     while waits and not shown.state.has_ended:
         wait_for_run(WaitFor(run=shown.run, since=None, timeout=_STOP_POLL_SECONDS), caller)
@@ -305,7 +305,7 @@ def clone(
 
 def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
     """Delete a run, after confirmation on the terminal unless `is_sure`."""
-    caller = owner(runs)
+    caller = reader(runs)  # another folder's runs are not started to be deleted
     if not is_sure:
         full_id = show_run(RunQuery(run=run), caller).run
         if as_json or not sys.stdin.isatty():
