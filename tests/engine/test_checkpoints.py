@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,23 @@ def test_what_an_earlier_attempt_wrote_at_the_same_step_is_replaced(tmp_path):
 
 def _fields(identity: Identity) -> dict[str, object]:
     return {name: getattr(identity, name) for name in identity.__slots__}
+
+
+def test_the_score_of_a_start_is_noted_later_and_it_may_be_the_best(tmp_path):
+    made = checkpoints(tmp_path)
+    made.note_score(0, 0.8)  # no warm start made one
+    save(made, 0)
+    save(made, 2, 0.5)
+    made.note_score(0, 0.8)
+    assert verify(tmp_path / "step-0") == ""
+    best = best_of(list_checkpoints(tmp_path))
+    assert best is not None
+    assert (best.step, best.score) == (0, 0.8)
+
+
+def test_another_suite_or_number_of_ranks_draws_other_cases(tmp_path):
+    save(checkpoints(tmp_path), 1)
+    (saved,) = list_checkpoints(tmp_path)
+    assert checkpoints(tmp_path).proposes_alike(saved)
+    for change in ({"suite": "x"}, {"world_size": 2}):
+        assert not checkpoints(tmp_path, replace(IDENTITY, **change)).proposes_alike(saved)

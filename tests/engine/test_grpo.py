@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from trl import GRPOTrainer
 
+from sparring import measure
 from sparring.contracts.errors import GuardStop, InfrastructureError, SettingError, WorldSizeError
+from sparring.contracts.verdicts import Verdict, scored
 from tests.engine.built_run import CASES, GROUP, Run
+from tests.training import trainer
 
 # ------------------------------------------------------------------ a step
 
@@ -194,3 +199,20 @@ def test_a_step_is_scored_in_training_mode_whatever_the_mode_was_before(run: Run
     run.engine.training_step(run.engine.model, run.inputs, None)
     assert "num_tokens" in run.engine._metrics["train"]
     assert not run.engine._metrics["eval"]
+
+
+def test_equal_rewards_teach_nothing_though_their_mean_is_rounded(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    @measure
+    def partly(_: Any) -> Verdict:
+        return scored(0.7, "a part")
+
+    made = trainer(
+        tiny_folder, tmp_path, measures=(partly,), max_steps=1, num_generations=8,
+        mask_truncated_completions=False, engine={"weight_decay": 0.0},
+    )  # fmt: skip
+    before = [weights.clone() for weights in made.model.parameters()]
+    result = made.train()
+    assert {each.advantage for each in result.rollouts()} == {0.0}
+    assert all(map(torch.equal, before, made.model.parameters()))

@@ -120,3 +120,9 @@ def test_a_second_adapter_is_refused(tokenizer: Any) -> None:
     settings = TrainSettings(device="cpu", lora=True)
     with pytest.raises(SettingError, match="already has an adapter; remove the setting `lora`"):
         load(PolicySpec(), settings, model=adapted(is_frozen=False), tokenizer=tokenizer)
+
+
+def test_servers_are_refused_for_a_model_with_an_adapter(tokenizer: Any) -> None:
+    settings = TrainSettings.model_validate({"sampling": {"servers": 1}})
+    with pytest.raises(SettingError, match="merge it first"):
+        load(PolicySpec(), settings, model=adapted(is_frozen=False), tokenizer=tokenizer)

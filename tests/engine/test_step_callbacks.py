@@ -24,9 +24,8 @@ class Trainer:
     def noted_start(self, step: int) -> None:
         self.start = step
 
-    def validate(self) -> float | None:
+    def validate_start(self) -> None:
         self.noted.append("validate")
-        return None
 
     def refuse_broken_gradients(self) -> None:
         self.noted.append("gradients")

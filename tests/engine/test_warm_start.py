@@ -196,3 +196,13 @@ def test_without_a_kl_there_is_no_reference(tiny_folder: Path, tmp_path: Path) -
     use_as_reference(made.engine)
     names = [name for name, _ in made.model.named_parameters()]
     assert not [name for name in names if ".ref." in name]
+
+
+def test_the_reference_is_the_model_that_was_passed_and_not_the_one_of_its_name(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    loaded = trainer(tiny_folder, tmp_path, run="loaded")
+    shift(loaded.model)
+    made = trainer(tiny_folder, tmp_path, beta=0.1, model=loaded.model, tokenizer=loaded.tokenizer)
+    reference = state(made.engine.ref_model)
+    assert all(torch.equal(reference[name], each) for name, each in state(made.model).items())

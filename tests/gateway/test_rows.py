@@ -177,3 +177,23 @@ def test_a_row_after_hidden_thinking_follows_the_row_before_it():
     session.reply(follows=first)
     rows = rows_of(session.replies)
     assert (rows[1].start, rows[1].parent) == (RowStart.HISTORY, 0)
+
+
+def test_a_reply_with_another_label_has_a_row_of_its_own():
+    session = Session()
+    first = session.reply()
+    title = session.reply(first, agent="auxiliary")
+    session.reply(title)
+    rows = rows_of(session.replies)
+    assert [row.agent for row in rows] == [MAIN, "auxiliary", MAIN]
+    assert [sampled_ids(row) for row in rows] == [
+        each.turn_ids.tolist() for each in session.replies
+    ]
+
+
+def test_a_reply_after_hidden_thinking_that_was_asked_for_again_is_discarded():
+    session = Session()
+    first = session.reply(is_hidden=True, last_use=2)
+    left = session.reply(follows=first, is_hidden=True)
+    session.reply(follows=first)
+    assert find_discarded(session.replies) == {left}

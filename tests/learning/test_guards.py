@@ -184,3 +184,18 @@ def test_rewards_of_rollouts_that_are_cut_off_are_told_at_once():
         looking.look(step, HEALTHY | row)
     (told,) = warnings
     assert "larger max_completion_length" in told
+
+
+def test_steps_that_learn_from_earlier_rollouts_count_with_the_next_that_play():
+    looking, warnings = watch()
+    for step in range(1, 20):
+        played = {**HEALTHY, **SOLVED}
+        looking.look(step, played if step % 2 else {"loss": 0.1, "entropy": 0.0})
+    assert len(warnings) == 1
+    assert "step 11" in warnings[0]
+    looking, _ = watch()
+    dead = {**HEALTHY, **SICK["dead_groups"]}
+    for step in range(1, 11):
+        looking.look(step, dead if step % 2 else {"loss": 0.1})
+    with pytest.raises(GuardStop, match="for 11 steps in a row"):
+        looking.look(11, dead)

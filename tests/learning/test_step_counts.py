@@ -53,3 +53,10 @@ def test_only_rollouts_with_tools_have_a_call_rate():
 
 def test_no_rollouts_give_no_figures():
     assert StepCounts().metrics() == {}
+
+
+def test_a_validation_has_a_score_if_nine_tenths_were_scored():
+    nine, one = [made(1.0, None)] * 9, [made(None, None)]
+    assert StepCounts.of(nine + one).score() == 1.0
+    assert StepCounts.of(nine + one * 2).score() is None
+    assert StepCounts().score() is None

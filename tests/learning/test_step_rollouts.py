@@ -129,3 +129,7 @@ def test_a_measure_that_could_not_tell_goes_before_the_ending() -> None:
     made = replace(rollout("x", ending=Ending.TURN_LIMIT, detail="too long"), judgements=two)
     assert cause_of(Played(made, 0.0)) == "no judge"
     assert cause_of(played(1.0)) == ""
+
+
+def test_every_rollout_of_a_live_group_is_live_and_no_other(step: StepRollouts) -> None:
+    assert step.are_live == [True, True, True, False, False, False]

@@ -103,3 +103,22 @@ def test_a_deadline_that_was_left_during_a_pause_is_not_set_again() -> None:
         return deadline.expired()
 
     assert played(work()) is False
+
+
+def test_pauses_that_overlap_end_with_the_last_of_them() -> None:
+    """Two agents of one rollout wait for batches: one from 0 to 8, the other from 4 to 40."""
+    deadlines = Deadlines()
+
+    async def wait(start: float, end: float) -> None:
+        await asyncio.sleep(start)
+        with deadlines.paused():
+            await asyncio.sleep(end - start)
+
+    async def work() -> float:
+        with contextlib.suppress(TimeoutError):
+            async with deadlines.within(10):
+                await asyncio.gather(wait(0, 8), wait(4, 40))
+                await asyncio.sleep(60)
+        return now()
+
+    assert played(work()) == pytest.approx(50)

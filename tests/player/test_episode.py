@@ -39,7 +39,13 @@ def test_turns_are_numbered_and_seeded_one_after_the_other() -> None:
     played = episode()
     turns = [played.begin_turn() for _ in range(3)]
     assert [turn.number for turn in turns] == [turn.key.turn for turn in turns] == [0, 1, 2]
-    assert finish(played).turns == 3
+
+
+def test_a_turn_counts_once_it_has_a_reply() -> None:
+    played = episode()
+    reply(played, CALL)
+    played.begin_turn()  # which a used-up budget ends
+    assert finish(played).turns == 1
 
 
 def test_calls_of_all_turns_have_ids_of_their_own() -> None:

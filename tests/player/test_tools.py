@@ -209,3 +209,18 @@ def test_a_result_longer_than_its_own_limit_is_cut_off_with_a_note(codec):
     assert "(cut off: 2,500 characters" in long
     assert codec.tokens_in(long) <= 40
     assert played.answer == "done"
+
+
+def test_a_result_that_is_no_text_is_cut_off_like_the_text_that_the_model_reads(codec):
+    @function_tool
+    def work(size: int) -> list[str]:
+        """Say a lot."""
+        return ["word"] * size
+
+    said = [call("work", size=2), call("work", size=500), "done"]
+    limits = Limits(completion_tokens=4096, result_tokens=40)
+    played = play_script(Agent(name="a", tools=[work]), said, codec, limits=limits)
+    short, long = (each.result for each in played.tool_calls)
+    assert short == "['word', 'word']"
+    assert "(cut off: " in long
+    assert codec.tokens_in(long) <= 40

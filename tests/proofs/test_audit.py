@@ -14,11 +14,11 @@ import pytest
 
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey, ToolCall
-from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed, scored
+from sparring.contracts.verdicts import Judgement, Verdict, cannot_tell, failed, passed, scored
 from sparring.jobs.audit.auditor import Auditor
 from sparring.measures import Measure, MeasureSet, measure
 from sparring.measures.builtin import BUILTIN, exact, length, no_tool_failed, numeric
-from sparring.proofs.audit import Fault, Finding, audit
+from sparring.proofs.audit import Fault, Finding, Observation, audit
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Seoul", "Dakar")
 CASES = [Case(f"c{n}", f"Which city is number {n}?", city) for n, city in enumerate(CITIES)]
@@ -210,3 +210,26 @@ def test_nothing_is_found_in_the_ready_made_measures() -> None:
         cases, measures = own.get(name, (CASES, [make()]))
         played = [*right_and_wrong(cases), *with_calls] if cases is CASES else []
         assert audited(measures, cases, played) == [], name
+
+
+def test_one_rollout_of_many_that_is_judged_otherwise_later_is_not_grave() -> None:
+    def sight(number: int) -> Observation:
+        later = 1.0 if number == 0 else 0.0
+        return Observation(
+            Judgement("right", failed("no"), 1.0), f"r{number}", "c",
+            at_once=0.0, later=later, was_repeated=True, was_reordered=True,
+        )  # fmt: skip
+
+    def found(count: int) -> Finding:
+        sights = audit([sight(number) for number in range(count)])
+        return next(each for each in sights if each.fault is Fault.ORDER_DEPENDENT)
+
+    assert not found(40).is_grave
+    assert found(40).message.startswith("depends on what it judged before: 1 of 40 rollouts")
+    assert found(4).is_grave
+
+
+def test_what_earns_all_by_saying_nothing_is_found_beside_lesser_faults() -> None:
+    played = [answers(case, str(case.expected), index) for case in CASES for index in range(4)]
+    found = {each.fault for each in audited([length()], played=played)}
+    assert found == {Fault.PASSED_BY_NOTHING, Fault.SATURATED}

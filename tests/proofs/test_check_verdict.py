@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from sparring.contracts.rollouts import Ending
-from sparring.proofs.check_verdict import CheckVerdict, Facts, judge
+from sparring.contracts.verdicts import Judgement, scored
+from sparring.proofs.check_verdict import CheckVerdict, Facts, PlayedModel, judge
 from sparring.proofs.learnability import LiveShare
 from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
 from tests.rollouts import rollout
@@ -65,3 +66,29 @@ def test_calls_that_cannot_be_read_do_not_matter_where_demonstrations_pass(endin
     assert shown.verdict is not CheckVerdict.BROKEN
     note = next(each for each in shown.notes if each.what == "calls cannot be read")
     assert note.advice.startswith("nothing to do")
+
+
+@pytest.mark.parametrize(
+    ("reward", "verdict"), [(0.0, CheckVerdict.TOO_HARD), (1.0, CheckVerdict.TOO_EASY)]
+)
+def test_a_guess_of_live_groups_is_not_enough_where_no_group_differs(reward, verdict):
+    played = [
+        rollout("so …", index=n, tools=["lookup"], reward=reward,
+                judgements=(Judgement("right_queue", scored(reward, "so"), 1.0),))
+        for n in range(8)
+    ]  # fmt: skip
+    guessed = [LiveShare(8, 0.22, 0.0, 0.6)]
+    checked = judge(rambling(rollouts=played, live=guessed, measures=[NEVER] if not reward else []))
+    assert checked.verdict is verdict
+
+
+def test_a_teacher_is_missing_only_where_nobody_passes_anything():
+    def other(accuracy: float) -> PlayedModel:
+        return PlayedModel("big", "log", 4, 16, 0, int(16 * accuracy), accuracy, accuracy, 0.0, 1.0)
+
+    def notes(accuracy: float) -> list[str]:
+        checked = judge(rambling(others=[other(accuracy)]))
+        return [each.message for each in checked.notes if each.what == "no teacher"]
+
+    assert notes(0.0) == ["no other model passes a rollout, either: big"]
+    assert notes(0.4) == []

@@ -69,3 +69,15 @@ def test_an_artefact_that_loses_is_never_equal_beyond_the_margin(
     if found.likeness is Likeness.EQUAL:
         assert found.difference is not None
         assert found.difference.low > -0.05
+
+
+def test_what_was_not_scored_on_many_cases_is_neither_equal_nor_better() -> None:
+    checkpoint = played([1.0] * 200)
+    half = [replace(each, reward=None) if n % 2 else each for n, each in enumerate(checkpoint)]
+    found = compare(checkpoint, half)
+    assert found.likeness is Likeness.CANNOT_TELL
+    assert found.missing == "100 of 200 cases could not be scored on both sides"
+    assert found.sentence.startswith(found.missing)
+    assert improvement(played([0.0] * 200), half) is None
+    few = [replace(each, reward=None) if n < 9 else each for n, each in enumerate(checkpoint)]
+    assert compare(checkpoint, few).likeness is Likeness.EQUAL

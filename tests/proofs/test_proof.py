@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparring.contracts.verdicts import Judgement, scored
 from sparring.proofs.paired import Standing
 from sparring.proofs.proof import Played, prove
 from tests.proofs.made import answered
@@ -125,3 +126,19 @@ def test_a_handful_of_flips_is_never_enough() -> None:
     assert prove(Played(base, trained)).standing is Standing.NOT_SHOWN
     few = [answered(case, 1.0) for case in CASES[:3]]
     assert prove(Played(base[:3], few)).standing is Standing.NOT_SHOWN
+
+
+def test_a_rewarded_measure_that_got_worse_is_named_and_the_proof_is_not_good() -> None:
+    def judged(right: float, polite: float):
+        reward = 0.8 * right + 0.2 * polite
+        measures = {"right": (right, 4.0), "polite": (polite, 1.0)}
+        judgements = tuple(
+            Judgement(name, scored(score, "so"), weight)
+            for name, (score, weight) in measures.items()
+        )
+        return [replace(each, judgements=judgements, reward=reward) for each in side(reward)]
+
+    proof = prove(Played(judged(0.1, 0.9), judged(1.0, 0.5)))
+    assert (proof.standing, proof.is_good, proof.unmoved) == (Standing.BETTER, False, ("polite",))
+    assert "polite got worse (90% → 50%)" in proof.sentence
+    assert prove(Played(judged(0.1, 0.9), judged(1.0, 0.9))).is_good

@@ -229,3 +229,15 @@ def test_a_log_whose_data_is_shorter_than_its_index_loses_only_what_is_gone(tmp_
     with RolloutWriter(tmp_path) as writer:
         writer.append(full_rollout(2), 0.0)
     assert data.read_bytes() == whole
+
+
+def test_a_cut_after_a_power_loss_keeps_only_lines_that_are_whole(tmp_path):
+    with RolloutWriter(tmp_path) as writer:
+        for number in range(3):
+            writer.append(full_rollout(number), 0.0)
+    data = tmp_path / "00000.jsonl"
+    data.write_bytes(data.read_bytes()[:-10])
+    cut_from_step(tmp_path, 99)
+    log = RolloutLog(tmp_path)
+    assert len(list(log.records())) == len(log) == 2
+    assert b"\0" not in data.read_bytes()

@@ -34,6 +34,7 @@ def reported(error: str, message: str, code: int = 0) -> History:
         ("SettingError", "beta: no such field", "refused", False),
         ("InfrastructureError", "the endpoint is gone", "refused", True),
         ("ZeroDivisionError", "division by zero", "exception", True),
+        ("CasesBroken", "record 7:\nthe server ran out of memory", "refused", False),
     ],
 )
 def test_a_reported_failure_is_retried_unless_it_would_fail_again(

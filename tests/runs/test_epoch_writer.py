@@ -17,6 +17,7 @@ from sparring.runs import epoch_writer
 from sparring.runs.claims import claim
 from sparring.runs.epoch_writer import EpochWriter, Superseded
 from sparring.runs.lifecycle import RunState
+from sparring.runs.processes import since_boot
 from sparring.runs.worker_group import Placement, WorkerGroup
 
 
@@ -160,3 +161,13 @@ def test_the_log_quotes_no_held_out_case(
     assert "secret" not in printed
     writer.append_event("restart", error="ValueError", message="first\nsecond")
     assert "second" in capsys.readouterr().out
+
+
+def test_the_time_without_a_supervisor_counts_if_its_processes_worked_on(
+    folder: RunFolder,
+) -> None:
+    half = since_boot() / 2
+    write_json(folder.supervisor, {"seconds": 120, "since_boot": half})
+    writer = EpochWriter(folder, 1)
+    writer.count_time_without()
+    assert 120 + half <= writer.seconds < 180 + half

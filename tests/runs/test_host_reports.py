@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -93,12 +95,36 @@ def test_a_host_that_waits_for_the_run_keeps_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1, "kind": "train"})
     waiting = hosts.JoinedHost(folder, 1)
     monkeypatch.setattr(hosts.time, "sleep", lambda _: waiting._beat())
     waiting._beat()
     with pytest.raises(InvalidInput, match="all 2 hosts"):
         hosts.free_host_number(folder, 2)
     assert not Hosts(folder, 1, 2).heartbeats()
+
+
+def test_a_host_leaves_a_run_that_was_deleted_and_makes_no_folder_for_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1, "kind": "train"})
+    joined = hosts.JoinedHost(folder, 1)
+    assert not joined._is_over()
+    shutil.rmtree(folder.path)
+    assert joined.run() == 0
+    assert not folder.path.exists()
+
+
+def test_a_beat_that_cannot_be_written_ends_no_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create({"format": 1, "kind": "train"})
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "the file server is away")
+
+    monkeypatch.setattr(hosts, "write_json", fail)
+    hosts.JoinedHost(folder, 1)._beat()
 
 
 def test_a_rank_of_another_host_that_ran_out_of_memory_is_named_so(tmp_path: Path) -> None:

@@ -200,3 +200,13 @@ class MemoryDatabase(SqliteDatabase):
     """As in a process whose disk is full: what is in memory can be written."""
 
     writing = SqliteDatabase.writing
+
+
+def test_a_run_that_was_deleted_and_made_again_is_the_new_one(runs):
+    make(runs, "same", RunState.STARTING, RunState.RUNNING, RunState.COMPLETED)
+    assert Index(runs).page(Query())[0].state is RunState.COMPLETED
+    shutil.rmtree(runs / "same")
+    make(runs, "same", RunState.STARTING)
+    (row,) = Index(runs).page(Query())
+    assert row.state is RunState.STARTING
+    assert [each.id for each in Index(runs).active()] == ["same"]

@@ -64,3 +64,9 @@ def test_each_distinct_agent_is_listed_once(source: Source) -> None:
     content = agent_json(conversations_of(source), "bell")
     assert [each["instructions"] for each in content["agents"]] == ["", "Let them in, one by one."]
     assert content["agents"][0]["tools"][0]["function"]["name"] == "ring"
+
+
+def test_instructions_of_held_out_cases_are_not_shipped(source: Source) -> None:
+    conversations = conversations_of(source)
+    secret = {each.case for each in conversations}
+    assert agent_json(conversations, "bell", secret=secret)["agents"] == []

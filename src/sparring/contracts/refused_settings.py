@@ -69,6 +69,8 @@ OURS: Mapping[str, str] = {
     "use_transformers_paged": f"{_ROLLOUTS} batches in lockstep",
     "use_liger_kernel": "TRL has its own fused head",
     "liger_kernel_config": "TRL has its own fused head",
+    "sync_ref_model": "no checkpoint holds such a reference, so a resumed run would differ",
+    "top_entropy_quantile": "which tokens are learned from would depend on the memory there is",
     "label_smoothing_factor": "it belongs to supervised training and has no effect here",
     "neftune_noise_alpha": "it belongs to supervised training and would break parity",
     "average_tokens_across_devices": "the loss already counts the tokens of all ranks",

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import SplitTooSmall
+from sparring.contracts.errors import SettingError, SplitTooSmall
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.sampling import SamplingServers
 from sparring.contracts.training import TrainSettings
@@ -26,6 +26,7 @@ from sparring.engine.publisher import Publisher
 from sparring.engine.ranks import Launched
 from sparring.engine.server_faults import ServerFaults
 from sparring.engine.vllm_sampler import VllmSampler
+from sparring.engine.warm_start import use_as_reference
 from sparring.learning.batches import BatchPlan
 from sparring.learning.guards import GuardMonitor
 from sparring.learning.judged_play import Plays
@@ -189,8 +190,14 @@ def _trainer(
 
     stop_ids = sorted(work.loaded.codec().stop_ids)
     config = grpo_config(work.settings, plan, folder.path / "engine", stop_ids)
+    model = work.loaded.model
+    is_adapter = work.loaded.peft is not None or hasattr(model, "peft_config")
+    if work.settings.beta and not is_adapter and not getattr(model.config, "_name_or_path", ""):
+        raise SettingError(
+            "beta needs a model with a name: save it with save_pretrained, and load it from there"
+        )
     with _quiet():
-        return PolicyTrainer(
+        trainer = PolicyTrainer(
             hooks=hooks,
             checkpoints=checkpoints,
             plan=plan,
@@ -209,6 +216,9 @@ def _trainer(
             peft_config=work.loaded.peft,
             optimizers=work.optimizers,
         )
+    if trainer.ref_model is not None and not trainer.is_sharded():
+        use_as_reference(trainer)  # TRL loads it by name, and the model may have been changed since
+    return trainer
 
 
 def _policy(

@@ -36,6 +36,13 @@ class CheckpointTrainer(PassTrainer):
         """Return the mean validation reward; None without validation cases."""
         raise NotImplementedError
 
+    def validate_start(self) -> None:
+        """Validate the weights of the start. If a warm start saved them, they are a checkpoint that
+        may be the best one, so note the score in its manifest."""
+        score = self.validate()
+        if score is not None and self.accelerator.is_main_process:
+            self._checkpoints.note_score(0, score)
+
     def _state_of_rank(self) -> dict[str, Any]:
         """Return what this rank needs to resume, besides TRL's own state."""
         raise NotImplementedError

@@ -53,6 +53,11 @@ class Checkpoints:
         self._boundary = boundary
         self._newest_kept = kept
 
+    def proposes_alike(self, checkpoint: Checkpoint) -> bool:
+        """Whether the run that saved a checkpoint drew the same cases for the same ranks."""
+        saved = checkpoint.manifest["digests"]["suite"], checkpoint.manifest["world_size"]
+        return saved == (self._identity.suite, self._identity.world_size)
+
     # ------------------------------------------------------------------ writing
 
     def staging(self, step: int) -> Path:
@@ -110,6 +115,12 @@ class Checkpoints:
         for folder in {written, *(path.parent for path in written.rglob("*"))}:
             sync_folder(folder)
         return self._put_in_place(written, step)
+
+    def note_score(self, step: int, score: float) -> None:
+        """Add the score of a later validation to the manifest of a checkpoint, if there is one."""
+        file = self._folder / f"step-{step}" / MANIFEST
+        if file.is_file():
+            write_json(file, {**read_json(file), "score": score})
 
     def _put_in_place(self, written: Path, step: int) -> Path:
         target = self._folder / f"step-{step}"

@@ -223,6 +223,9 @@ class PolicyTrainer(CheckpointTrainer):
             raise InfrastructureError(
                 "TRL scored a batch that was not played; install a supported version of TRL"
             )
+        # Equal rewards may differ from their mean by rounding, which would be learned from.
+        live = torch.tensor(step.rollouts.are_live, device=self.accelerator.device)
+        batch["advantages"] = batch["advantages"].where(live, 0.0)
         trained = self._check_parity(batch)
         gaps: list[Gaps] = []
         if trained is not None:
@@ -319,8 +322,8 @@ class PolicyTrainer(CheckpointTrainer):
                 each.grad = None  # with zeros, momentum would still change the weights
 
     def validate(self) -> float | None:
-        """Play the validation cases on all ranks, report the metrics, and return the mean reward;
-        None without validation cases. All ranks must call this."""
+        """Play the validation cases on all ranks, report the metrics, and return the score; None
+        without validation cases. All ranks must call this."""
         if not self.collector.has_validation:
             return None
         self.doing("validating")
@@ -339,7 +342,7 @@ class PolicyTrainer(CheckpointTrainer):
         figures = counts.metrics()
         if self.accelerator.is_main_process:
             self._hooks.on_validation(self.state.global_step, figures)
-        return figures.get("reward")
+        return counts.score()
 
     def is_stop_requested(self) -> bool:
         """Return whether any rank has a stop request. All ranks must call this."""
@@ -363,6 +366,8 @@ class PolicyTrainer(CheckpointTrainer):
         """Play the steps again that were in play when the checkpoint was saved. All ranks must call
         this."""
         if self._publisher is None or not (checkpoint.path / IN_PLAY).is_file():
+            return
+        if not self._checkpoints.proposes_alike(checkpoint):  # after accepted changes
             return
         if self.accelerator.is_main_process:
             self._publisher.restore_versions(checkpoint.path / IN_PLAY_WEIGHTS)

@@ -71,6 +71,11 @@ def load(
     if hasattr(model, "peft_config"):
         if peft is not None:
             raise SettingError("the model already has an adapter; remove the setting `lora`")
+        if settings.sampling is not None:
+            raise SettingError(
+                "sampling servers load whole models, and this one has an adapter: merge it first, "
+                "as in `sparring ship RUN --to merged --form merged`, and train merged/merged"
+            )
         _unfreeze_adapter(model)
     elif peft is None:
         model = model.float()  # an update of 1e-5 is lost in a bfloat16 weight

@@ -17,9 +17,8 @@ class SteppedTrainer(Protocol):
     stopped: bool
     reports: StepReports
 
-    def validate(self) -> float | None:
-        """Play the validation cases, and return the mean reward; None if there is none. All ranks
-        must call this."""
+    def validate_start(self) -> None:
+        """Validate before the first step."""
 
     def refuse_broken_gradients(self) -> None:
         """Stop the run, or drop the gradients of the step, if a gradient is not finite and the
@@ -43,7 +42,7 @@ class StepCallbacks(TrainerCallback):
         """Validate before the first step, unless the run resumes from a later one."""
         self._trainer.reports.starts_after(state.global_step)
         if state.global_step == 0:
-            self._trainer.validate()
+            self._trainer.validate_start()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """Check the gradients before they are applied."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from sparring.contracts.rollouts import ResultBody, RowStart, Span, TokenKind, TokenRow
 from sparring.gateway.calls import MAIN
-from sparring.gateway.message_tree import SampledReply
+from sparring.gateway.message_tree import Node, SampledReply
+
+# The replies after a reply, or those that begin at a node.
+_Families: TypeAlias = dict[SampledReply | Node, list[SampledReply]]
 
 
 def rows_of(replies: Sequence[SampledReply]) -> list[TokenRow]:
@@ -36,54 +40,56 @@ def find_discarded(replies: Sequence[SampledReply]) -> set[SampledReply]:
     """
     discarded: set[SampledReply] = set()
     latest = max((reply.number for reply in replies), default=-1)
-    roots: dict[object, list[SampledReply]] = defaultdict(list)
+    families: _Families = defaultdict(list)
     for reply in replies:
-        if reply.parent is None:
-            roots[reply.prompt].append(reply)
+        families[_before(reply) or reply.prompt].append(reply)
     for leaf in sorted(replies, key=lambda reply: -reply.number):
-        if leaf.children or leaf.number == latest or leaf.last_use >= 0:
+        if leaf in families or leaf.number == latest or leaf.last_use >= 0:
             continue
         current: SampledReply | None = leaf
         chain: list[SampledReply] = []
         while current is not None:
             chain.append(current)
-            if _has_later_branch(current, leaf, roots):
+            if _has_later_branch(current, leaf, families):
                 discarded.update(chain)
                 break
-            parent = current.parent
-            if parent is None or any(
-                each is not current and each not in discarded for each in parent.children
+            before = _before(current)
+            if before is None or any(
+                each is not current and each not in discarded for each in families[before]
             ):
                 break
-            current = parent
+            current = before
     return discarded
 
 
-def _has_later_branch(
-    reply: SampledReply, leaf: SampledReply, roots: dict[object, list[SampledReply]]
-) -> bool:
+def _before(reply: SampledReply) -> SampledReply | None:
+    """Return the previous reply of the conversation, in the same row or in another."""
+    return reply.parent or reply.follows
+
+
+def _has_later_branch(reply: SampledReply, leaf: SampledReply, families: _Families) -> bool:
     """Return whether a sibling of the reply, or its descendant, was sampled after the leaf."""
-    family = roots[reply.prompt] if reply.parent is None else reply.parent.children
     return any(
         each.number > leaf.number
-        for other in family
+        for other in families[_before(reply) or reply.prompt]
         if other is not reply
-        for each in _with_descendants(other)
+        for each in _with_descendants(other, families)
     )
 
 
-def _with_descendants(reply: SampledReply) -> Iterator[SampledReply]:
+def _with_descendants(reply: SampledReply, families: _Families) -> Iterator[SampledReply]:
     pending = [reply]
     while pending:
         current = pending.pop()
         yield current
-        pending += current.children
+        pending += families.get(current, ())
 
 
 def _chains(
     replies: Sequence[SampledReply], discarded: set[SampledReply]
 ) -> Iterable[list[SampledReply]]:
-    """Yield chains of replies. A reply's first child continues its chain; others start new ones."""
+    """Yield chains of replies. A reply's first child with its label continues its chain; others
+    start new ones."""
     taken: set[SampledReply] = set()
     for first in sorted(replies, key=lambda reply: reply.number):
         if first in taken:
@@ -93,7 +99,9 @@ def _chains(
             continuations = [
                 child
                 for child in chain[-1].children
-                if child not in taken and (child in discarded) is (first in discarded)
+                if child not in taken
+                and child.agent == first.agent
+                and (child in discarded) is (first in discarded)
             ]
             if not continuations:
                 break
@@ -120,7 +128,7 @@ def _row(
         logprobs.extend(reply.sample.logprobs)
         if reply.sample.version is not None:
             versions.append((reply.sample.version, reply.end - reply.start))
-    before = first.parent or first.follows
+    before = _before(first)
     parent = places.get(before) if before is not None else None
     return TokenRow(
         first.agent,

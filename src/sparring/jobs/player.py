@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.cases import Case, Split
-from sparring.contracts.errors import SettingError, SparringError
+from sparring.contracts.errors import CasesBroken, SettingError, SparringError
 from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments.environment import read_parts
@@ -169,5 +169,8 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1], int(sys.argv[2]))
     except SparringError as error:
-        print(error, file=sys.stderr)
+        message = str(error)
+        if isinstance(error, CasesBroken):
+            message = message.splitlines()[0]  # operators can read the log
+        print(message, file=sys.stderr)
         sys.exit(1)

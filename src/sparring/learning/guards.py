@@ -88,21 +88,30 @@ class GuardMonitor:
         self._bad_steps: dict[str, int] = dict.fromkeys(_RULES, 0)
         self._warned: set[str] = set()
         self._solved_steps = 0
+        self._waiting_steps = 0
         self._broken_gradients = (0, 0)  # the last step with one, and how many steps in a row
 
     def look(self, step: int, row: Row, steps: int = 1) -> None:
-        """Check the metrics of the last `steps` steps; raise GuardStop if a guard stops the run."""
-        self._warn_if_solved(step, row, steps)
-        self._warn_if_truncated(step, row)
+        """Check the metrics of the last `steps` steps; raise GuardStop if a guard stops the run.
+
+        A row without groups is of a step that learns from rollouts of an earlier one. Such steps
+        count with the next row that has groups; only a loss that is not finite acts at once.
+        """
+        has_groups = "groups" in row
+        covered = self._waiting_steps + steps
+        self._waiting_steps = 0 if has_groups else covered
+        if has_groups:
+            self._warn_if_solved(step, row, covered)
+            self._warn_if_truncated(step, row)
         for name, guard in self._guards.items():
             value = row.get(_RULES[name].metric)
-            if guard.action == "off" or value is None:
+            if guard.action == "off" or value is None or not (has_groups or name == "not_finite"):
                 continue
             if not self._is_bad(name, float(value), guard, row):
                 self._bad_steps[name] = 0
                 self._warned.discard(name)
                 continue
-            self._bad_steps[name] += steps
+            self._bad_steps[name] += steps if name == "not_finite" else covered
             if self._bad_steps[name] >= guard.steps:
                 self._act(name, guard, step, row)
 

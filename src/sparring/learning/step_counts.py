@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from sparring.contracts.rollouts import Ending, Rollout
 
+MAX_UNSCORED = 0.1  # of the rollouts of a validation
 _BY_CAUSE = ("dead/", "replaced/", "failed_replacements/")
 
 
@@ -60,6 +61,13 @@ class StepCounts:
         if not self.sums["rollouts"]:
             return {}
         return {name: value for name, value in self._figures().items() if value is not None}
+
+    def score(self) -> float | None:
+        """Return the mean reward, by which checkpoints are compared; None if more than a tenth of
+        the rollouts could not be scored."""
+        rollouts, scored = self.sums["rollouts"], self.sums["scored"]
+        is_known = scored and (rollouts - scored) / rollouts <= MAX_UNSCORED
+        return self.sums["reward"] / scored if is_known else None
 
     def _figures(self) -> dict[str, float | None]:
         rollouts = self.sums["rollouts"]

@@ -43,6 +43,12 @@ class StepRollouts:
         return [each for group in self.groups for each in group.learned]
 
     @property
+    def are_live(self) -> list[bool]:
+        """Whether the group of each learning rollout of the batch is live."""
+        outcomes = [(group.outcome is Outcome.LIVE, group.learned) for group in self.groups]
+        return [is_live for is_live, learned in outcomes for _ in learned]
+
+    @property
     def all_groups(self) -> list[Group]:
         """Every group that was played, in the order in which rollouts are logged."""
         return [*self.groups, *self.replaced, *self.failed_replacements]

@@ -16,6 +16,8 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._open: list[asyncio.Timeout] = []
+        self._remaining: dict[asyncio.Timeout, float] = {}  # of those that are suspended
+        self._pauses = 0
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
@@ -27,22 +29,24 @@ class Deadlines:
                 yield timeout
             finally:
                 self._open.remove(timeout)
+                self._remaining.pop(timeout, None)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Suspend all open timeouts for the duration of the block."""
+        """Suspend all open timeouts for the duration of the block. If blocks overlap, because parts
+        of the rollout wait at once, the timeouts resume when the last one ends."""
         clock = asyncio.get_running_loop().time
-        started = clock()
-        paused = [
-            (timeout, when - started)
-            for timeout in self._open
-            if not timeout.expired() and (when := timeout.when()) is not None
-        ]
-        for timeout, _ in paused:
-            timeout.reschedule(None)
+        for timeout in self._open:
+            if not timeout.expired() and (when := timeout.when()) is not None:
+                self._remaining[timeout] = when - clock()
+                timeout.reschedule(None)
+        self._pauses += 1
         try:
             yield
         finally:
-            for timeout, remaining in paused:
-                if timeout in self._open and not timeout.expired():
-                    timeout.reschedule(clock() + remaining)
+            self._pauses -= 1
+            if not self._pauses:
+                for timeout, remaining in self._remaining.items():
+                    if not timeout.expired():
+                        timeout.reschedule(clock() + remaining)
+                self._remaining.clear()

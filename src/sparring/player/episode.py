@@ -50,7 +50,8 @@ class Episode:
         self.deadlines = Deadlines()
         self.agent = ""
         self.answer = ""
-        self.turns = 0
+        self.turns = 0  # that were begun
+        self._replies = 0
         self.spent = 0
         self.pending_tokens = 0  # upper bound on the tokens of results not yet in a row
         self.open_calls = 0
@@ -107,6 +108,7 @@ class Episode:
     def add_reply(self, reply: Reply, turn: Turn) -> list[RequestedCall]:
         """Record the model's reply and return its calls, with ids that are unique in the
         rollout."""
+        self._replies += 1
         calls = [
             RequestedCall(f"call_{turn.number}_{number}", call.tool, call.arguments)
             for number, call in enumerate(reply.calls)
@@ -187,7 +189,7 @@ class Episode:
             messages=tuple(self._messages),
             tool_calls=tuple(self._calls.values()),
             rows=tuple(rows),
-            turns=self.turns,
+            turns=self._replies,
             tokens=TokenUse(self._prompt_tokens, self._sampled_tokens),
             world=world,
             output=output,

@@ -13,6 +13,8 @@ from sparring.contracts.rollouts import Message, ResultBody, RowStart, Span, Tok
 from sparring.player.conversation import Item, to_messages, turn_of
 from sparring.player.prompts import Prompt
 
+_IN_FLIGHT = -1  # the turn of a row whose reply is not known yet
+
 
 def find_continued_row(rows: Sequence[GrowingRow], prompt: Prompt) -> GrowingRow | None:
     """Return the row whose conversation the prompt extends, or None. No row matches after a
@@ -38,7 +40,7 @@ class GrowingRow:
         self._bodies: list[ResultBody] = []
         self._versions: list[tuple[int, int]] = []
         self._items: Sequence[Item] = ()
-        self._turn = -1
+        self._turn = _IN_FLIGHT
         self._is_closed = False
         self._reply: list[Message] = []
 
@@ -81,7 +83,9 @@ class GrowingRow:
         return other
 
     def observe(self, prompt: Prompt, codec: Codec, tool_of: Callable[[str], str]) -> int:
-        """Append the messages after the model's last turn; return the number of tokens added."""
+        """Append the messages after the model's last turn; return the number of tokens added. Until
+        the next reply is noted, no other turn continues the row."""
+        self._turn = _IN_FLIGHT
         messages = to_messages(prompt.items[prompt.last_own_index + 1 :])
         calls = [call for turn in self._reply for call in turn.calls]
         encoded = codec.encode_continuation(messages, calls)

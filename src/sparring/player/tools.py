@@ -16,8 +16,9 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
 
-from agents import FunctionTool, Tool, default_tool_error_function
+from agents import FunctionTool, ItemHelpers, Tool, default_tool_error_function
 from agents.tool_context import ToolContext
+from openai.types.responses import ResponseFunctionToolCall
 
 from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Codec
@@ -32,6 +33,7 @@ _MAX_COPIES = 4096
 _CHARACTERS_PER_TOKEN = 4  # an estimate for chat policies, whose tokenizer is unknown
 _SHORT_FACTOR = 8  # a result with at most 1/8 as many bytes as its limit in tokens is not tokenised
 _NO_ROOM_TEXT = "(cut off)"
+_ANY_CALL = ResponseFunctionToolCall(arguments="", call_id="", name="", type="function_call")
 
 
 class _HeldSlot:
@@ -131,8 +133,9 @@ class ToolStage:
                 CURRENT_CALL.reset(reset_token)
                 episode.open_calls -= 1
             result = _join_text_parts(result)
-            if isinstance(result, str):
-                result = self._fit_budget(clean_text(result), episode)
+            if (text := _text_of(result)) is not None:
+                shown = self._fit_budget(clean_text(text), episode)
+                result = result if shown == text else shown
             episode.note_result(context.tool_call_id, str(result))
             return result
 
@@ -216,6 +219,14 @@ def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
     recording._use_default_failure_error_function = False
     bound: Invoke = bind(recording)
     return bound
+
+
+def _text_of(result: Any) -> str | None:
+    """Return the text that the SDK makes of a result; None for images and files."""
+    if isinstance(result, str):
+        return result
+    output = ItemHelpers.tool_call_output_item(_ANY_CALL, result)["output"]
+    return output if isinstance(output, str) else None
 
 
 def _join_text_parts(result: Any) -> Any:

@@ -77,7 +77,8 @@ class Observation:
     """One measure's judgement of one rollout, with the scores of repeated judgements.
 
     `player` is a null player's name, or empty for a rollout that a model played. `at_once` is
-    the score of an immediate repeat, `later` the score in a different order.
+    the score of an immediate repeat, `later` the score in a different order. A judgement that
+    failed, for example with a timeout, is no repeat.
     """
 
     judgement: Judgement
@@ -117,8 +118,9 @@ def audit(observations: Sequence[Observation]) -> list[Finding]:
     findings: list[Finding] = []
     for name, measure_sights in by_measure.items():
         findings += _audit_measure(name, measure_sights, rewards)
-    if not any(each.fault is Fault.PASSED_BY_NOTHING for each in findings):
-        findings += _full_reward_passes(observations, {each.measure for each in findings})
+    grave = [each for each in findings if each.is_grave]
+    if not any(each.fault is Fault.PASSED_BY_NOTHING for each in grave):
+        findings += _full_reward_passes(observations, {each.measure for each in grave})
     findings += _duplicates(by_measure, {each.measure for each in findings if each.is_grave})
     return sorted(findings, key=lambda each: not each.is_grave)
 
@@ -163,9 +165,10 @@ def _unstable(name: str, observations: Sequence[Observation]) -> Iterator[Findin
     reordered = [each for each in repeated if each.was_reordered]
     if moved := [each for each in reordered if _differ(each.later, each.score)]:
         first = moved[0]
-        message = f"depends on what it judged before: {len(moved)} rollouts, for example "
-        message += f"{_score(first.score)}, then {_score(first.later)} in another order"
-        yield _finding(name, Fault.ORDER_DEPENDENT, message, first)
+        message = f"depends on what it judged before: {len(moved)} of {len(reordered)} rollouts, "
+        message += f"for example {_score(first.score)}, then {_score(first.later)} in another order"
+        is_grave = len(moved) / len(reordered) >= _GRAVE_SHARE
+        yield _finding(name, Fault.ORDER_DEPENDENT, message, first, is_grave=is_grave)
 
 
 def _constant(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.proofs.audit import ADVICE, Fault, Finding
-from sparring.proofs.learnability import LiveShare, is_passed
+from sparring.proofs.learnability import LiveShare, has_differing_group, is_passed
 from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
 
 _HALF = 0.5
@@ -271,7 +271,7 @@ def _judge_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
     never_passing = [each for each in facts.measures if each.movement is Movement.NEVER_PASSES]
     if never_passing and (facts.shown or len(never_passing) < len(facts.measures)):
         return CheckVerdict.NOT_AS_IT_IS, _never_passes(facts, never_passing), []
-    if planned.value >= _ENOUGH_LIVE:
+    if planned.value >= _ENOUGH_LIVE and has_differing_group(facts.rollouts):
         return CheckVerdict.LEARNABLE, rates + _list_unlearnable(facts.measures), []
     rewards = [each.reward for each in facts.rollouts if each.reward is not None]
     low, high = min(rewards), max(rewards)
@@ -379,19 +379,18 @@ def _other_model_notes(facts: Facts) -> Iterator[Note]:
         if other.message:
             yield Note("another model", f"{other.name}: {other.message}")
     scored = [each for each in facts.others if each.accuracy is not None]
-    solving = [each for each in scored if each.solves]
-    if solving:
+    passed = any(map(is_passed, facts.rollouts))
+    if solving := [each for each in scored if each.solves]:
         best = max(solving, key=lambda each: each.accuracy or 0.0)
         yield Note(
             "a teacher",
             f"{best.name} solves {best.accuracy:.0%} of its rollouts, so it can be the teacher of "
             "a warm start",
         )
-    elif scored:
-        accuracies = ", ".join(f"{each.name} {each.accuracy:.0%}" for each in scored)
+    elif scored and not any(each.accuracy for each in scored) and not passed:
         yield Note(
             "no teacher",
-            f"no other model solves it either: {accuracies}",
+            f"no other model passes a rollout, either: {', '.join(each.name for each in scored)}",
             "check whether the measures or the tools are at fault",
         )
 

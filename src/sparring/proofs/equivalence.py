@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.proofs.paired import Difference, Standing, paired_difference
-from sparring.proofs.proof import rewards
+from sparring.proofs.proof import missing_cases, rewards
 
 MARGIN = 0.05
 PAIRS = 200
@@ -30,7 +30,8 @@ class Likeness(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Equivalence:
     """The verdict with its evidence. `same_answers` counts rollouts whose answer and tool calls
-    are those of the checkpoint; `parse_rate` is the share whose tool calls could be parsed."""
+    are those of the checkpoint; `parse_rate` is the share whose tool calls could be parsed.
+    `missing` is a text if more than a tenth of the cases could not be scored on both sides."""
 
     likeness: Likeness
     sentence: str
@@ -39,6 +40,7 @@ class Equivalence:
     rollouts: int
     same_answers: int
     parse_rate: float
+    missing: str = ""
 
 
 def compare(
@@ -46,16 +48,21 @@ def compare(
 ) -> Equivalence:
     """Compare the rollouts of an artefact with those of its checkpoint on the same cases."""
     difference = paired_difference(rewards(checkpoint), rewards(artefact))
+    missing = missing_cases((*checkpoint, *artefact), difference)
     same = _same_answers(checkpoint, artefact)
     likeness = _likeness(difference, margin, is_identical=0 < same == len(artefact))
+    sentence = _sentence(likeness, difference, margin, same, len(artefact))
+    if missing and likeness is Likeness.EQUAL:
+        likeness, sentence = Likeness.CANNOT_TELL, f"{missing}; on the others, {sentence}"
     return Equivalence(
         likeness,
-        _sentence(likeness, difference, margin, same, len(artefact)),
+        sentence,
         difference,
         margin,
         len(artefact),
         same,
         parse_rate(artefact),
+        missing,
     )
 
 
@@ -68,9 +75,10 @@ def parse_rate(rollouts: Sequence[Rollout]) -> float:
 def improvement(
     base: Sequence[Rollout], artefact: Sequence[Rollout], *, chances: int = 1
 ) -> Difference | None:
-    """Return the difference between base model and artefact; None if no case was scored on both
-    sides."""
-    return paired_difference(rewards(base), rewards(artefact), chances=chances)
+    """Return the difference between base model and artefact; None if more than a tenth of the
+    cases could not be scored on both sides."""
+    difference = paired_difference(rewards(base), rewards(artefact), chances=chances)
+    return None if missing_cases((*base, *artefact), difference) else difference
 
 
 def _likeness(difference: Difference | None, margin: float, *, is_identical: bool) -> Likeness:

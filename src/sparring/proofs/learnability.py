@@ -90,6 +90,15 @@ def is_passed(rollout: Rollout) -> bool:
     return all(each.is_correct for each in rewarded)
 
 
+def has_differing_group(rollouts: Sequence[Rollout]) -> bool:
+    """Whether the rollouts of at least one case have different rewards."""
+    rewards: dict[str, set[float]] = {}
+    for each in rollouts:
+        if each.reward is not None:
+            rewards.setdefault(each.case.id, set()).add(each.reward)
+    return any(len(each) > 1 for each in rewards.values())
+
+
 def live_shares(
     outcomes: Outcomes, *, group_size: int, groups_per_step: int, seed: int = 0
 ) -> list[LiveShare]:

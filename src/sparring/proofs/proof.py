@@ -65,8 +65,8 @@ class Proof:
 
     `also` is the difference on the second suite. `regressed` names the guards that got worse, and
     the second suite if its reward did; if there are any, the verdict is worse. `unmoved` names
-    rewarded measures that are below the level good and show no change. `unscored` counts rollouts
-    without a reward, of `base` and `trained`.
+    rewarded measures that got worse, and those below the level good that show no change.
+    `unscored` counts rollouts without a reward, of `base` and `trained`.
     """
 
     standing: Standing
@@ -121,7 +121,8 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
     if also is not None:
         second = paired_difference(rewards(also.base), rewards(also.trained), chances=comparisons)
     regressed = _regressed(changes, second)
-    doubts = [*_missing_cases(played, reward), *_unjudged_guards(guards, changes)]
+    missing = missing_cases((*played.base, *played.trained), reward)
+    doubts = [*filter(None, [missing]), *_unjudged_guards(guards, changes)]
     if also is not None and second is None:
         doubts.append("the second suite could not be scored on both sides")
     standing = _standing(reward, regressed, doubts)
@@ -185,12 +186,14 @@ def _standing(
     return Standing.NOT_SHOWN if is_doubtful else reward.standing
 
 
-def _missing_cases(played: Played, reward: Difference | None) -> Iterator[str]:
-    """Yield a doubt if more than a tenth of the cases lack a score on either side."""
-    cases = {each.case.id for each in (*played.base, *played.trained)}
+def missing_cases(rollouts: Iterable[Rollout], reward: Difference | None) -> str:
+    """Return a text if more than a tenth of the cases lack a score on either side, else an empty
+    one. `rollouts` are those of both sides."""
+    cases = {each.case.id for each in rollouts}
     missing = len(cases) - (reward.cases if reward else 0)
-    if cases and missing / len(cases) > _MAX_MISSING:
-        yield f"{missing} of {len(cases)} cases could not be scored on both sides"
+    if not cases or missing / len(cases) <= _MAX_MISSING:
+        return ""
+    return f"{missing} of {len(cases)} cases could not be scored on both sides"
 
 
 def _unjudged_guards(guards: Sequence[str], changes: Sequence[MeasureChange]) -> Iterator[str]:
@@ -232,6 +235,8 @@ def _by_measure(changes: Sequence[MeasureChange]) -> str:
 
 def _change(change: MeasureChange) -> str:
     before, after = _shown_means(change.difference.before, change.difference.after)
+    if change.difference.standing is Standing.WORSE:
+        return f"{change.name} got worse ({before} → {after})"
     if not _is_unmoved(change):
         return f"{change.name} {before} → {after}"
     if before == after:
@@ -247,7 +252,9 @@ def _shown_means(before: float, after: float) -> tuple[str, str]:
 
 def _is_unmoved(change: MeasureChange) -> bool:
     is_good = Level.of(change.difference.after) in (Level.GOOD, Level.SATURATED)
-    return not (change.is_guard or is_good) and change.difference.standing is Standing.NOT_SHOWN
+    standing = change.difference.standing
+    is_fine = standing is Standing.BETTER or (is_good and standing is Standing.NOT_SHOWN)
+    return not change.is_guard and not is_fine
 
 
 def frequent_failures(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:

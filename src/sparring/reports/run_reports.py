@@ -81,9 +81,9 @@ def check_report(summary: Row) -> Document:
     document.add(
         _verdict(summary["verdict"], summary["why"]),
         Paragraph(
-            f"{summary['model']} played {sum(each['rollouts'] for each in summary['cases'])} "
-            f"rollouts of {len(summary['cases'])} training cases; groups of "
-            f"{summary['group_size']} are planned.",
+            f"{summary['model']} played {summary['figures']['rollouts']} rollouts of "
+            f"{len(summary['cases'])} training cases; groups of {summary['group_size']} are "
+            "planned.",
             is_quiet=True,
         ),
         unsandboxed_note(summary),
@@ -195,7 +195,7 @@ def _small_print(summary: Row) -> list[str]:
         lines.append(
             f"Corrected for {summary['picked_from']} candidates that were compared on these cases."
         )
-    lines.append(f"Proof number {summary['proofs_on_these_cases']} on the same cases.")
+    lines.append(f"Run number {summary['proofs_on_these_cases']} that measured these cases.")
     if summary["regressed"]:
         lines.append(f"Got worse without being trained on: {', '.join(summary['regressed'])}")
     return lines

@@ -142,11 +142,14 @@ def cut_from_step(folder: Path, step: int) -> None:
         if len(remaining) == SHARD_ROLLOUTS:
             return
         if remaining or not shard:
-            last = remaining[-1] if remaining else None
             if is_compressed(folder, shard):
                 expand(folder, shard)
+            plain = plain_path(folder, shard)
+            size = plain.stat().st_size  # a power loss can keep entries and lose their lines
+            remaining = [entry for entry in remaining if entry.offset + entry.length <= size]
+            last = remaining[-1] if remaining else None
             os.truncate(path, len(remaining) * ENTRY_BYTES)
-            os.truncate(plain_path(folder, shard), last.offset + last.length if last else 0)
+            os.truncate(plain, last.offset + last.length if last else 0)
             return
         remove(folder, shard)  # before its index, by which a cut after a crash finds it
         path.unlink()

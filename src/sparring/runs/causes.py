@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparring.contracts.errors import CasesBroken
 from sparring.memory import memory_groups
 from sparring.run_folder.files import read_tail
 from sparring.runs.history import History
@@ -53,6 +54,8 @@ class ExitedProcess:
 def cause_of_failure(history: History, place: str, folder: Path) -> Cause:
     """Return the cause of a failure that a rank reported in the run's events."""
     message, error = history.fact_message, history.fact_error
+    if error == CasesBroken.__name__:  # its message may quote anything
+        return Cause("refused", message, False, error, history.fact_code or 100)
     if _is_full(folder) or any(text in message for text in _NO_SPACE):
         return Cause("disk_full", f"the disk is full {place}: {message}", False, error)
     if error in _NO_MEMORY or any(text in message for text in _NO_MEMORY):

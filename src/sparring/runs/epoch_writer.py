@@ -54,6 +54,13 @@ class EpochWriter:
         """Seconds of supervision by this and all earlier supervisors, also before a resume."""
         return self._earlier_seconds + time.monotonic() - self._began
 
+    def count_time_without(self) -> None:
+        """Count the time between the previous supervisor's last report and this supervisor's start,
+        in which the processes that this one has adopted worked on."""
+        last = _number(self.last_report.get("since_boot"))
+        gap = since_boot() - last - (time.monotonic() - self._began)
+        self._earlier_seconds += max(0.0, gap)
+
     # ------------------------------------------------------------------ reading
 
     def look(self) -> History:

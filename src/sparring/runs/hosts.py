@@ -143,8 +143,13 @@ class JoinedHost:
         return 0
 
     def _is_over(self) -> bool:
-        self._read = read_history(self._folder, self._read)
-        return self._read.history.state.has_ended
+        """Whether the run has ended or was deleted. A file server that does not answer is asked
+        again."""
+        try:
+            self._read = read_history(self._folder, self._read)
+            return self._read.history.state.has_ended or not self._folder.spec.exists()
+        except OSError:
+            return False
 
     def _follow(self, plan: Mapping[str, Any]) -> None:
         attempt = plan.get("attempt")
@@ -192,7 +197,9 @@ class JoinedHost:
                 **self._workers.to_dict(),
                 "heartbeats": self._workers.heartbeats(),
             }
-        write_json(self._folder.host(self._number), report, durable=False)
+        with contextlib.suppress(OSError):  # the next beat writes again
+            if self._folder.spec.exists():
+                write_json(self._folder.host(self._number), report, durable=False)
 
     def _lost(self, workers: WorkerGroup) -> dict[str, Any] | None:
         lost = workers.lost()

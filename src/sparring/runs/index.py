@@ -149,17 +149,19 @@ class Index:
         named = {name for name in named if is_plain_name(name)}
         stale = {name for name in named if RunFolder(self.runs / name).spec.is_file()}
         gone = named - stale
+        known = {row.id: row for row in active}
         for row in active:
             size = _size(RunFolder(self.runs / row.id).events)
             if size is None:
                 gone.add(row.id)
             elif size != row.cursor:
                 stale.add(row.id)
+            if size is None or size < row.cursor:
+                del known[row.id]  # deleted, or created again under the same id
         if marks.get("folder") != mtime:
             existing, indexed = set(_names(self.runs)), self._ids()
             stale |= existing - indexed
             gone |= indexed - existing
-        known = {row.id: row for row in active}
         rows = [row for row in self._read_all(stale, known) if row != known.get(row.id)]
         # A folder created within the clock's resolution leaves the modification time unchanged.
         is_final = time.time_ns() - mtime > _MTIME_SLACK_NS

@@ -98,14 +98,17 @@ def store(
     replaces_all: bool = False,
 ) -> None:
     """Write `rows` and `marks` and delete the runs in `gone`, in one transaction. A row with a
-    smaller cursor never replaces one with a larger cursor: readers may finish in any order. With
-    `replaces_all`, all existing rows are deleted first."""
+    smaller cursor never replaces one of the same run with a larger cursor: readers may finish in
+    any order. With `replaces_all`, all existing rows are deleted first."""
     insertion = database.insert(RUNS)
     columns = [column.name for column in RUNS.columns if column.name != "id"]
     upsert = insertion.on_conflict_do_update(
         index_elements=["id"],
         set_={name: insertion.excluded[name] for name in columns},
-        where=insertion.excluded.cursor >= RUNS.c.cursor,
+        where=sql.or_(
+            insertion.excluded.cursor >= RUNS.c.cursor,
+            insertion.excluded.created != RUNS.c.created,  # a new run with the id of a deleted one
+        ),
     )
     mark = database.insert(MARKS)
     upsert_mark = mark.on_conflict_do_update(

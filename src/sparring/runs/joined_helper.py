@@ -107,7 +107,8 @@ class JoinedServer(JoinedHelper):
 
     def _beat(self) -> None:
         self._beats += 1
-        self._servers.beat(self._number, self._address, self._beats)
+        with contextlib.suppress(OSError):  # the next beat writes again
+            self._servers.beat(self._number, self._address, self._beats)
 
     def _end(self) -> None:
         self._servers.remove(self._number)

@@ -106,7 +106,7 @@ class Supervisor:
         restarted here, because the scheduler has already launched the run again.
         """
         history = self._writer.history
-        if cause is None and history.fact == "completed":
+        if history.fact == "completed":  # whatever happened to its processes afterwards
             return self._finish(RunState.COMPLETED)
         if cause is None and not history.is_stop_requested and not self._relaunches_here:
             cause = Cause("killed", "ended by the scheduler")
@@ -191,6 +191,7 @@ class Supervisor:
                 self._folder, _placement(attempt, read_json_or_empty(self._folder.workers))
             )
             if workers.adopt(report, self._services()):
+                self._writer.count_time_without()
                 self._set_workers(workers)
                 return True
         end_all(mark_of(self._folder))

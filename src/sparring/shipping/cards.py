@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,15 @@ class CardFacts:
     left_out: Sequence[str] = ()
 
 
-def agent_json(conversations: Sequence[Conversation], environment: str) -> dict[str, Any]:
-    """Return the instructions and tool schemas that were trained, one entry per distinct pair."""
+def agent_json(
+    conversations: Sequence[Conversation], environment: str, *, secret: Container[str] = ()
+) -> dict[str, Any]:
+    """Return the instructions and tool schemas that were trained, one entry per distinct pair.
+    Instructions may quote their case, so those of the cases in `secret` are left out."""
     frames: list[dict[str, Any]] = []
     for each in conversations:
+        if each.case in secret:
+            continue
         frame = {"instructions": each.system, "tools": [dict(tool) for tool in each.tools]}
         if frame not in frames:
             frames.append(frame)

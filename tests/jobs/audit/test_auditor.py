@@ -12,12 +12,13 @@ import pytest
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.verdicts import Verdict, failed, passed
+from sparring.contracts.verdicts import Judgement, Verdict, failed, passed
 from sparring.jobs.audit import auditor as auditor_module
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.measures import Measure, MeasureSet
 from sparring.measures.builtin import exact, length
 from sparring.player.worlds import tool
+from sparring.proofs.audit import Fault, audit
 from sparring.proofs.null_players import PLAYERS
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS
@@ -174,3 +175,26 @@ def test_null_rollouts_are_logged_with_their_rewards_once_per_run(tmp_path: Path
     assert len(records) == len(auditor.observations) == 3 * len(PLAYERS)
     rewarded = {each["answer"] for each in records if each["reward"] == 1.0}
     assert rewarded == {"0", "4", "8"}
+
+
+def test_a_repeat_that_fails_is_no_other_opinion() -> None:
+    calls: list[str] = []
+
+    def judge(each: Rollout) -> Verdict:
+        calls.append(each.id)
+        if len(calls) % 5 == 0:
+            raise ConnectionError("the judge is away")
+        return failed("wrong")
+
+    auditor = Auditor(MeasureSet.of([Measure("judge", judge)]))
+    asyncio.run(auditor.play_null(CASES))
+    faults = {each.fault for each in audit(auditor.observations)}
+    assert Fault.BREAKS in faults
+    assert not faults & {Fault.FLAKY, Fault.ORDER_DEPENDENT}
+
+
+def test_measures_that_cases_name_carry_reward_too() -> None:
+    auditor = Auditor(MeasureSet.of([exact(), length()], {"length": 0.0}))
+    assert auditor.rewarded([]) == {"exact"}
+    judged = rollout("x", judgements=(Judgement("polite", failed("no"), 1.0),))
+    assert auditor.rewarded([judged]) == {"exact", "polite"}

@@ -104,3 +104,14 @@ def test_a_server_that_plays_worse_is_named(made: list[Artefact]) -> None:
     found = verdict_of(told, made[1], held_out("equal", True), is_proved=True)
     assert (found.verdict, found.is_fine) == ("equal", False)
     assert found.problem == "merged on vLLM, validation cases: worse by 0.4"
+
+
+def test_where_many_cases_were_not_scored_the_shipment_is_not_fine(made: list[Artefact]) -> None:
+    told = rows(f16="equal", q8="equal", q4="equal")
+    missing = {"missing": "20 of 40 cases could not be scored on both sides"}
+    assert not verdict_of(
+        told, made[1], held_out("cannot tell", True) | missing, is_proved=False
+    ).is_fine
+    name = made[1].name
+    told[name]["validation"] = {"likeness": "cannot tell", "sentence": "s", **missing}
+    assert not verdict_of(told, made[1], None, is_proved=False).is_fine

@@ -105,7 +105,7 @@ def test_a_proof_shows_both_models_the_interval_and_what_still_fails() -> None:
     assert "24 held-out cases × 4 rollouts of each model, at temperature 0.8; 43 s" in text
     assert "0 cases came out differently; an effect of 0.355 would be detected" in text
     assert "still fails got_in 96 times, as in: 0 calls" in text
-    for unusual in ("McNemar", "corrected", "proof number", "could not be scored", "guard"):
+    for unusual in ("McNemar", "corrected", "run number", "could not be scored", "guard"):
         assert unusual not in text
 
 
@@ -119,7 +119,7 @@ def test_a_proof_tells_everything_that_makes_luck_likelier() -> None:
     text = shown(show_proof, summary | changed | {"also": summary["reward"]})
     assert "exact McNemar test: p = 0.0123" in text
     assert "corrected for 3 candidates" in text
-    assert "proof number 2 on these cases" in text
+    assert "run number 2 that measured these cases" in text
     assert "rollouts that could not be scored: 5 of trained" in text
     assert text.count("got worse") == 3
     assert line_with(text, "got_in  ").endswith("guard")

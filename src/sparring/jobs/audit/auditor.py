@@ -75,6 +75,13 @@ class Auditor:
             if each.name in by_measure
         ]
 
+    def rewarded(self, rollouts: Sequence[Rollout]) -> frozenset[str]:
+        """Return the measures that carry reward, also those that only some cases name."""
+        seen = [each.judgement for each in self.observations]
+        seen += [each for rollout in rollouts for each in rollout.judgements]
+        named = {name for name, weight in self._measures.weights.items() if weight > 0}
+        return frozenset(named | {each.measure for each in seen if each.weight > 0})
+
     async def judge_again(self, rollout: Rollout, log: str) -> None:
         """Judge a judged rollout once more; its world must not have ended."""
         for each in self._measures.measures_for(rollout):
@@ -89,7 +96,7 @@ class Auditor:
                     rollout.case.id,
                     seconds=again.seconds,
                     at_once=again.judgement.verdict.score,
-                    was_repeated=True,
+                    was_repeated=not again.judgement.cause,
                     is_side_condition=each.is_side_condition,
                 )
             )
@@ -123,10 +130,11 @@ class Auditor:
                     )
                     break
                 for number, each in enumerate(self._measures.measures_for(rollout)):
-                    later = await self._judge(each, rollout)
-                    score = later.judgement.verdict.score
+                    later = (await self._judge(each, rollout)).judgement
                     observations[number] = replace(
-                        observations[number], later=score, was_reordered=True
+                        observations[number],
+                        later=later.verdict.score,
+                        was_reordered=not later.cause,
                     )
         finally:
             for rollout in rollouts:
@@ -166,7 +174,7 @@ class Auditor:
                     player=PLAYERS[rollout.key.step].name,
                     seconds=first.seconds,
                     at_once=again.judgement.verdict.score,
-                    was_repeated=True,
+                    was_repeated=not again.judgement.cause,
                     is_side_condition=each.is_side_condition,
                 )
             )

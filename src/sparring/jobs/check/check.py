@@ -114,18 +114,16 @@ class Check:
         except (KeyboardInterrupt, asyncio.CancelledError):
             self._is_stopped = True
             if self._trial is not None and self._trial.played.learner:
-                self._conclude(self._results(measures, auditor, obstacles), started)
+                self._conclude(self._results(auditor, obstacles), started)
             raise
-        return self._conclude(self._results(measures, auditor, obstacles), started)
+        return self._conclude(self._results(auditor, obstacles), started)
 
-    def _results(
-        self, measures: MeasureSet, auditor: Auditor, obstacles: Sequence[str]
-    ) -> _Results:
+    def _results(self, auditor: Auditor, obstacles: Sequence[str]) -> _Results:
         settings, trial = self._spec.settings, self._trial
         learner = list(trial.played.learner) if trial else []
         return _Results(
             obstacles=obstacles,
-            rewarded=frozenset(name for name, weight in measures.weights.items() if weight > 0),
+            rewarded=auditor.rewarded(learner),
             has_tools=_has_tools(self._parts) or auditor.has_world_tools,
             learner=learner,
             findings=[

@@ -105,7 +105,7 @@ def _mean(rollouts: Sequence[Rollout]) -> float | None:
 
 def _against_base(row: dict[str, Any]) -> str:
     if row["base"] is None:
-        return "no case could be scored on both sides"
+        return "too few cases could be scored on both sides"
     base = row["base"]
     word = "better" if row["is_improved"] else "no improvement is shown"
     return (

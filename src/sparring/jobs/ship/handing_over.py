@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from sparring.contracts.cases import Split
 from sparring.contracts.ship_specs import Form
 from sparring.contracts.specs import FORMAT
 from sparring.jobs.ship.context import ShipContext
@@ -52,7 +53,10 @@ class Delivery:
         facts, proof = self._facts(), self._shipping.proof_summary()
         artefacts = list(self._shipping.rows.values())
         place, conversations = self._ship.staging, self._shipping.conversations
-        write_json(place / "agent.json", agent_json(conversations, self._spec.environment))
+        suite = self._shipping.parts.suite
+        secret = set(suite.case_ids(Split.HELD_OUT)) if proof else set()
+        agents = agent_json(conversations, self._spec.environment, secret=secret)
+        write_json(place / "agent.json", agents)
         write_text(place / "chat_template.jinja", shipped_template(self._source.template))
         write_text(place / "how_to_run.md", how_to_run(runnable))
         write_text(place / "README.md", model_card(facts, proof, artefacts))

@@ -55,7 +55,8 @@ def verdict_of(
 ) -> ShipVerdict:
     """Return the verdict on held-out cases or, if none were played, on validation cases. `is_fine`
     is false if the artefact is worse than the checkpoint, if a proved improvement is no longer
-    shown, or if an artefact plays worse on another server."""
+    shown, if more than a tenth of the cases could not be scored, or if an artefact plays worse on
+    another server."""
     verdict = _verdict_of(rows, chosen, held_out, is_proved=is_proved)
     for name, row in rows.items():
         for server, played in (row.get("servers") or {}).items():
@@ -71,12 +72,16 @@ def _verdict_of(
     if held_out is not None:
         sentence = f"{chosen.name} on held-out cases: {held_out['sentence']}; "
         sentence += f"compared with the base, {held_out['against_base']}"
-        is_fine = held_out["likeness"] != "worse" and (held_out["is_improved"] or not is_proved)
+        is_fine = _is_fine(held_out) and (held_out["is_improved"] or not is_proved)
         return ShipVerdict(held_out["likeness"], sentence, is_fine=is_fine, held_out=held_out)
     played = rows[chosen.name].get("validation")
     if played is not None:
         sentence = f"{chosen.name} on validation cases: {played['sentence']}"
-        return ShipVerdict(played["likeness"], sentence, is_fine=played["likeness"] != "worse")
+        return ShipVerdict(played["likeness"], sentence, is_fine=_is_fine(played))
     return ShipVerdict(
         "checked", "prompts and log-probabilities agree; no case was played", is_fine=True
     )
+
+
+def _is_fine(played: Row) -> bool:
+    return played["likeness"] != "worse" and not played.get("missing")

@@ -22,6 +22,7 @@ from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import warm_start
 from sparring.learning.parity import Parity
 from sparring.learning.reporting import OnProgress, Reporter
+from sparring.learning.step_counts import MAX_UNSCORED
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.files import read_json, read_lines, write_json
@@ -198,6 +199,11 @@ class Training:
     def _note_validation(self, step: int, figures: dict[str, Any]) -> None:
         if self._reporter is not None:
             self._reporter.validation(step, figures)
+        if (unscored := figures.get("unscored", 0.0)) > MAX_UNSCORED:
+            self._warn(
+                f"{unscored:.0%} of the validation rollouts after step {step} could not be scored, "
+                "so no checkpoint is chosen by them"
+            )
 
     def _note_parity(self, parity: Parity) -> None:
         self._announce(str(parity), "parity", **asdict(parity))

@@ -146,7 +146,7 @@ def _basis(summary: dict[str, Any]) -> list[str]:
         lines.append(f"corrected for {summary['picked_from']} candidates on the same cases")
     if summary["proofs_on_these_cases"] > 1:
         lines.append(
-            f"proof number {summary['proofs_on_these_cases']} on these cases: repeated proofs make "
+            f"run number {summary['proofs_on_these_cases']} that measured these cases: each makes "
             "a lucky result likelier, so the interval is corrected for all recorded candidates"
         )
     unscored = {side: count for side, count in (summary["unscored"] or {}).items() if count}
