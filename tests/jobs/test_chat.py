@@ -73,6 +73,11 @@ class Chat:
         self, codec: ChatCodec, reply: Callable[[str], str], servers: Sequence[MCPServer] = ()
     ) -> None:
         self.ended: list[str] = []
+        records: list[dict[str, Any]] = [
+            {"id": "first", "input": "What is 3 + 4?", "split": "training"},
+            {"id": "second", "input": EXAMPLE, "split": "training"},
+        ]
+        self.suite = Suite.from_records(records, id="id", minimum_cases=1)
         self._servers = list(servers)
         self._codec = codec
         self._reply = reply
@@ -82,13 +87,9 @@ class Chat:
 
     def shown(self, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
         """What is printed when these lines are typed, and then nothing more."""
-        records: list[dict[str, Any]] = [
-            {"id": "first", "input": "What is 3 + 4?", "split": "training"},
-            {"id": "second", "input": EXAMPLE, "split": "training"},
-        ]
         parts = Parts(
             Agent(name="adder", tools=[add], mcp_servers=self._servers),
-            Suite.from_records(records, id="id", minimum_cases=1),
+            self.suite,
             (),
             lambda case: World(case, self.ended),
         )
@@ -275,3 +276,11 @@ def test_a_model_behind_a_server_is_refused(
     }
     assert main(request) == 2
     assert "chat needs weights in this process" in capsys.readouterr().err
+
+
+def test_with_a_suite_too_small_to_train_one_can_talk(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = Chat(codecs["qwen3"], adds_once)
+    chat.suite = Suite.from_records([{"input": f"What is {n} + 4?"} for n in range(25)])
+    assert "I see." in chat.shown(monkeypatch, "")

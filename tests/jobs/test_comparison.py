@@ -137,3 +137,9 @@ def test_one_run_is_not_a_comparison(tmp_path: Path) -> None:
     folder = evaluated(tmp_path, "one", passing(0.5))
     with pytest.raises(InvalidInput, match="two runs or more"):
         main("", [str(folder.path)])
+
+
+def test_a_shipment_that_still_plays_held_out_cases_is_not_looked_at(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "shipment")
+    folder.create({"format": 1, "kind": "ship", "target": "x.py:X"})
+    assert read_side(folder).played == {}

@@ -128,3 +128,12 @@ def never() -> str:
     assert called.is_doubtful
     assert "no such sum" in called.detail
     assert "never" in checks["calls the other tools"].detail
+
+
+def test_a_family_of_its_own_is_not_that_of_the_test_model(tmp_path: Path) -> None:
+    family = 'family = replace(family_named("qwen3"), name="own", end_of_turn="<|end|>")'
+    text = TALK.replace("    measures = (short,)", f"    measures = (short,)\n    {family}")
+    imports = "from dataclasses import replace\n"
+    imports += "from sparring.policies.families import family_named\n"
+    checks = tried(tmp_path, Path("tiny"), 60, imports + text)
+    assert [check for check in checks.values() if not check.ok] == []

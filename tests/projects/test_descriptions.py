@@ -122,3 +122,16 @@ def test_an_import_that_creates_a_database_works_for_the_owner(tmp_path):
     described = describe(found, [Path(found.file)], is_owner=True)
     assert described.error == ""
     assert (tmp_path / "cases.db").is_file()
+
+
+def test_a_file_in_a_folder_imports_packages_of_the_project_as_its_runs_do(tmp_path, monkeypatch):
+    (tmp_path / "shop_parts").mkdir()
+    (tmp_path / "shop_parts" / "__init__.py").write_text("SIZE = 3")
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "sparring.toml").write_text('[project]\nlook_in = ["environments"]\n')
+    text = textwrap.dedent(ENVIRONMENT).format(extra="from shop_parts import SIZE")
+    (tmp_path / "environments" / "told.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    here = find_project(tmp_path)
+    assert here.describe(here.find("told")).error == ""
+    assert here.describe(here.find("told"), is_owner=True).error == ""

@@ -104,7 +104,7 @@ def test_an_unbounded_workspace_is_full_by_its_bytes_or_its_files(base: Path) ->
 
 def test_a_workspace_is_in_a_folder_that_no_other_user_can_reach(base: Path) -> None:
     workspace = new_workspace(2, None, LIMITS, is_bounded=False)
-    own = base / f"{os.getpid()}-{start_of(os.getpid())}"
+    own = base / f"{os.getpid()}-{start_of(os.getpid())}-{workspaces._host()}"
     assert workspace.folder == own / "2"
     assert {folder.stat().st_mode & 0o777 for folder in (base, own, own / "2")} == {0o700}
     workspace.remove()
@@ -161,11 +161,14 @@ def test_folders_of_dead_processes_are_removed_and_those_of_living_ones_are_not(
     workspaces.empty_folder()
     assert not (base / "999999999-5").exists()
     with subprocess.Popen(["sleep", "60"]) as other:
-        living, reused = base / f"{other.pid}-{start_of(other.pid)}", base / f"{other.pid}-1"
-        living.mkdir()
-        reused.mkdir()
+        own = workspaces._host()
+        living = base / f"{other.pid}-{start_of(other.pid)}-{own}"
+        reused, elsewhere = base / f"{other.pid}-1-{own}", base / f"{other.pid}-1-another"
+        for folder in (living, reused, elsewhere):
+            folder.mkdir()
         workspaces._remove_leftovers(base)
         assert living.exists()
+        assert elsewhere.exists()
         assert not reused.exists()
         other.kill()
 

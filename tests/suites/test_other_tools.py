@@ -39,7 +39,8 @@ class Task:
 
 def test_an_array_of_objects_is_a_suite(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
-    path.write_text(json.dumps([{"input": "a", "split": "test"}, {"input": "b", "split": "dev"}]))
+    rows = [{"input": "a", "split": "test"}, {"input": "b", "split": "dev"}]
+    path.write_text(json.dumps(rows), encoding="utf-8-sig")
     assert Suite.from_json(path, minimum_cases=1).size(Split.HELD_OUT) == 1
 
 

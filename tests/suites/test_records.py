@@ -117,7 +117,7 @@ def test_a_value_that_json_cannot_express_is_kept_as_its_text() -> None:
 
 
 def test_the_rows_of_a_csv_file_are_known_by_its_header(tmp_path: Path) -> None:
-    text = '\ufeffinput,expected\n"a, b",1\n\n"two\nlines",\nshort\n'
+    text = '\ufeffinput, expected\n"a, b",1\n\n"two\nlines",\nshort\n'
     assert list(csv_rows(write(tmp_path, text, "cases.csv"))) == [
         {"input": "a, b", "expected": "1"},
         {"input": "two\nlines", "expected": ""},

@@ -267,3 +267,15 @@ def test_cases_are_spread_over_the_training_cases_in_their_order(size, wanted):
     assert (numbers[0], numbers[-1]) == (0, size - 1)
     gaps = {later - earlier for earlier, later in itertools.pairwise(numbers)}
     assert not gaps or (min(gaps) > 0 and max(gaps) - min(gaps) <= 1)
+
+
+def test_an_empty_cell_names_no_measure():
+    rows = [{"input": f"question {n}", "measures": "" if n else "exact"} for n in range(20)]
+    cases = list(Suite.from_records(rows, measures="measures").cases(Split.VALIDATION))
+    assert {case.measures for case in cases} == {(), ("exact",)}
+
+
+@pytest.mark.parametrize(("count", "split"), [(25, Split.VALIDATION), (45, Split.TRAINING)])
+def test_the_first_split_of_a_small_suite_is_validation(count, split):
+    suite = Suite.from_records([{"input": f"question {n}"} for n in range(count)])
+    assert suite.first_split() is split

@@ -101,7 +101,9 @@ def quantizations_from(names: Sequence[str]) -> tuple[str, ...]:
 
 def _environment(spec: TrainSpec, task: Task | None) -> Environment:
     if not spec.is_from_python:
-        return load_environment(spec.target, spec.config)
+        environment = load_environment(spec.target, spec.config)
+        environment.is_unsandboxed = spec.settings.unsandboxed
+        return environment
     if task is None:
         raise InvalidInput(
             "this run was started from Python, and its suite and measures exist only there: pass "

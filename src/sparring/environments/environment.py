@@ -167,9 +167,7 @@ def read_parts(environment: Environment, suite: Callable[[], Suite] | None = Non
     argument replaces the environment's `suite()`."""
     name = type(environment).__name__
     agent = read_agent(environment)
-    measures = environment.measures
-    if isinstance(measures, Measure | str) or callable(measures):
-        raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
+    measures = listed(name, environment.measures)
     has_world = type(environment).world is not Environment.world
     return Parts(
         agent,
@@ -178,6 +176,13 @@ def read_parts(environment: Environment, suite: Callable[[], Suite] | None = Non
         environment.world if has_world else None,
         environment.user if type(environment).user is not Environment.user else None,
     )
+
+
+def listed(name: str, measures: Any) -> Sequence[Measure | str | Judge]:
+    """Return the measures of the class called `name`; raise InvalidInput unless they are listed."""
+    if not isinstance(measures, list | tuple):
+        raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
+    return measures
 
 
 def read_agent(environment: Environment) -> PlayedAgent:

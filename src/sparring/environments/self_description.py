@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from sparring.contracts.errors import SparringError
-from sparring.environments.environment import Environment
+from sparring.environments.environment import Environment, listed
 from sparring.environments.loading import load_class
 
 
@@ -28,7 +28,7 @@ def describe(kind: type[Environment]) -> dict[str, Any]:
         "name": kind.name or kind.__name__,
         "fields": [_field(name, field) for name, field in kind.Config.model_fields.items()],
         "settings": to_jsonable_python(dict(kind.settings), fallback=repr),
-        "measures": [_name_of(measure) for measure in kind.measures],
+        "measures": [_name_of(each) for each in listed(kind.__name__, kind.measures)],
         "services": to_jsonable_python([dataclasses.asdict(each) for each in kind.services]),
         "needs_sandbox": kind.needs_sandbox,
     }

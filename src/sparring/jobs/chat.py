@@ -20,7 +20,7 @@ from agents.items import MessageOutputItem, ToolCallItem, ToolCallOutputItem
 from rich.console import Console
 from rich.text import Text
 
-from sparring.contracts.cases import Split, examples_before, question_of
+from sparring.contracts.cases import examples_before, question_of
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Message
@@ -64,7 +64,7 @@ class Conversation:
         self._agent = self._given = parts.agent
         self._history: list[Any] = []
         self._is_open = False
-        self._cases = cycle(parts.suite.cases(Split.TRAINING, _EXAMPLES))
+        self._cases = cycle(parts.suite.cases(parts.suite.first_split(), _EXAMPLES))
         self.example = ""
 
     async def begin(self) -> int:

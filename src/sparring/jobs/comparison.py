@@ -71,9 +71,10 @@ def read_side(folder: RunFolder) -> Side:
 
 def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
     """Return the rollouts that can be compared with those of another run, by split."""
-    if spec.get("split") == Split.HELD_OUT and not folder.summary.is_file():
-        return {}  # the held-out ledger counts an evaluation only when it ends
     kind = run_kind(str(spec.get("kind")), folder.spec)
+    is_held_out = kind.plays_held_out and spec.get("split", Split.HELD_OUT) == Split.HELD_OUT
+    if is_held_out and not folder.summary.is_file():
+        return {}  # interim results would be a look that the held-out ledger does not count
     found: dict[str, list[Rollout]] = load(kind.comparable)(folder, spec)
     return found
 

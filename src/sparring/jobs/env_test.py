@@ -43,7 +43,9 @@ from sparring.player.player import as_case_factory
 from sparring.player.trainability import reached_agents, training_obstacles
 from sparring.player.trial_round import longest_cases, play_unjudged, trial_round
 from sparring.player.worlds import end_world, world_tools
+from sparring.policies.families import Family
 from sparring.policies.loading import load_codec, load_policy
+from sparring.policies.model_names import DEVELOPMENT_MODELS
 from sparring.policies.pretrained import load_positions
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.sandbox import workspaces
@@ -105,7 +107,7 @@ class Trial:
             ),
             lambda found: ", ".join(found.weights),
         )
-        cases = list(parts.suite.cases(_played_split(parts.suite), self._cases))
+        cases = list(parts.suite.cases(parts.suite.first_split(), self._cases))
         world = None
         if parts.world is not None:
             world = self._try(
@@ -140,7 +142,7 @@ class Trial:
 
     def _count_cases(self, suite: Suite) -> None:
         counts = ", ".join(f"{suite.size(split)} {split.value}" for split in Split)
-        too_small = [split for split in Split if not _has_enough_cases(suite, split)]
+        too_small = [split for split in Split if suite.size(split) < suite.minimum]
         if too_small and suite.splitter.is_adapted and Split.VALIDATION not in too_small:
             lacking = " and ".join(
                 f"{suite.cases_to_add(split)} more to {_PURPOSES[split]}" for split in too_small
@@ -172,7 +174,9 @@ class Trial:
         policy = self._try(
             f"model {self._model}",
             lambda: load_policy(
-                PolicySpec(model=self._model), parts.agent.model, environment.family
+                PolicySpec(model=self._model),
+                parts.agent.model,
+                self._family_of(environment, parts),
             ),
         )
         self._try_tool_round(environment, parts)
@@ -201,6 +205,12 @@ class Trial:
             for note in parts.agent.notes(self._play.temperature):
                 self._note("sampling", True, note, is_doubtful=True)
 
+    def _family_of(self, environment: Environment, parts: Parts) -> Family | None:
+        """Return the environment's family; None if the test model stands in for another model."""
+        is_stand_in = self._model in DEVELOPMENT_MODELS
+        is_stand_in = is_stand_in and self._model not in (self._to_train, parts.agent.model)
+        return None if is_stand_in else environment.family
+
     def _try_tool_round(self, environment: Environment, parts: Parts) -> None:
         """Check that training can learn from a tool round. The tokenizer is that of the model to be
         trained or, if it cannot be loaded, of the test model."""
@@ -210,11 +220,11 @@ class Trial:
             codec = load_codec(model, environment.family)
             positions = load_positions(model)
         except SparringError:  # a provider's model, or one that is not on this machine
-            codec = load_codec(self._model, environment.family)
+            codec = load_codec(self._model, self._family_of(environment, parts))
         problems = trial_round(
             parts.agent,
             codec,
-            longest_cases(list(parts.suite.cases(_played_split(parts.suite), _TRIAL_ROUND_CASES))),
+            longest_cases(list(parts.suite.cases(parts.suite.first_split(), _TRIAL_ROUND_CASES))),
             context=parts.world,
             budget=self._play.max_completion_length,
             positions=positions,
@@ -319,18 +329,6 @@ async def _served(parts: Parts, world: Any) -> list[str]:
 
 async def _make_world(parts: Parts, case: Case) -> Any:
     return await as_case_factory(parts.world)(case)
-
-
-def _played_split(suite: Suite) -> Split:
-    return Split.TRAINING if _has_enough_cases(suite, Split.TRAINING) else Split.VALIDATION
-
-
-def _has_enough_cases(suite: Suite, split: Split) -> bool:
-    try:
-        suite.require(split)
-    except SparringError:
-        return False
-    return True
 
 
 def _describe(error: Exception) -> str:

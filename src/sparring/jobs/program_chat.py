@@ -7,7 +7,7 @@ import secrets
 from dataclasses import replace
 from itertools import cycle
 
-from sparring.contracts.cases import Case, Split, examples_before, question_of
+from sparring.contracts.cases import Case, examples_before, question_of
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Ending, Message, RolloutKey
@@ -30,7 +30,7 @@ class ProgramConversation:
             temperature=play.temperature,
             context=parts.world,
         )
-        self._cases = cycle(parts.suite.cases(Split.TRAINING, _EXAMPLES))
+        self._cases = cycle(parts.suite.cases(parts.suite.first_split(), _EXAMPLES))
         self._case: Case | None = None
         self._seed = secrets.randbits(31)
         self._messages = 0

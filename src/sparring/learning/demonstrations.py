@@ -254,7 +254,7 @@ def _lines(path: Path) -> list[str]:
     """Split a file at line ends. `str.splitlines` would also split at U+2028, which may occur in a
     JSON string."""
     try:
-        return path.read_text(encoding="utf-8").split("\n")
+        return path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path.name} is not UTF-8 text: {error}") from error
 

@@ -84,12 +84,14 @@ def _describe_in_process(
     environment: Mapping[str, str],
 ) -> EnvironmentDescription:
     command = [sys.executable, "-m", "sparring.environments.self_description", found.target]
+    # The processes of a run import from the current folder; this one has the file's.
+    paths = filter(None, [str(Path.cwd()), environment.get("PYTHONPATH")])
     try:
         process = subprocess.run(
             confine(command),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            env=dict(environment),
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
             cwd=Path(found.file).parent,
             timeout=seconds,
             check=False,

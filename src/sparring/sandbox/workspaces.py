@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import tempfile
@@ -205,7 +207,7 @@ def _own_folder() -> _ProcessFolder:
             base = _base_folder()
             _remove_leftovers(base)
             cgroups.sweep()
-            folder = base / f"{pid}-{start_of(pid)}"
+            folder = base / f"{pid}-{start_of(pid)}-{_host()}"
             folder.mkdir(mode=0o700, exist_ok=True)
             _process_folders[pid] = _ProcessFolder(folder, Keeper(folder))
             atexit.register(remove_all)
@@ -236,9 +238,18 @@ def _base_folder() -> Path:
 
 
 def _remove_leftovers(base: Path) -> None:
-    """Remove the folders of dead processes whose keeper was killed before it could clean up."""
+    """Remove the folders of dead processes whose keeper was killed before it could clean up. Those
+    of other hosts and containers, which may share the temporary folder, are left alone."""
     for folder in base.iterdir():
-        pid, _, start = folder.name.partition("-")
-        if not pid.isdigit() or start_of(int(pid)) != start:
+        pid, start, host = (*folder.name.split("-", 2), "", "")[:3]
+        if host in ("", _host()) and (not pid.isdigit() or start_of(int(pid)) != start):
             kill_all_in(folder)
             remove(folder)
+
+
+def _host() -> str:
+    """Return a name for this host or container, in which the ids of processes are known."""
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        name += str(Path("/proc/self/ns/pid").stat().st_ino)
+    return hashlib.sha256(name.encode()).hexdigest()[:8]

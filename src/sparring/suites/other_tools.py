@@ -13,7 +13,7 @@ from sparring.contracts.errors import SuiteError
 def json_records(path: Path) -> list[Mapping[str, Any]]:
     """Return the items of a JSON file that contains an array."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SuiteError(f"{path} cannot be read: {error.strerror}; give a JSON file") from error
     except (ValueError, RecursionError) as error:

@@ -136,6 +136,7 @@ def csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         try:
+            reader.fieldnames = [str(name).strip() for name in reader.fieldnames or ()]
             for row in reader:
                 if None in row:
                     raise SuiteError(

@@ -192,6 +192,11 @@ class Suite:
         for number in islice(self._numbers_of(split), limit):
             yield self._case(number)
 
+    def first_split(self) -> Split:
+        """Return training, or validation if training has too few cases."""
+        is_enough = self.size(Split.TRAINING) >= self.minimum
+        return Split.TRAINING if is_enough else Split.VALIDATION
+
     def spread(self, wanted: int) -> list[Case]:
         """Return up to `wanted` training cases, evenly spaced, because files are often sorted."""
         self.require(Split.TRAINING)
@@ -388,7 +393,7 @@ def _column_value(record: Mapping[str, Any], column: Column | None, number: int)
 
 
 def _measure_names(value: Any, number: int) -> tuple[str, ...]:
-    if value is None:
+    if value is None or value == "":  # an empty cell of a table
         return ()
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):

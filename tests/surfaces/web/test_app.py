@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -222,3 +224,29 @@ def test_a_run_that_is_stopped_through_the_browser_is_stopped(tmp_path: Path) ->
     assert answer.status_code == 200
     log = (tmp_path / "runs" / ".sparring" / "activity.jsonl").read_text()
     assert "run.stop" in log
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/openapi.json", "/api/live?run=x", f"/report/{TRAINING}", "/api/run.list"]
+)
+def test_every_route_that_works_for_a_caller_counts_their_requests(
+    tmp_path: Path, path: str
+) -> None:
+    server, cookie = server_of(owner_in(tmp_path))
+    server.rate.burst = 0
+    client = TestClient(build_app(server), base_url=f"http://{HOST}")
+    client.cookies.set(server.cookie, cookie)
+    assert client.get(path).status_code == 429
+
+
+def test_slow_work_of_one_caller_leaves_the_threads_of_others_alone(tmp_path: Path) -> None:
+    server, _ = server_of(owner_in(tmp_path))
+    callers = [replace(owner_in(tmp_path), name=name) for name in ("ada", "bob")]
+
+    async def work() -> None:
+        for caller in callers:
+            for pool in ("quick", "comparing"):
+                await server.run(pool, int, caller)
+
+    asyncio.run(work())
+    assert set(server.limits) == {"quick", "comparing/ada", "comparing/bob"}

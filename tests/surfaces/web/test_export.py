@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import InvalidInput
+from sparring.run_folder import RunFolder
+from sparring.run_folder.events import append_state
+from sparring.runs.lifecycle import RunState
 from sparring.surfaces.web.export import Export
 from tests.surfaces.web.viewed import (
     HIDDEN,
@@ -71,3 +74,18 @@ def test_a_folder_with_files_is_refused(project: Path) -> None:
     (project / "exported" / "notes.txt").write_text("mine")
     with pytest.raises(InvalidInput, match="is not empty"):
         exported(project)
+
+
+def test_the_message_of_a_run_whose_cases_broke_is_not_exported(project: Path) -> None:
+    folder = RunFolder(project / "runs" / "broken-1")
+    folder.create({"format": 1, "kind": "train", "environment": "lamps"})
+    append_state(folder, RunState.QUEUED, author="ada")
+    append_state(
+        folder, RunState.FAILED, author="supervisor", epoch=1, cause="refused",
+        message=f"ValueError while reading the cases:\n{HIDDEN}", error="CasesBroken",
+    )  # fmt: skip
+    for has_held_out in (False, True):
+        place = project / f"exported-{has_held_out}"
+        Export(place, owner_in(project), has_held_out=has_held_out).write(["broken-1"])
+        text = "".join(path.read_text() for path in place.rglob("*.js"))
+        assert (HIDDEN in text) is has_held_out

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sparring.operations.operation import Caller, Role
+from sparring.surfaces.web import sessions as sessions_module
 from sparring.surfaces.web.sessions import Failures, Sessions
 
 OWNER = Caller(Role.OWNER, Path("runs"))
@@ -46,3 +49,15 @@ def test_failures_are_forgotten_after_a_minute() -> None:
     assert not failures.is_blocked("b")
     now[0] = 61.0
     assert not failures.is_blocked("a")
+
+
+def test_whoever_signs_in_too_often_loses_their_own_sessions_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions_module, "_MAX_SESSIONS", 3)
+    viewer = Caller(Role.VIEWER, Path("runs"), "bob")
+    sessions = Sessions({"owner": OWNER, "bob": viewer}.get)
+    mine = sessions.sign_in("owner")
+    for _ in range(10):
+        sessions.sign_in("bob")
+    assert sessions.caller_of_cookie(mine) == OWNER

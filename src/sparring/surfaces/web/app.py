@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -35,6 +36,8 @@ from sparring.surfaces.web.sessions import RateLimit, Sessions
 STATIC = Path(__file__).parent / "static"
 _LOG = logging.getLogger(__name__)
 _POOL_SIZES = {"quick": 16, "environment": 8, "comparing": 2, "waiting": 64}
+_SLOW_POOLS = ("comparing", "waiting")
+_MAX_STREAMS = 256  # live streams of one caller
 _MAX_BODY = 1_000_000
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -51,6 +54,7 @@ class Server:
     live: LiveRuns = field(default_factory=LiveRuns)
     rate: RateLimit = field(default_factory=RateLimit)
     limits: dict[str, anyio.CapacityLimiter] = field(default_factory=dict)
+    streams: Counter[str] = field(default_factory=Counter)
 
     def caller_of(self, request: Request) -> Caller | None:
         """Return the caller that the bearer token or cookie of a request identifies, or None."""
@@ -66,11 +70,13 @@ class Server:
             return caller
         return self.sessions.caller_of_cookie(request.cookies.get(self.cookie, ""))
 
-    async def run(self, pool: str, work: Any) -> Any:
-        """Run blocking work in a thread of the given pool."""
-        if pool not in self.limits:
-            self.limits[pool] = anyio.CapacityLimiter(_POOL_SIZES[pool])
-        return await anyio.to_thread.run_sync(work, limiter=self.limits[pool])
+    async def run(self, pool: str, work: Any, caller: Caller | None = None) -> Any:
+        """Run blocking work in a thread of the given pool. In slow pools, each caller has separate
+        threads, so that none can keep the others waiting."""
+        name = f"{pool}/{caller.name}" if caller and pool in _SLOW_POOLS else pool
+        if name not in self.limits:
+            self.limits[name] = anyio.CapacityLimiter(_POOL_SIZES[pool])
+        return await anyio.to_thread.run_sync(work, limiter=self.limits[name])
 
 
 def build_app(server: Server, extra: Iterable[Route] = ()) -> Starlette:
@@ -136,9 +142,17 @@ async def _session(server: Server, request: Request) -> Response:
 
 
 async def _openapi(server: Server, request: Request) -> Response:
-    if server.caller_of(request) is None:
+    caller = server.caller_of(request)
+    if caller is None:
         return _unauthorized(request)
-    return _json(200, json.dumps(document()).encode())
+    if not server.rate.allows(caller.name):
+        return _busy()
+    return _json(200, _document())
+
+
+@cache
+def _document() -> bytes:
+    return json.dumps(document()).encode()
 
 
 async def _operation(server: Server, request: Request) -> Response:
@@ -146,8 +160,7 @@ async def _operation(server: Server, request: Request) -> Response:
     if caller is None:
         return _unauthorized(request)
     if not server.rate.allows(caller.name):
-        message = "too many requests; wait a second"
-        return _json(429, json.dumps({"error": {"type": "Busy", "message": message}}).encode())
+        return _busy()
     name = str(request.path_params["operation"])
     operation = calls.web_operations(caller.role).get(name)
     if operation is None:
@@ -162,7 +175,7 @@ async def _operation(server: Server, request: Request) -> Response:
     except SparringError as error:
         return _json(calls.status_of(error), calls.error_json(error))
     work = partial(calls.call, operation, arguments, caller)
-    return _json(*await server.run(calls.pool_of(name), work))
+    return _json(*await server.run(calls.pool_of(name), work, caller))
 
 
 async def _live(server: Server, request: Request) -> Response:
@@ -170,6 +183,8 @@ async def _live(server: Server, request: Request) -> Response:
     caller = server.caller_of(request)
     if caller is None:
         return _unauthorized(request)
+    if not server.rate.allows(caller.name) or server.streams[caller.name] >= _MAX_STREAMS:
+        return _busy()
     try:
         query = ChangesQuery.model_validate(dict(request.query_params))
         folder = await server.run("quick", partial(find_run, caller.runs, query.run))
@@ -190,11 +205,15 @@ async def _live(server: Server, request: Request) -> Response:
         updates = server.live.follow(
             folder, caller.role, query.model_copy(update={"run": folder.id}), read
         )
-        async for text in updates:
-            if server.caller_of(request) is None:
-                return  # signed out, or the token was revoked
-            yield b": alive\n\n" if not text else b"data: " + text + b"\n\n"
-        yield b"event: end\ndata: {}\n\n"
+        server.streams[caller.name] += 1
+        try:
+            async for text in updates:
+                if server.caller_of(request) is None:
+                    return  # signed out, or the token was revoked
+                yield b": alive\n\n" if not text else b"data: " + text + b"\n\n"
+            yield b"event: end\ndata: {}\n\n"
+        finally:
+            server.streams[caller.name] -= 1
 
     headers = {"x-accel-buffering": "no"}
     return StreamingResponse(stream(), media_type="text/event-stream", headers=headers)
@@ -205,6 +224,8 @@ async def _report(server: Server, request: Request) -> Response:
     caller = server.caller_of(request)
     if caller is None:
         return _unauthorized(request)
+    if not server.rate.allows(caller.name):
+        return _busy()
     run = str(request.path_params["run"])
 
     def work() -> tuple[int, bytes]:
@@ -215,7 +236,7 @@ async def _report(server: Server, request: Request) -> Response:
             known = error if isinstance(error, SparringError) else SparringError(str(error))
             return calls.status_of(known), calls.error_json(known)
 
-    status, body = await server.run("comparing", work)
+    status, body = await server.run("comparing", work, caller)
     if status != 200:
         return _json(status, body)
     headers = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
@@ -237,6 +258,11 @@ async def _file(server: Server, request: Request) -> Response:
 
 def _files() -> dict[str, Path]:
     return {path.name: path for path in STATIC.iterdir() if path.is_file()}
+
+
+def _busy() -> Response:
+    message = "too many requests; wait a second"
+    return _json(429, json.dumps({"error": {"type": "Busy", "message": message}}).encode())
 
 
 def _unauthorized(request: Request) -> Response:

@@ -67,7 +67,8 @@ class Export:
     def _write_run(self, run: str) -> None:
         query = {"run": run}
         is_hidden = not self._has_held_out and is_held_out(find_run(self._owner.runs, run))
-        self._caller = self._viewer if is_hidden else self._owner
+        # The message of a failed run may quote a held-out case, whatever the run plays.
+        self._caller = self._owner if self._has_held_out else self._viewer
         shown = self._answer("run.show", query)
         for name in ("run.curves", "run.details", "run.checkpoints"):
             self._answer(name, query)
@@ -76,6 +77,7 @@ class Export:
         if is_hidden:
             self.left_out.append(run)
             return
+        self._caller = self._owner
         if shown and shown["kind"] == "prove":
             self._answer("rollout.pairs", query)
         logs: tuple[Arguments, ...] = ({},)

@@ -112,7 +112,8 @@ class Sessions:
         if caller is None:
             return ""
         if len(self._sessions) >= _MAX_SESSIONS:
-            self._sessions.pop(next(iter(self._sessions)))
+            own = (key for key, each in self._sessions.items() if each.caller.name == caller.name)
+            self._sessions.pop(next(own, None) or next(iter(self._sessions)))
         cookie = secrets.token_urlsafe(32)
         ends = self._clock() + _SESSION_SECONDS
         self._sessions[_digest(cookie)] = Session(caller, ends, token)
