@@ -153,3 +153,15 @@ def test_an_ended_run_never_moves_but_to_a_new_life():
         assert NEXT[ended] <= {RunState.QUEUED}
     with pytest.raises(IllegalMove, match="a completed run cannot become running"):
         advance(RunState.COMPLETED, RunState.RUNNING)
+
+
+def test_what_an_attempt_saved_is_known_whoever_supervises_it() -> None:
+    begun = [{"event": "attempt", "attempt": 1}, {"event": "checkpoint", "step": 4}]
+    history = fold_events(begun)
+    assert history.has_saved
+    again = fold_events([{"event": "attempt", "attempt": 2}], history)
+    assert not again.has_saved
+    resumed = fold_events(
+        [{"event": "resumed", "step": 2}, {"event": "checkpoint", "step": 4}], again
+    )
+    assert resumed.has_saved

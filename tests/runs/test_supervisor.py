@@ -71,6 +71,11 @@ def test_a_worker_that_completes_completes_the_run(run: Run) -> None:
     assert not run.folder.reserve.exists()
 
 
+def test_a_worker_that_is_killed_after_it_completed_has_completed(run: Run) -> None:
+    assert run.queue(f"{COMPLETE}; kill -9 $$").supervise() == 0
+    assert (run.history.state, run.history.attempt) == (RunState.COMPLETED, 1)
+
+
 def test_a_check_of_a_training_on_many_processes_is_one_process(run: Run) -> None:
     planned = {"sampling": {"servers": 2}, "players": 1}
     run.queue(COMPLETE, kind="check", processes=4, nodes=2, settings=planned)

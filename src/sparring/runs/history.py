@@ -52,6 +52,7 @@ class History:
     restart_message: str = ""
     takeovers: int = 0
     checkpoint: int = 0
+    attempt_checkpoint: int = 0  # the newest one when the current attempt began
     fact: str = ""
     fact_message: str = ""
     fact_error: str = ""
@@ -66,6 +67,11 @@ class History:
     def is_stop_requested(self) -> bool:
         """Whether a stop was requested since the run was last queued."""
         return bool(self.stop_author)
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether the current attempt has saved a checkpoint."""
+        return self.checkpoint > self.attempt_checkpoint
 
     def after(self, event: Mapping[str, Any]) -> History:
         """Return the history after one more event. Unknown and malformed events change nothing."""
@@ -187,7 +193,8 @@ def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     if int(event.get("epoch", 0)) < history.epoch:
         return None
     number = int(event.get("attempt", 0))
-    return {"attempt": number, "fact": ""} if number > history.attempt else None
+    begun = {"attempt": number, "fact": "", "attempt_checkpoint": history.checkpoint}
+    return begun if number > history.attempt else None
 
 
 def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -275,7 +282,8 @@ def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     """Lower `checkpoint` to the step from which the run resumes, so that the checkpoints of
     repeated steps count as progress again."""
     step = int(event.get("step", 0))
-    return {"checkpoint": step} if step < history.checkpoint else None
+    lowered = {"checkpoint": step, "attempt_checkpoint": step}
+    return lowered if step < history.checkpoint else None
 
 
 def _links(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -46,7 +46,6 @@ class ProcessMonitor:
         if placement.nodes > 1:
             self.hosts = Hosts(writer.folder, placement.attempt, placement.nodes)
         self._first_step: int | None = None
-        self._first_checkpoint = writer.history.checkpoint
         self._unexplained_since: float | None = None
         self._probed_at = self._answered_at = time.monotonic()
         self._kills_before = memory_kills()
@@ -61,7 +60,7 @@ class ProcessMonitor:
         """Whether this attempt has finished a step or saved a checkpoint."""
         step = self._hang_detector.step
         has_stepped = None not in (step, self._first_step) and step != self._first_step
-        return has_stepped or self._writer.history.checkpoint > self._first_checkpoint
+        return has_stepped or self._writer.history.has_saved
 
     @property
     def is_done(self) -> bool:

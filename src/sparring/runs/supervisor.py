@@ -105,7 +105,7 @@ class Supervisor:
         If an attempt of a previous supervisor (`is_own_attempt` is false) is restarted, it is
         restarted here, because the scheduler has already launched the run again.
         """
-        history = self._writer.history
+        history = self._writer.look()
         if history.fact == "completed":  # whatever happened to its processes afterwards
             return self._finish(RunState.COMPLETED)
         if cause is None and not history.is_stop_requested and not self._relaunches_here:
@@ -136,7 +136,7 @@ class Supervisor:
             return False
         is_own_failure = cause.kind in ("exception", "refused", "service")
         has_worked = self._monitor is not None and self._monitor.has_worked
-        return not is_own_failure or has_worked
+        return not is_own_failure or has_worked or self._writer.history.has_saved
 
     def _conclude_for_predecessor(self) -> int | None:
         """Conclude the last attempt if its supervisor died before it could do so."""
