@@ -122,7 +122,9 @@ def test_a_second_adapter_is_refused(tokenizer: Any) -> None:
         load(PolicySpec(), settings, model=adapted(is_frozen=False), tokenizer=tokenizer)
 
 
-def test_servers_are_refused_for_a_model_with_an_adapter(tokenizer: Any) -> None:
+def test_a_run_starts_no_servers_for_a_model_with_an_adapter(tokenizer: Any) -> None:
     settings = TrainSettings.model_validate({"sampling": {"servers": 1}})
     with pytest.raises(SettingError, match="merge it first"):
         load(PolicySpec(), settings, model=adapted(is_frozen=False), tokenizer=tokenizer)
+    own = TrainSettings.model_validate({"sampling": {"servers": ["http://127.0.0.1:1"]}})
+    assert load(PolicySpec(), own, model=adapted(is_frozen=False), tokenizer=tokenizer)

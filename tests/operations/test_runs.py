@@ -106,11 +106,13 @@ def test_who_asks_too_soon_hears_the_same_again_but_never_misses_news(operator, 
 
 
 def test_looking_at_a_folder_from_elsewhere_starts_nothing(project, owner, monkeypatch):
-    monkeypatch.setattr(queue, "find_supervisor", lambda *_: SupervisorPresence.NO)
+    for module in (queue, run_control):
+        monkeypatch.setattr(module, "find_supervisor", lambda *_: SupervisorPresence.NO)
     make_run(owner, "lost-1", *RUNNING)
+    make_run(owner, "lost-2", *RUNNING)
     make_run(owner, "waiting-1")
     onlooker = replace(owner, can_supervise=False)
-    assert len(list_runs(ListRuns(), onlooker).runs) == 2
+    assert len(list_runs(ListRuns(), onlooker).runs) == 3
     for name in ("lost-1", "waiting-1"):
         show_run(RunQuery(run=name), onlooker)
         run_status(RunQuery(run=name), onlooker)
@@ -118,10 +120,10 @@ def test_looking_at_a_folder_from_elsewhere_starts_nothing(project, owner, monke
     reindex_runs(NoArguments(), onlooker)
     with pytest.raises(IllegalMove, match="remove the copy's folder"):
         delete_run(RunQuery(run="lost-1"), onlooker)
-    stop_run(RunQuery(run="lost-1"), onlooker)
+    assert stop_run(RunQuery(run="lost-1"), onlooker).state is RunState.STOPPED
     assert project == []
     list_runs(ListRuns(), owner)
-    assert sorted(project) == ["lost-1", "waiting-1"]
+    assert sorted(project) == ["lost-2", "waiting-1"]
 
 
 def test_interim_results_on_held_out_cases_are_for_the_owner(owner, operator):

@@ -4,6 +4,7 @@ import time
 
 import pytest
 from agents import Agent, function_tool
+from pydantic import BaseModel
 
 from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
@@ -224,3 +225,19 @@ def test_a_result_that_is_no_text_is_cut_off_like_the_text_that_the_model_reads(
     assert short == "['word', 'word']"
     assert "(cut off: " in long
     assert codec.tokens_in(long) <= 40
+
+
+def test_a_result_of_a_declared_type_stays_whole(codec):
+    class Words(BaseModel):
+        words: list[str]
+
+    @function_tool(output_type=Words)
+    def work(size: int) -> Words:
+        """Say a lot."""
+        return Words(words=["word"] * size)
+
+    limits = Limits(completion_tokens=4096, result_tokens=40)
+    agent = Agent(name="a", tools=[work])
+    played = play_script(agent, [call("work", size=99), "done"], codec, limits=limits)
+    assert played.answer == "done"
+    assert "(cut off" not in played.tool_calls[0].result

@@ -170,6 +170,9 @@ def test_folders_of_dead_processes_are_removed_and_those_of_living_ones_are_not(
         assert living.exists()
         assert elsewhere.exists()
         assert not reused.exists()
+        os.utime(elsewhere, (0, 0))
+        workspaces._remove_leftovers(base)
+        assert not elsewhere.exists()
         other.kill()
 
 

@@ -71,10 +71,12 @@ def load(
     if hasattr(model, "peft_config"):
         if peft is not None:
             raise SettingError("the model already has an adapter; remove the setting `lora`")
-        if settings.sampling is not None:
+        if settings.sampling is not None and not isinstance(settings.sampling.servers, tuple):
             raise SettingError(
-                "sampling servers load whole models, and this one has an adapter: merge it first, "
-                "as in `sparring ship RUN --to merged --form merged`, and train merged/merged"
+                "the sampling servers that a run starts load whole models, and this one has an "
+                "adapter: start servers of its base with --enable-lora and give their addresses, "
+                "or merge it first, as in `sparring ship RUN --to merged --form merged`, and train "
+                "merged/merged"
             )
         _unfreeze_adapter(model)
     elif peft is None:

@@ -47,11 +47,13 @@ from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
 from sparring.runs.hosts import free_host_number
 from sparring.runs.joined_helper import free_number
-from sparring.runs.launcher import handle_of
-from sparring.runs.launchers import launch, launcher_of
+from sparring.runs.launcher import SupervisorPresence, handle_of
+from sparring.runs.launchers import find_supervisor, launch, launcher_of
 from sparring.runs.lifecycle import RunState, may_become
 from sparring.runs.local import is_held
+from sparring.runs.processes import end_all
 from sparring.runs.status import status_of, supervised_status
+from sparring.runs.worker_group import mark_of
 from sparring.settings.names import flatten, nested
 from sparring.source_files import refuse_changed_code
 
@@ -132,6 +134,8 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
             _end_if_lost(folder, history, caller)
         else:
             _withdraw(folder, history.state, caller)
+            if not caller.can_supervise:
+                _end_without_supervisor(folder, caller)
     return show_run(RunQuery(run=folder.id), caller)
 
 
@@ -307,6 +311,18 @@ def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
         append_state(folder, RunState.STOPPING, author=caller.name)
     facts = {"message": f"stopped by {caller.name}", "exit_code": 103}
     append_state(folder, RunState.STOPPED, author=caller.name, **facts)
+
+
+def _end_without_supervisor(folder: RunFolder, caller: Caller) -> None:
+    """Stop a run whose supervisor died, in a folder in which no other is started."""
+    state = read_history(folder).history.state
+    if state.has_ended or find_supervisor(folder) is not SupervisorPresence.NO:
+        return
+    end_all(mark_of(folder))
+    if state is not RunState.STOPPING:
+        append_state(folder, RunState.STOPPING, author=caller.name)
+    message = f"stopped by {caller.name}: it had no supervisor"
+    append_state(folder, RunState.STOPPED, author=caller.name, message=message, exit_code=103)
 
 
 def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:

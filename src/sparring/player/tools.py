@@ -133,7 +133,7 @@ class ToolStage:
                 CURRENT_CALL.reset(reset_token)
                 episode.open_calls -= 1
             result = _join_text_parts(result)
-            if (text := _text_of(result)) is not None:
+            if (text := _text_of(result, tool)) is not None:
                 shown = self._fit_budget(clean_text(text), episode)
                 result = result if shown == text else shown
             episode.note_result(context.tool_call_id, str(result))
@@ -221,10 +221,13 @@ def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
     return bound
 
 
-def _text_of(result: Any) -> str | None:
-    """Return the text that the SDK makes of a result; None for images and files."""
+def _text_of(result: Any, tool: FunctionTool) -> str | None:
+    """Return the text that the SDK makes of a result. None for images and files, and for a result
+    that must fit the tool's declared output, because a part of it would not."""
     if isinstance(result, str):
         return result
+    if getattr(tool, "output_json_schema", None) is not None:  # not in all versions of the SDK
+        return None
     output = ItemHelpers.tool_call_output_item(_ANY_CALL, result)["output"]
     return output if isinstance(output, str) else None
 

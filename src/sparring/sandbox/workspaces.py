@@ -12,6 +12,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from sparring.sandbox.limits import SandboxLimits
 from sparring.sandbox.processes import kill_all_in, start_of
 
 _MAX_DEPTH = 64
+_WEEK = 7 * 24 * 3600.0
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _lock = threading.Lock()
 _process_folders: dict[int, _ProcessFolder] = {}
@@ -239,12 +241,22 @@ def _base_folder() -> Path:
 
 def _remove_leftovers(base: Path) -> None:
     """Remove the folders of dead processes whose keeper was killed before it could clean up. Those
-    of other hosts and containers, which may share the temporary folder, are left alone."""
+    of other hosts and containers, which may share the temporary folder, have a week."""
     for folder in base.iterdir():
         pid, start, host = (*folder.name.split("-", 2), "", "")[:3]
-        if host in ("", _host()) and (not pid.isdigit() or start_of(int(pid)) != start):
+        if host in ("", _host()):
+            is_over = not pid.isdigit() or start_of(int(pid)) != start
+        else:
+            is_over = _age(folder) > _WEEK
+        if is_over:
             kill_all_in(folder)
             remove(folder)
+
+
+def _age(folder: Path) -> float:
+    with contextlib.suppress(OSError):  # its host may have just removed it
+        return time.time() - folder.stat().st_mtime
+    return 0.0
 
 
 def _host() -> str:

@@ -245,8 +245,8 @@ def test_slow_work_of_one_caller_leaves_the_threads_of_others_alone(tmp_path: Pa
 
     async def work() -> None:
         for caller in callers:
-            for pool in ("quick", "comparing"):
+            for pool in ("quick", "environment"):
                 await server.run(pool, int, caller)
 
     asyncio.run(work())
-    assert set(server.limits) == {"quick", "comparing/ada", "comparing/bob"}
+    assert set(server.limits) == {"quick", "environment/ada", "environment/bob"}

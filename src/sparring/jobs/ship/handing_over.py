@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from sparring.contracts.cases import Split
 from sparring.contracts.ship_specs import Form
 from sparring.contracts.specs import FORMAT
 from sparring.jobs.ship.context import ShipContext
@@ -53,8 +52,7 @@ class Delivery:
         facts, proof = self._facts(), self._shipping.proof_summary()
         artefacts = list(self._shipping.rows.values())
         place, conversations = self._ship.staging, self._shipping.conversations
-        suite = self._shipping.parts.suite
-        secret = set(suite.case_ids(Split.HELD_OUT)) if proof else set()
+        secret = {each.case.id for each in self._shipping.proof_rollouts("trained")}
         agents = agent_json(conversations, self._spec.environment, secret=secret)
         write_json(place / "agent.json", agents)
         write_text(place / "chat_template.jinja", shipped_template(self._source.template))

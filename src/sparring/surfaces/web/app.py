@@ -36,7 +36,7 @@ from sparring.surfaces.web.sessions import RateLimit, Sessions
 STATIC = Path(__file__).parent / "static"
 _LOG = logging.getLogger(__name__)
 _POOL_SIZES = {"quick": 16, "environment": 8, "comparing": 2, "waiting": 64}
-_SLOW_POOLS = ("comparing", "waiting")
+_SLOW_POOLS = ("environment", "comparing", "waiting")
 _MAX_STREAMS = 256  # live streams of one caller
 _MAX_BODY = 1_000_000
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
