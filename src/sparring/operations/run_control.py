@@ -333,7 +333,8 @@ def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:
         return
     heartbeat = read_json_or_empty(folder.heartbeat)
     signs = [each for each in read_lines(folder.events) if each.get("event") == "started"]
-    heard = max(float(each.get("time") or 0.0) for each in [heartbeat, *signs])
+    times = [each.get("time") for each in [heartbeat, *signs]]
+    heard = max((each for each in times if isinstance(each, int | float)), default=0.0)
     if time.time() - heard < _SILENT_SECONDS:
         return
     time.sleep(_HEARTBEAT_WAIT_SECONDS)

@@ -218,9 +218,8 @@ class Suite:
 
     def question_digests(self, split: Split) -> frozenset[str]:
         """Return the `question_digest` of each case of one split."""
-        return frozenset(
-            question_digest(self._case(number).input) for number in self._numbers_of(split)
-        )
+        numbers = self._numbers_of(split)
+        return frozenset(question_digest(self._case(number).input) for number in numbers)
 
     def finder(self, split: Split) -> Callable[[str], Case]:
         """Return a function that reads a case of one split by id; KeyError if there is none."""
