@@ -155,14 +155,19 @@ def test_a_file_that_breaks_is_described_by_its_error(
 
 
 @pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("services = ('web',)", "TypeError: "),
+        ("measures = (len)", "Odd.measures must be a list or tuple: write measures = (one,)"),
+    ],
+)
 def test_a_class_that_cannot_be_described_is_described_by_its_error(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], line: str, error: str
 ) -> None:
     file = tmp_path / "odd_environment.py"
-    file.write_text(
-        "from sparring import Environment\nclass Odd(Environment):\n    services = ('web',)\n"
-    )
-    assert reply_of(f"{file}:Odd", capfd)["error"].startswith("TypeError: ")
+    file.write_text(f"from sparring import Environment\nclass Odd(Environment):\n    {line}\n")
+    assert reply_of(f"{file}:Odd", capfd)["error"].startswith(error)
 
 
 def test_a_path_in_the_command_of_a_service_is_shown_as_text() -> None:
@@ -170,16 +175,3 @@ def test_a_path_in_the_command_of_a_service_is_shown_as_text() -> None:
         services = (Service("stock", ["python", Path("/x/stock.py")]),)  # type: ignore[list-item]
 
     assert describe(Served)["services"][0]["command"] == ["python", "/x/stock.py"]
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_measures_that_are_not_listed_are_described_by_the_remedy(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "one_environment.py"
-    file.write_text(
-        "from sparring import Environment, numeric\n"
-        "class One(Environment):\n    measures = (numeric())\n"
-    )
-    error = reply_of(f"{file}:One", capfd)["error"]
-    assert error == "One.measures must be a list or tuple: write measures = (one,)"
