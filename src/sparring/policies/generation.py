@@ -34,6 +34,14 @@ class _Row:
     logprobs: array[float]
     finish: Finish | None = None
 
+    def add(self, token: int, logprob: float, stop_ids: frozenset[int]) -> None:
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        if token in stop_ids:
+            self.finish = Finish.STOP
+        elif len(self.ids) >= self.request.sampling.max_tokens:
+            self.finish = Finish.LENGTH
+
 
 @torch.inference_mode()
 def generate(
@@ -49,32 +57,30 @@ def generate(
     tokens are computed. Every finished turn is stored.
     """
     rows = [_new_row(request) for request in requests]
-    found = [turns.take(row.request) if turns else None for row in rows]
-    continued = [(row, *turn) for row, turn in zip(rows, found, strict=True) if turn]
-    new = [row for row, turn in zip(rows, found, strict=True) if not turn]
     with _without_dropout(model), grouped_attention(model), few_rows(model):
-        if continued:  # first, because the turns taken from `turns` are in memory until then
-            _decode(_ContinuingDecoder(model, continued, turns), stop_ids, on_tokens)
-        if new:
-            _decode(_Decoder(model, new, turns), stop_ids, on_tokens)
+        for batch in _batches(model, rows, turns):
+            while True:
+                drawn = batch.draw()
+                on_tokens(len(drawn))
+                for row, token, logprob in drawn:
+                    row.add(token, logprob, stop_ids)
+                if all(row.finish for row in batch.rows):
+                    batch.finish()
+                    break
+                batch.advance()
     return [Sample(row.ids, row.logprobs, row.finish or Finish.LENGTH) for row in rows]
 
 
-def _decode(decoder: _Decoder, stop_ids: frozenset[int], on_tokens: Callable[[int], None]) -> None:
-    while True:
-        drawn = decoder.draw()
-        on_tokens(len(drawn))
-        for row, token, logprob in drawn:
-            row.ids.append(token)
-            row.logprobs.append(logprob)
-            if token in stop_ids:
-                row.finish = Finish.STOP
-            elif len(row.ids) >= row.request.sampling.max_tokens:
-                row.finish = Finish.LENGTH
-        if all(row.finish for row in decoder.rows):
-            decoder.finish()
-            return
-        decoder.advance()
+def _batches(model: Any, rows: list[_Row], turns: TurnCache | None) -> Iterator[_Batch]:
+    """Yield the batch that continues stored turns first, because the turns taken from `turns` are
+    in memory until then."""
+    found = [turns.take(row.request) if turns else None for row in rows]
+    continued = [(row, *turn) for row, turn in zip(rows, found, strict=True) if turn]
+    new = [row for row, turn in zip(rows, found, strict=True) if not turn]
+    if continued:
+        yield _continued_batch(model, continued, turns)
+    if new:
+        yield _new_batch(model, new, turns)
 
 
 @contextmanager
@@ -97,7 +103,7 @@ def _new_row(request: SampleRequest) -> _Row:
     return _Row(request, uniforms, array("i"), array("f"))
 
 
-class _Decoder:
+class _Batch:
     """Key/value cache, attention mask and last logits of one batch of rows.
 
     Finished rows are removed once they are at least half of the batch. Each removal copies the
@@ -105,23 +111,15 @@ class _Decoder:
     copy fewer rows than the batch had at first.
     """
 
-    def __init__(self, model: Any, rows: list[_Row], turns: TurnCache | None = None) -> None:
-        self._begin(model, rows, turns)
-        prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
-        prompt_index = {prompt: index for index, prompt in enumerate(prompts)}
-        self._prefill_in_groups([_tokens_of(prompt) for prompt in prompts])
-        if len(prompts) < len(rows):
-            self._select_rows([prompt_index[row.request.prompt.tobytes()] for row in rows])
-
-    def _begin(self, model: Any, rows: list[_Row], turns: TurnCache | None) -> None:
-        self._model = model
-        self._device = model.device
-        self._turns = turns
+    def __init__(self, model: Any, rows: list[_Row], turns: TurnCache | None) -> None:
         self.rows = rows
+        self.device = model.device
+        self.cache = growing_cache(model.config)
+        self._model = model
+        self._turns = turns
         self._mask: torch.Tensor
         self._logits: torch.Tensor
         self._next_tokens: torch.Tensor
-        self._cache = growing_cache(model.config)
 
     def draw(self) -> list[tuple[_Row, int, float]]:
         """Draw the next token of each unfinished row; return rows, tokens and log-probabilities.
@@ -158,7 +156,7 @@ class _Decoder:
     def _sampling_device(self) -> torch.device:
         """The device that draws tokens: the model's, so that the scores of the whole vocabulary
         need no transfer; the CPU for MPS, which has no double precision."""
-        return torch.device("cpu") if self._device.type == "mps" else self._device
+        return torch.device("cpu") if self.device.type == "mps" else self.device
 
     def _penalise(self, scores: torch.Tensor) -> torch.Tensor:
         """Apply each request's repetition, frequency and presence penalties, in place."""
@@ -195,52 +193,52 @@ class _Decoder:
         if len(unfinished) * 2 <= len(self.rows):
             self._next_tokens = self._next_tokens[unfinished]
             self._keep(unfinished)
-        ones = torch.ones(len(self.rows), 1, dtype=torch.long, device=self._device)
+        ones = torch.ones(len(self.rows), 1, dtype=torch.long, device=self.device)
         positions = self._mask.sum(dim=1, keepdim=True)
         self._mask = torch.cat([self._mask, ones], dim=1)
-        self._forward(self._next_tokens[:, None].to(self._device), positions)
+        self._forward(self._next_tokens[:, None].to(self.device), positions)
 
-    def _prefill_in_groups(self, prompts: list[list[int]]) -> None:
+    def prefill_in_groups(self, prompts: list[list[int]]) -> None:
         """Prefill prompts in groups with common prefixes, then join the groups into one batch."""
-        groups = sharing_groups(prompts) if can_store(self._cache) else [[*range(len(prompts))]]
+        groups = sharing_groups(prompts) if can_store(self.cache) else [[*range(len(prompts))]]
         if len(groups) == 1:
             self._prefill(prompts)
             return
         caches, masks, logits = [], [], []
         for group in groups:
-            self._cache = growing_cache(self._model.config)
+            self.cache = growing_cache(self._model.config)
             self._prefill([prompts[position] for position in group])
-            caches.append(self._cache)
+            caches.append(self.cache)
             masks.append(self._mask)
             logits.append(self._logits)
-        order = torch.tensor([place for group in groups for place in group], device=self._device)
+        order = torch.tensor([place for group in groups for place in group], device=self.device)
         rows = order.argsort()  # from group order back to prompt order
         width = max(mask.shape[1] for mask in masks)
         self._mask = torch.cat([_left_padded(mask, width, 1) for mask in masks])[rows]
         self._logits = torch.cat(logits)[rows]
-        self._cache = growing_cache(self._model.config)
-        for number in range(len(self._cache.layers)):
+        self.cache = growing_cache(self._model.config)
+        for number in range(len(self.cache.layers)):
             layers = [cache.layers[number] for cache in caches]
             keys = torch.cat([_left_padded(layer.keys, width, 2) for layer in layers])[rows]
             values = torch.cat([_left_padded(layer.values, width, 2) for layer in layers])[rows]
-            self._cache.update(keys, values, number)
+            self.cache.update(keys, values, number)
             for cache in caches:
                 cache.layers[number] = None  # freed now: at most one layer is in memory twice
 
     def _prefill(self, prompts: list[list[int]]) -> None:
         """Run the model once on the common prefix of the prompts, then on the rest of each. Sliding
         windows and recurrent states would count the padding between the two, so they share none."""
-        can_share = len(prompts) > 1 and can_store(self._cache)
+        can_share = len(prompts) > 1 and can_store(self.cache)
         shared = common_prefix(prompts) if can_share else 0
         if shared:
-            prefix = torch.tensor([prompts[0][:shared]], device=self._device)
+            prefix = torch.tensor([prompts[0][:shared]], device=self.device)
             self._mask = torch.ones_like(prefix)
-            self._forward(prefix, torch.arange(shared, device=self._device)[None])
-            self._cache.batch_repeat_interleave(len(prompts))
+            self._forward(prefix, torch.arange(shared, device=self.device)[None])
+            self.cache.batch_repeat_interleave(len(prompts))
         suffixes = [prompt[shared:] for prompt in prompts]
-        self._append(suffixes, torch.ones(len(suffixes), shared, dtype=torch.long))
+        self.append(suffixes, torch.ones(len(suffixes), shared, dtype=torch.long))
 
-    def _append(self, suffixes: list[list[int]], before: torch.Tensor) -> None:
+    def append(self, suffixes: list[list[int]], before: torch.Tensor) -> None:
         """Run the model on suffixes of any length. `before` is the attention mask of the cached
         tokens."""
         width = max(map(len, suffixes))
@@ -250,23 +248,23 @@ class _Decoder:
             ids[index, width - len(tokens) :] = torch.tensor(tokens)
             mask[index, width - len(tokens) :] = 1
         positions = (mask.cumsum(dim=1) - 1).clamp(min=0) + before.sum(dim=1, keepdim=True)
-        self._mask = torch.cat([before, mask], dim=1).to(self._device)
-        self._forward(ids.to(self._device), positions.to(self._device))
+        self._mask = torch.cat([before, mask], dim=1).to(self.device)
+        self._forward(ids.to(self.device), positions.to(self.device))
 
     def finish(self) -> None:
         """Remove all rows, and store their key/value caches for later turns."""
-        if self._turns is not None and can_store(self._cache):
+        if self._turns is not None and can_store(self.cache):
             self._keep([])
 
     def _keep(self, indices: list[int]) -> None:
         """Remove all other rows, and store their key/value caches for later turns."""
         removed = sorted({*range(len(self.rows))}.difference(indices))
-        if self._turns is None or not can_store(self._cache):
-            self._select_rows(indices)
+        if self._turns is None or not can_store(self.cache):
+            self.select_rows(indices)
         else:
             ended = [(each, self.rows[each].request, self.rows[each].ids) for each in removed]
-            copies = self._turns.plan(ended, self._cache, self._mask)
-            self._select_rows(indices, copies)
+            copies = self._turns.plan(ended, self.cache, self._mask)
+            self.select_rows(indices, copies)
             self._turns.store(copies)
         self.rows = [self.rows[index] for index in indices]
 
@@ -275,17 +273,17 @@ class _Decoder:
             input_ids=ids,
             attention_mask=self._mask,
             position_ids=positions,
-            past_key_values=self._cache,
+            past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=1,
         )
         self._logits = output.logits[:, -1]
 
-    def _select_rows(self, indices: list[int], copies: Sequence[TurnCopy] = ()) -> None:
+    def select_rows(self, indices: list[int], copies: Sequence[TurnCopy] = ()) -> None:
         """Select rows, which may repeat, after `copies` of others were made. A layer's rows of
         before are freed at once, so that at most one layer is in memory twice."""
-        selected = torch.tensor(indices, dtype=torch.long, device=self._device)
-        for layer in self._cache.layers:
+        selected = torch.tensor(indices, dtype=torch.long, device=self.device)
+        for layer in self.cache.layers:
             for each in copies:
                 each.add(layer)
             layer.reorder_cache(selected)  # unlike batch_select_indices, for layers of any kind
@@ -293,33 +291,38 @@ class _Decoder:
         self._logits = self._logits[selected]
 
 
-class _ContinuingDecoder(_Decoder):
-    """A batch whose rows start from the stored key/value caches of earlier turns, which it
-    empties."""
+def _new_batch(model: Any, rows: list[_Row], turns: TurnCache | None) -> _Batch:
+    """Return a batch that has read its prompts, each prompt once."""
+    batch = _Batch(model, rows, turns)
+    prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
+    prompt_index = {prompt: index for index, prompt in enumerate(prompts)}
+    batch.prefill_in_groups([array("i", prompt).tolist() for prompt in prompts])
+    if len(prompts) < len(rows):
+        batch.select_rows([prompt_index[row.request.prompt.tobytes()] for row in rows])
+    return batch
 
-    def __init__(
-        self,
-        model: Any,
-        continued: Sequence[tuple[_Row, StoredTurn, int]],
-        turns: TurnCache | None,
-    ) -> None:
-        self._begin(model, [row for row, _, _ in continued], turns)
-        longest = max(length for _, _, length in continued)
-        before = torch.zeros(len(continued), longest, dtype=torch.long)
-        for index, (_, _, length) in enumerate(continued):
-            before[index, longest - length :] = 1
-        for layer in range(len(self._cache.layers)):
-            # A layer of all turns is freed once it is copied. Their tensors are small, and glibc
-            # would keep them for others.
-            keys = [(turn.keys.pop(0), length) for _, turn, length in continued]
-            values = [(turn.values.pop(0), length) for _, turn, length in continued]
-            self._cache.update(
-                _right_aligned(keys, longest), _right_aligned(values, longest), layer
-            )
-            del keys, values
-            if self._device.type == "cpu":
-                release_freed_memory()
-        self._append([row.request.prompt[length:].tolist() for row, _, length in continued], before)
+
+def _continued_batch(
+    model: Any, continued: Sequence[tuple[_Row, StoredTurn, int]], turns: TurnCache | None
+) -> _Batch:
+    """Return a batch whose rows start from the stored key/value caches of earlier turns, which it
+    empties."""
+    batch = _Batch(model, [row for row, _, _ in continued], turns)
+    longest = max(length for _, _, length in continued)
+    before = torch.zeros(len(continued), longest, dtype=torch.long)
+    for index, (_, _, length) in enumerate(continued):
+        before[index, longest - length :] = 1
+    for layer in range(len(batch.cache.layers)):
+        # A layer of all turns is freed once it is copied. Their tensors are small, and glibc
+        # would keep them for others.
+        keys = [(turn.keys.pop(0), length) for _, turn, length in continued]
+        values = [(turn.values.pop(0), length) for _, turn, length in continued]
+        batch.cache.update(_right_aligned(keys, longest), _right_aligned(values, longest), layer)
+        del keys, values
+        if batch.device.type == "cpu":
+            release_freed_memory()
+    batch.append([row.request.prompt[length:].tolist() for row, _, length in continued], before)
+    return batch
 
 
 def _left_padded(batch: torch.Tensor, width: int, dim: int) -> torch.Tensor:
@@ -338,9 +341,3 @@ def _right_aligned(parts: list[tuple[torch.Tensor, int]], longest: int) -> torch
     for index, (part, length) in enumerate(parts):
         batch[index, :, longest - length :] = part[:, :length]
     return batch
-
-
-def _tokens_of(prompt: bytes) -> list[int]:
-    ids: array[int] = array("i")
-    ids.frombytes(prompt)
-    return ids.tolist()
