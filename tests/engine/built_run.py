@@ -12,11 +12,12 @@ from sparring.contracts.cases import Split
 from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenRow, TokenUse
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
-from sparring.engine.building import Built, TrainWork, build
+from sparring.engine.building import Built, build
 from sparring.engine.grpo import PolicyTrainer
 from sparring.engine.hooks import Hooks
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
+from sparring.engine.work import TrainWork
 from sparring.measures import MeasureSet
 from sparring.run_folder import RunFolder
 from tests.training import TALKATIVE, even, questions, talker

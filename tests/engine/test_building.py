@@ -1,4 +1,4 @@
-"""What a training run is built of: its validation cases, its player, its policy, its plan."""
+"""What a training run is built of: its player, its policy, its plan."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from sparring import Suite
 from sparring.contracts.cases import Case, Split
-from sparring.contracts.errors import SplitTooSmall, WorldSizeError
+from sparring.contracts.errors import WorldSizeError
 from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
-from sparring.engine.building import Built, TrainWork, build, player_of
+from sparring.engine.building import Built, build, player_of
 from sparring.engine.hooks import Hooks
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
+from sparring.engine.work import TrainWork
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.function_player import FunctionPlayer
@@ -43,34 +43,6 @@ def built(work: TrainWork, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     made = build(RunFolder(tmp_path_factory.mktemp("run")), work, Launched(0, 1), Hooks())
     yield made
     made.collector.close()
-
-
-# ------------------------------------------------------------------ the work
-
-
-@pytest.mark.parametrize(("wanted", "played"), [(None, 24), (5, 5), (1000, 24), (0, 0)])
-def test_as_many_cases_are_validated_as_are_wanted_and_there(
-    work: TrainWork, wanted: int | None, played: int
-) -> None:
-    assert work.suite.size(Split.VALIDATION) == 24
-    assert replace(work, settings=settings(validation_cases=wanted)).validation_cases() == played
-
-
-def test_a_small_validation_split_is_refused_only_where_cases_are_wanted(work: TrainWork) -> None:
-    few = Suite.from_records(
-        [{"input": f"q {n}", "split": "validation" if n < 2 else "training"} for n in range(80)]
-    )
-    assert replace(work, suite=few).validation_cases() == 0
-    with pytest.raises(SplitTooSmall, match="validation"):
-        replace(work, suite=few, settings=settings(validation_cases=2)).validation_cases()
-
-
-def test_a_trial_finds_prompts_that_leave_no_room_for_an_answer(work: TrainWork) -> None:
-    assert work.trial_problems() == []
-    greedy = replace(work, settings=settings().model_copy(update={"max_completion_length": 10**6}))
-    (problem,) = greedy.trial_problems()
-    assert "max_completion_length is 1,000,000, but the model has" in problem
-    assert replace(greedy, rollout_function=lambda *_: None).trial_problems() == []  # type: ignore[arg-type, return-value]
 
 
 def test_a_script_takes_the_place_of_the_model(work: TrainWork) -> None:

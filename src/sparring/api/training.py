@@ -27,10 +27,10 @@ from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.engine.building import TrainWork
 from sparring.engine.configuration import check, refuse_unknown
 from sparring.engine.loading import Loaded, load
 from sparring.engine.ranks import Launched
+from sparring.engine.work import TrainWork
 from sparring.jobs.run_lock import hold_run, report_event
 from sparring.jobs.train.training import Training
 from sparring.measures import MeasureSet

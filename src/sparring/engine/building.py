@@ -12,104 +12,33 @@ from typing import Any, cast
 import torch
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import SettingError, SplitTooSmall
+from sparring.contracts.errors import SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.sampling import SamplingServers
-from sparring.contracts.training import TrainSettings
 from sparring.engine.checkpoints import Checkpoints, Identity
-from sparring.engine.configuration import grpo_config, plan_of, uses_autocast, why_one_row
+from sparring.engine.configuration import grpo_config, plan_of, uses_autocast
 from sparring.engine.echo import Echo
 from sparring.engine.grpo import PolicyTrainer
 from sparring.engine.hooks import Hooks
-from sparring.engine.loading import Loaded
 from sparring.engine.publisher import Publisher
 from sparring.engine.ranks import Launched
 from sparring.engine.server_faults import ServerFaults
 from sparring.engine.vllm_sampler import VllmSampler
 from sparring.engine.warm_start import use_as_reference
+from sparring.engine.work import TrainWork
 from sparring.learning.batches import BatchPlan
 from sparring.learning.guards import GuardMonitor
 from sparring.learning.judged_play import Plays
 from sparring.learning.ordered_play import OrderedPlay
 from sparring.learning.rollout_collector import RolloutCollector, TrainingCases
-from sparring.learning.rows import RowRules
-from sparring.measures import MeasureSet
 from sparring.player import Player
-from sparring.player.external_agent import PlayedAgent
-from sparring.player.function_player import FunctionPlayer, RolloutFunction
-from sparring.player.player import ContextFactory
-from sparring.player.trial_round import longest_cases, trial_round
-from sparring.player.users import UserFunction
-from sparring.policies.pretrained import positions_of
+from sparring.player.function_player import FunctionPlayer
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.policies.server_policy import ServerPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.orders import Orders
 from sparring.run_folder.server_list import server_addresses
-from sparring.suites import Suite
-
-_TRIAL_CASES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class TrainWork:
-    """The loaded inputs of a training run: agent, suite, measures, settings and model."""
-
-    agent: PlayedAgent
-    suite: Suite
-    measures: MeasureSet
-    settings: TrainSettings
-    loaded: Loaded
-    context: ContextFactory | None = None
-    user: UserFunction | None = None
-    rollout_function: RolloutFunction | None = None
-    optimizers: tuple[Any, Any] = (None, None)
-    code_digest: str = ""
-
-    def validation_cases(self) -> int:
-        """Return the number of validation cases to play.
-
-        If the split is too small, this is 0 without the setting `validation_cases`; with it,
-        SplitTooSmall is raised.
-        """
-        wanted = self.settings.validation_cases
-        if wanted == 0:
-            return 0
-        try:
-            self.suite.require(Split.VALIDATION)
-        except SplitTooSmall:
-            if wanted is None:
-                return 0
-            raise
-        return min(self.settings.most_validation_cases, self.suite.size(Split.VALIDATION))
-
-    def trial_problems(self) -> list[str]:
-        """Play a scripted round on the longest cases, and return the problems found."""
-        if self.rollout_function is not None:
-            return []
-        cases = list(self.suite.cases(Split.TRAINING, _TRIAL_CASES))
-        return trial_round(
-            self.agent,
-            self.loaded.codec(),
-            longest_cases(cases),
-            context=self.context,
-            budget=self.settings.max_completion_length,
-            positions=positions_of(self.loaded.model.config),
-            one_row_reason=why_one_row(self.settings),
-        )
-
-    def row_rules(self) -> RowRules:
-        """Return the rules by which rollouts become rows."""
-        settings = self.settings
-        return RowRules(
-            end_of_turn=self.loaded.codec().end_of_turn,
-            vocabulary=self.loaded.model.config.get_text_config().vocab_size,
-            masks_truncated=settings.mask_truncated_completions,
-            keeps_results=settings.max_completion_length if settings.learns_results else 0,
-            agents=settings.train_agents or None,
-            one_row_reason=why_one_row(settings),
-        )
 
 
 @dataclass(frozen=True, slots=True)

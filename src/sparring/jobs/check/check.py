@@ -20,11 +20,12 @@ from sparring.contracts.errors import GuardStop, InfrastructureError, NotEnoughM
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
-from sparring.engine.building import Built, TrainWork, build
+from sparring.engine.building import Built, build
 from sparring.engine.configuration import check as check_settings
 from sparring.engine.dry_run import DryRun
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
+from sparring.engine.work import TrainWork
 from sparring.environments.environment import Environment, Parts
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.check.cost import SplitSizes, training_cost

@@ -11,10 +11,10 @@ from typing import Any
 from sparring.contracts.cases import Split
 from sparring.contracts.progress import NewLines
 from sparring.contracts.training import TrainSpec
-from sparring.engine.building import TrainWork
 from sparring.engine.configuration import check
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
+from sparring.engine.work import TrainWork
 from sparring.environments.environment import Environment, read_parts
 from sparring.jobs.case_loader import RunCases
 from sparring.jobs.environment_opening import opened

@@ -13,9 +13,10 @@ from typing import Any
 
 from sparring.contracts.errors import InfrastructureError, Untrainable
 from sparring.contracts.specs import FORMAT
-from sparring.engine.building import Built, TrainWork, build
+from sparring.engine.building import Built, build
 from sparring.engine.hooks import Hooks
 from sparring.engine.ranks import Launched, from_rank_0
+from sparring.engine.work import TrainWork
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_lock import report_event, supervised_attempt
 from sparring.jobs.train.pass_size import fit_passes

@@ -10,10 +10,11 @@ from pathlib import Path
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.training import WarmStart
-from sparring.engine.building import Built, TrainWork, player_of
+from sparring.engine.building import Built, player_of
 from sparring.engine.pass_memory import PassSize
 from sparring.engine.ranks import Launched, from_rank_0, gathered
 from sparring.engine.warm_start import fine_tune, save_start, start_from, use_as_reference
+from sparring.engine.work import TrainWork
 from sparring.learning.demonstrations import (
     Found,
     KnownCases,
