@@ -43,12 +43,6 @@ def test_a_warm_start_can_be_named_by_its_source_alone() -> None:
         settings_of(warm_start="")
 
 
-def test_top_p_is_refused_in_training_with_the_reason() -> None:
-    assert settings_of(top_p=1).top_p == 1
-    with pytest.raises(ValidationError, match=r"training samples by temperature only.*leave it"):
-        settings_of(top_p=0.9)
-
-
 @pytest.mark.parametrize(
     ("fields", "adapters", "rate"),
     [

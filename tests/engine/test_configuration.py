@@ -101,11 +101,6 @@ def test_one_tracker_may_be_named_without_a_list():
     assert TrainSettings(report_to="none").report_to == ()
 
 
-def test_top_p_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match="temperature only"):
-        TrainSettings(top_p=0.9)
-
-
 def test_trl_masks_nothing_itself_for_it_would_silence_attention():
     assert config(mask_truncated_completions=True).mask_truncated_completions is False
 

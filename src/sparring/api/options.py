@@ -60,7 +60,6 @@ class LearnOptions(PlayOptions, total=False):
     world_model_normalization: Literal[
         "selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"
     ]
-    top_p: float
     mask_truncated_completions: bool
     gradient_checkpointing: bool
     train_agents: str | Sequence[str]

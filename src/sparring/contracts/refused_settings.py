@@ -58,6 +58,8 @@ OURS: Mapping[str, str] = {
     "log_multimodal": "only text is trained",
     "auto_find_batch_size": "use per_device_train_batch_size",
     "pad_to_multiple_of": "passes are as wide as their longest rows",
+    "top_p": "training samples by temperature only: with top_p, the sampled distribution would "
+    "differ from the distribution that is trained; leave it out",
     "top_k": f"{_ROLLOUTS} samples by temperature only",
     "min_p": f"{_ROLLOUTS} samples by temperature only",
     "repetition_penalty": f"{_ROLLOUTS} samples by temperature only",

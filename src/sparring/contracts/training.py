@@ -84,7 +84,6 @@ class TrainSettings(PlaySettings):
         description="divisor of that loss: all tokens, tokens per rollout, or a fixed length",
     )
     temperature: float = Field(default=0.8, gt=0, le=10)
-    top_p: float = 1.0
     mask_truncated_completions: bool = True
     gradient_checkpointing: bool = False
     train_agents: tuple[str, ...] = Field(
@@ -175,16 +174,6 @@ class TrainSettings(PlaySettings):
     def _has_a_known_mode(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and value.get("mode", "server") not in ("colocate", "server"):
             raise ValueError(f"there is no mode {value['mode']!r}; use colocate or server")
-        return value
-
-    @field_validator("top_p")
-    @classmethod
-    def _samples_by_temperature_only(cls, value: float) -> float:
-        if value != 1.0:
-            raise ValueError(
-                "training samples by temperature only: with top_p, the sampled distribution would "
-                "differ from the distribution that is trained; leave it at 1"
-            )
         return value
 
     @model_validator(mode="after")
