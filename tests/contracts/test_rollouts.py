@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,12 +65,6 @@ def test_a_rollout_is_not_judged_where_the_model_is_not_to_blame() -> None:
         Ending.INFRASTRUCTURE_ERROR,
         Ending.NO_MODEL_CALL,
     }
-
-
-def test_the_name_that_version_0_1_wrote_is_read_and_any_other_is_refused() -> None:
-    assert Ending("machinery") is Ending.INFRASTRUCTURE_ERROR
-    with pytest.raises(ValueError, match="'tired' is not a valid Ending"):
-        Ending("tired")
 
 
 def test_a_rollout_is_identified_by_case_step_and_index() -> None:

@@ -56,13 +56,6 @@ def test_a_run_without_metrics_has_no_rows(tmp_path: Path) -> None:
     assert read_history_rows(RunFolder(tmp_path)) == []
 
 
-def test_names_of_earlier_versions_are_read_as_the_current_ones(tmp_path: Path) -> None:
-    old = {"attempt": 1, "step": 1, "in_vain/all_same": 2, "passed_over": 3, "reward": 0.5}
-    assert read_history_rows(written(tmp_path, old)) == [
-        {"attempt": 1, "step": 1, "failed_replacements/all_same": 2, "skipped": 3, "reward": 0.5}
-    ]
-
-
 @given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 60))
 def test_a_sample_is_in_order_without_repeats_and_keeps_both_ends_and_the_best(
     length: int, count: int, best: int

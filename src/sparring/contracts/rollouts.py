@@ -37,10 +37,6 @@ class Ending(StrEnum):
     INFRASTRUCTURE_ERROR = "infrastructure_error"
     NO_MODEL_CALL = "no_model_call"
 
-    @classmethod
-    def _missing_(cls, value: object) -> Ending | None:
-        return cls.INFRASTRUCTURE_ERROR if value == "machinery" else None  # as version 0.1 wrote it
-
     @property
     def is_judged(self) -> bool:
         """Whether measures judge the rollout. False for failures that the model did not cause."""

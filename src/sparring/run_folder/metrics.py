@@ -8,8 +8,6 @@ from typing import Any
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.layout import RunFolder
 
-_RENAMED = {"in_vain/": "failed_replacements/", "passed_over": "skipped"}  # from version 0.1
-
 
 def read_history_rows(folder: RunFolder) -> list[dict[str, Any]]:
     """Return one row per step. If an attempt resumed from a checkpoint, the later steps of earlier
@@ -22,18 +20,8 @@ def read_history_rows(folder: RunFolder) -> list[dict[str, Any]]:
         if line["attempt"] > attempt:
             attempt = line["attempt"]
             rows = {step: row for step, row in rows.items() if step < line["step"]}
-        rows.setdefault(line["step"], {}).update(_with_current_names(line))
+        rows.setdefault(line["step"], {}).update(line)
     return [rows[step] for step in sorted(rows)]
-
-
-def _with_current_names(row: dict[str, Any]) -> dict[str, Any]:
-    for old, new in _RENAMED.items():
-        if any(name.startswith(old) for name in row):
-            row = {
-                new + name.removeprefix(old) if name.startswith(old) else name: value
-                for name, value in row.items()
-            }
-    return row
 
 
 def sampled(

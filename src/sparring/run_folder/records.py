@@ -151,7 +151,7 @@ def _row(record: dict[str, Any]) -> TokenRow:
         logprobs=_unpack("f", record["logprobs"]),
         spans=tuple(Span(TokenKind(kind), length) for kind, length in record["spans"]),
         bodies=tuple(ResultBody(*body) for body in record["bodies"]),
-        start=RowStart(record.get("start", "first")),  # missing in version 0.1
+        start=RowStart(record["start"]),
         parent=record.get("parent"),
         versions=tuple((version, tokens) for version, tokens in record.get("versions", ())),
         gaps=_unpack("f", record.get("gaps", "")),

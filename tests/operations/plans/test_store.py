@@ -78,15 +78,6 @@ def test_a_plan_is_claimed_once_and_says_by_which_run(tmp_path: Path) -> None:
     assert plans.started_as(name) == "shop-1"
 
 
-def test_a_plan_that_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
-    plan = add(Plans(tmp_path), spec=1)
-    (path,) = tmp_path.rglob(f"{plan.plan}.json")
-    table = json.loads(path.read_text())
-    table["asked"] = table.pop("request")
-    write_json(path, table)
-    assert Plans(tmp_path).read(plan.plan).request == {"environment": "shop"}
-
-
 @given(TABLES, TABLES)
 def test_changes_are_named_if_and_only_if_something_differs(
     before: dict[str, Any], now: dict[str, Any]

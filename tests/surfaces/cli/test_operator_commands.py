@@ -25,18 +25,6 @@ def terminal(
     return Terminal(owner.folder, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("word", ["show", "verify"])
-def test_the_old_names_of_the_log_are_refused_with_the_new(terminal: Terminal, word: str) -> None:
-    refused = terminal.type("audit", word)
-    assert refused.code == 2
-    assert f"`sparring audit {word}` is now `sparring activity {word}`" in refused.err
-
-
-def test_the_old_name_of_an_audit_still_starts_one(terminal: Terminal) -> None:
-    run = terminal.type("audit", "measures", "shop", "--detach", "--json").json["run"]
-    assert spec_of(starting.owner(), run)["kind"] == "audit"
-
-
 def test_a_plan_is_made_revised_and_started_once(terminal: Terminal) -> None:
     made = terminal.type("plan", "make", "shop", "--no-prove", "--set", "seed=3", "--json").json
     other = terminal.type("plan", "revise", made["plan"], "max_steps", 4, "--json").json

@@ -48,9 +48,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-REQUESTED = (Outcome.REQUESTED.value, "asked")  # version 0.1 wrote "asked"
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One call: its caller, its verb and its request. `starts` marks calls that start a run."""
@@ -72,15 +69,8 @@ class Entry:
 
 
 def activity_log(runs: Path) -> HashChain:
-    """Open the log of a folder of runs; a log begun by version 0.1 keeps its file name."""
-    state = runs / ".sparring"
-    old_file = state / "audit.jsonl"
-    return HashChain(old_file if old_file.exists() else state / "activity.jsonl")
-
-
-def request_of_entry(entry: Mapping[str, Any]) -> Any:
-    """Return the request of a log line; version 0.1 wrote it as `asked`."""
-    return entry.get("request") or entry.get("asked") or ""
+    """Open the log of a folder of runs."""
+    return HashChain(runs / ".sparring" / "activity.jsonl")
 
 
 @contextmanager
@@ -179,7 +169,7 @@ def starts_today(chain: HashChain, now: float | None = None) -> int:
             continue
         if entry["outcome"] == Outcome.REFUSED or entry.get("result", {}).get("is_new") is False:
             uncounted.add(entry["call"])
-        elif entry["outcome"] in REQUESTED and entry["call"] not in uncounted:
+        elif entry["outcome"] == Outcome.REQUESTED and entry["call"] not in uncounted:
             count += 1
     return count
 

@@ -17,8 +17,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import AliasChoices, Field
-
 from sparring.contracts.errors import PlanRefused
 from sparring.contracts.specs import Frozen
 from sparring.run_folder.files import read_json, write_json
@@ -38,7 +36,7 @@ class StoredPlan(Frozen):
     role: str
     created: float
     revises: str = ""
-    request: dict[str, Any] = Field(validation_alias=AliasChoices("request", "asked"))
+    request: dict[str, Any]
     resolved: dict[str, Any]
 
 

@@ -49,9 +49,7 @@ app.add_typer(rollouts, name="rollout", rich_help_panel=_INSPECT)
 app.add_typer(environments, name="env", rich_help_panel=_INSPECT)
 app.add_typer(config, name="config", rich_help_panel=_INSPECT)
 app.add_typer(models, name="models", rich_help_panel=_INSPECT)
-app.command("audit", rich_help_panel=_INSPECT, cls=operator_commands.AuditCommand)(
-    proof_commands.audit
-)
+app.command("audit", rich_help_panel=_INSPECT)(proof_commands.audit)
 app.add_typer(operator_commands.activity, name="activity", rich_help_panel=_OPERATE)
 app.add_typer(operator_commands.plans, name="plan", rich_help_panel=_OPERATE)
 app.command("mcp", rich_help_panel=_OPERATE)(operator_commands.mcp)

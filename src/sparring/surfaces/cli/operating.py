@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
-from sparring.operations.activity.log import request_of_entry
 from sparring.operations.activity.reading import (
     ShowActivity,
     VerifyActivity,
@@ -44,7 +43,6 @@ _STYLES = {
     "refused": "yellow",
     "failed": "red",
     "requested": "dim",
-    "asked": "dim",
 }
 
 
@@ -168,7 +166,7 @@ def show_log(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
     for entry in activity.entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(entry.get("time", 0))))
         outcome = str(entry.get("outcome"))
-        detail = entry.get("reason") or entry.get("result") or request_of_entry(entry)
+        detail = entry.get("reason") or entry.get("result") or entry.get("request") or ""
         text = detail if isinstance(detail, str) else json.dumps(detail)
         line = Text.assemble(
             (f"{entry.get('number'):>5} {when} ", "dim"),

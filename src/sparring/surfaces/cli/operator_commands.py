@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from sparring.contracts.errors import InvalidInput
 from sparring.surfaces.cli.options import AsJson, Assignments, Detach, EnvironmentName, RunsFolder
-
-
-class AuditCommand(TyperCommand):
-    """`sparring audit ENVIRONMENT`, which also accepts the forms of version 0.1."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments. Translate `audit measures`; refuse `audit show` and `verify`."""
-        if args[:1] == ["measures"]:
-            args = args[1:]
-        if args[:1] in (["show"], ["verify"]):
-            raise InvalidInput(f"`sparring audit {args[0]}` is now `sparring activity {args[0]}`")
-        return super().parse_args(ctx, args)
-
 
 activity = typer.Typer(
     help="The activity log: who did what, and which calls were refused.", no_args_is_help=True

@@ -1,0 +1,66 @@
+"""Runs of every kind, as this format writes them, are read.
+
+`samples/` holds the parts that last of runs of `sparring eval|audit|train|prove|ship|check`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparring.operations.activity.reading import VerifyActivity, verify_activity
+from sparring.operations.operation import Caller, Role
+from sparring.operations.reporting import report_run
+from sparring.operations.rollouts import ListRollouts, ShowRollout, list_rollouts, show_rollout
+from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery
+from sparring.operations.runs import list_runs, run_results, show_run
+from sparring.run_folder import RunFolder
+from sparring.run_folder.held_out_ledger import runs_that_looked
+
+SAMPLES = Path(__file__).parent / "samples"
+PROOF = "proof-bell-20261119-195613-d729"
+KINDS = {
+    "audit-bell-20261119-195404-da46": "audit",
+    "bell-20261119-195353-b635": "eval",
+    "bell-20261119-195602-066a": "train",
+    "check-bell-20261119-195639-b428": "check",
+    PROOF: "prove",
+    "ship-bell-20261119-195627-f21e": "ship",
+}
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Caller:
+    """The samples, in a project at another place."""
+    project = tmp_path / "porter"
+    shutil.copytree(SAMPLES, project)
+    return Caller(Role.OWNER, project / "runs", "owner", folder=project)
+
+
+def test_runs_are_listed_with_kind_and_state(owner: Caller) -> None:
+    listed = {line.run: (line.kind, line.state) for line in list_runs(ListRuns(), owner).runs}
+    assert listed == {run: (kind, "completed") for run, kind in KINDS.items()}
+
+
+@pytest.mark.parametrize(("run", "kind"), KINDS.items())
+def test_a_run_is_shown_with_results_and_rollouts(run: str, kind: str, owner: Caller) -> None:
+    assert show_run(RunQuery(run=run), owner).environment == "bell"
+    assert run_results(ResultsQuery(run=run), owner).kind == kind
+    (line,) = list_rollouts(ListRollouts(run=run), owner).rollouts
+    rollout = show_rollout(ShowRollout(run=run, rollout=line.id), owner)
+    assert rollout.record["judgements"]
+
+
+def test_a_report_is_written_again(owner: Caller) -> None:
+    assert Path(report_run(RunQuery(run=PROOF), owner).html).stat().st_size > 10_000
+
+
+def test_looks_at_held_out_cases_count(owner: Caller) -> None:
+    cases = "5d1ec87c8294dd79050f7c539c7751b0c04ae4c3f3f25c43dbef23b147f39536"
+    assert PROOF in runs_that_looked(RunFolder(owner.runs / PROOF), cases)
+
+
+def test_the_activity_log_is_intact(owner: Caller) -> None:
+    assert verify_activity(VerifyActivity(), owner).ok
