@@ -33,8 +33,7 @@ def test_every_form_that_a_verb_is_said_to_have_is_there():
 
 
 def test_every_operation_that_somebody_can_call_is_a_row_with_its_role() -> None:
-    table, _, _ = verbs.page().partition("## Names in other tools")
-    rows = table.splitlines()
+    rows = verbs.page().splitlines()
     for operation in all_operations().values():
         command = f"| `sparring {operation.forms.cli}` |"
         if not operation.forms.cli:
@@ -42,12 +41,3 @@ def test_every_operation_that_somebody_can_call_is_a_row_with_its_role() -> None
         (row,) = [line for line in rows if command in line]
         assert f" | {operation.role.name.lower()} | " in row
         assert row.endswith("| yes |") == operation.changes_state
-
-
-def test_names_elsewhere_are_sorted_and_lead_to_names_here() -> None:
-    _, _, table = verbs.page().partition("## Names in other tools")
-    names = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
-    assert names
-    assert names == sorted(names)
-    aliases = {each for made in all_operations().values() for each in made.forms.known_as}
-    assert set(names) == aliases

@@ -61,9 +61,7 @@ class StartAudit(Frozen):
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(
-        cli="check", tool="check_environment", known_as=("test_environment", "test_inference")
-    ),
+    forms=Forms(cli="check", tool="check_environment"),
 )
 def start_check(request: StartCheck, caller: Caller) -> Started:
     """Check whether an environment is learnable, and estimate the time and cost of training.
@@ -97,7 +95,7 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(cli="audit", known_as=("lint_rewards",)),
+    forms=Forms(cli="audit"),
 )
 def start_audit(request: StartAudit, caller: Caller) -> Started:
     """Audit an environment's measures with null players, which give fixed answers."""

@@ -87,7 +87,7 @@ class Examination(Frozen):
     "doctor",
     role=Role.VIEWER,
     changes_state=False,
-    forms=Forms(cli="doctor", known_as=("check_requirements",)),
+    forms=Forms(cli="doctor"),
 )
 def examine(_: NoArguments, caller: Caller) -> Examination:
     """Examine Python, packages, devices, the sandbox, disk and keys."""

@@ -146,7 +146,7 @@ def list_environments(_: NoArguments, caller: Caller) -> Catalogue:
     "env.show",
     role=Role.VIEWER,
     changes_state=False,
-    forms=Forms(cli="env show", tool="describe_environment", known_as=("select_environment",)),
+    forms=Forms(cli="env show", tool="describe_environment"),
 )
 def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironment:
     """Describe an environment and the fields of its config, with values and locks."""
@@ -167,7 +167,7 @@ def show_environment(request: EnvironmentQuery, caller: Caller) -> ShownEnvironm
     "config.show",
     role=Role.VIEWER,
     changes_state=False,
-    forms=Forms(cli="config show", tool="show_config", known_as=("get_config",)),
+    forms=Forms(cli="config show", tool="show_config"),
 )
 def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
     """Show every setting of a run of this environment, with its source and its lock.

@@ -37,7 +37,7 @@ class StartEval(Frozen):
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(cli="eval", python="sparring.evaluate", known_as=("evaluate", "test_inference")),
+    forms=Forms(cli="eval", python="sparring.evaluate"),
 )
 def start_eval(request: StartEval, caller: Caller) -> Started:
     """Start a run that plays an environment's cases and judges the rollouts."""

@@ -77,12 +77,11 @@ class NoArguments(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The names of an operation on each surface; `known_as` lists its names in other tools."""
+    """The names of an operation on each surface."""
 
     cli: str = ""
     tool: str = ""
     python: str = ""
-    known_as: tuple[str, ...] = ()
 
 
 Request = TypeVar("Request", bound=Frozen)

@@ -61,7 +61,7 @@ class Limits(Frozen):
     "limits.show",
     role=Role.VIEWER,
     changes_state=False,
-    forms=Forms(cli="limits", tool="show_limits", known_as=("whoami", "budget", "permissions")),
+    forms=Forms(cli="limits", tool="show_limits"),
 )
 def show_limits(_: NoArguments, caller: Caller) -> Limits:
     """Show what you may do: your role, the locks, the budget, and how many starts are left."""

@@ -177,7 +177,7 @@ class ShownRollout(Frozen):
     "rollout.list",
     role=Role.OPERATOR,
     changes_state=False,
-    forms=Forms(cli="rollout list", tool="list_rollouts", known_as=("get_samples", "traces")),
+    forms=Forms(cli="rollout list", tool="list_rollouts"),
 )
 def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     """List one page of a run's rollouts, filtered by step, case, reward, verdict, tool or text."""

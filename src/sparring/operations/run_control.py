@@ -116,7 +116,7 @@ class Joined(Frozen):
     changes_state=True,
     ends=True,
     is_idempotent=True,
-    forms=Forms(cli="run stop", tool="stop_run", known_as=("stop_training", "cancel")),
+    forms=Forms(cli="run stop", tool="stop_run"),
 )
 def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     """Stop a run. A training run writes a checkpoint before its processes end."""
@@ -145,7 +145,7 @@ def stop_run(request: RunQuery, caller: Caller) -> ShownRun:
     changes_state=True,
     starts=True,
     is_idempotent=True,
-    forms=Forms(cli="run resume", tool="resume_run", known_as=("continue_training",)),
+    forms=Forms(cli="run resume", tool="resume_run"),
 )
 def resume_run(request: ResumeRun, caller: Caller) -> Started:
     """Resume a stopped or failed run; a queued, running or completed run is left unchanged."""

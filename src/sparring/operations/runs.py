@@ -83,9 +83,7 @@ def list_runs(request: ListRuns, caller: Caller) -> RunPage:
     "run.show",
     role=Role.VIEWER,
     changes_state=False,
-    forms=Forms(
-        cli="run show", tool="show_run", known_as=("check_status", "get_status", "check_training")
-    ),
+    forms=Forms(cli="run show", tool="show_run"),
 )
 def show_run(request: RunQuery, caller: Caller) -> ShownRun:
     """Show the state of a run: processes, step, figures, time left."""
@@ -120,7 +118,7 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
     "run.results",
     role=Role.VIEWER,
     changes_state=False,
-    forms=Forms(cli="run results", tool="get_results", known_as=("get_training_results",)),
+    forms=Forms(cli="run results", tool="get_results"),
 )
 def run_results(request: ResultsQuery, caller: Caller) -> Results:
     """Show the results of a run: final figures, a sample of the history, paths of checkpoints.
@@ -166,7 +164,7 @@ def run_results(request: ResultsQuery, caller: Caller) -> Results:
     "run.wait",
     role=Role.VIEWER,
     changes_state=False,
-    forms=Forms(cli="run wait", tool="wait_for_run", known_as=("poll", "watch")),
+    forms=Forms(cli="run wait", tool="wait_for_run"),
 )
 def wait_for_run(request: WaitFor, caller: Caller) -> News:
     """Wait for news of a run: a new state, a warning, a checkpoint, the end."""
@@ -214,7 +212,7 @@ def _news(
     "run.logs",
     role=Role.OPERATOR,
     changes_state=False,
-    forms=Forms(cli="run logs", tool="read_log", known_as=("tail_log",)),
+    forms=Forms(cli="run logs", tool="read_log"),
 )
 def run_logs(request: LogQuery, caller: Caller) -> Log:
     """Read the last lines of a log of one of the run's processes."""

@@ -109,7 +109,6 @@ class StartShip(Frozen):
         cli="ship",
         tool="ship_run",
         python="sparring.TrainResult.ship",
-        known_as=("export", "deploy", "merge", "save_pretrained_gguf"),
     ),
 )
 def start_ship(request: StartShip, caller: Caller) -> Started:

@@ -34,7 +34,7 @@ class StartTrain(Frozen):
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(cli="train", python="sparring.train", known_as=("fit", "launch_training")),
+    forms=Forms(cli="train", python="sparring.train"),
 )
 def start_train(request: StartTrain, caller: Caller) -> Started:
     """Start a run that trains an environment's agent."""

@@ -24,7 +24,7 @@ something are written to the [activity log](operating.md#activity-log).
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD, *_verbs(), "", *_other_names(), ""])
+    return "\n".join([_HEAD, *_verbs(), ""])
 
 
 def _verbs() -> Iterator[str]:
@@ -43,22 +43,6 @@ def _verbs() -> Iterator[str]:
             "yes" if operation.changes_state else "",
         ]
         yield f"| {' | '.join(cells)} |"
-
-
-def _other_names() -> Iterator[str]:
-    yield "## Names in other tools"
-    yield ""
-    yield "| name elsewhere | name here |"
-    yield "|---|---|"
-    aliases = [
-        (alias, operation.forms)
-        for operation in all_operations().values()
-        for alias in operation.forms.known_as
-    ]
-    for alias, forms in sorted(aliases, key=lambda pair: pair[0]):
-        names = [f"`{forms.tool}`"] if forms.tool else []
-        names += [f"`sparring {forms.cli}`"] if forms.cli else []
-        yield f"| `{alias}` | {', '.join(names)} |"
 
 
 if __name__ == "__main__":

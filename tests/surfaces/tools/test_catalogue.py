@@ -32,14 +32,6 @@ def call(caller: Caller, tool: str, **given: Any) -> dict[str, Any]:
     return tools_for(caller.role)[tool].call(given, caller).table
 
 
-def test_a_client_of_version_0_1_finds_its_tools_and_arguments():
-    before = json.loads(SNAPSHOT.with_name("tools_of_0_1.json").read_text())
-    now = tools_for(Role.OPERATOR)
-    for tool, arguments in before.items():
-        assert tool in now
-        assert set(arguments) <= set(now[tool].input_schema()["properties"])
-
-
 def test_tools_change_visibly():
     """`python -m tests.surfaces.tools.test_catalogue` writes what is there now."""
     assert json.loads(SNAPSHOT.read_text()) == _described()

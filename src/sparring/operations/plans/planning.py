@@ -141,9 +141,7 @@ class _Prospect:
     "plan.make",
     role=Role.OPERATOR,
     changes_state=True,
-    forms=Forms(
-        cli="plan make", tool="plan_run", known_as=("configure", "dry_run", "estimate_cost")
-    ),
+    forms=Forms(cli="plan make", tool="plan_run"),
 )
 def plan_run(request: PlanRun, caller: Caller) -> Plan:
     """Plan a run without starting it: its settings, its cost, and what is missing.
@@ -158,7 +156,7 @@ def plan_run(request: PlanRun, caller: Caller) -> Plan:
     "plan.revise",
     role=Role.OPERATOR,
     changes_state=True,
-    forms=Forms(cli="plan revise", tool="revise_plan", known_as=("edit_config", "set_config")),
+    forms=Forms(cli="plan revise", tool="revise_plan"),
 )
 def revise_plan(request: RevisePlan, caller: Caller) -> Plan:
     """Make a new plan from an existing one, with one field changed."""
@@ -173,7 +171,7 @@ def revise_plan(request: RevisePlan, caller: Caller) -> Plan:
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(cli="plan start", tool="start_run", known_as=("start_training", "launch")),
+    forms=Forms(cli="plan start", tool="start_run"),
 )
 def start_planned(request: PlanQuery, caller: Caller) -> Started:
     """Start the run of a plan, exactly as planned. A plan starts one run.

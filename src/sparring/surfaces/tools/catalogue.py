@@ -80,10 +80,8 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """The operation's description, with the names that other products use for it."""
-        about = " ".join(self.operation.about.split())
-        aliases = self.operation.forms.known_as
-        return f"{about} (Also known as: {', '.join(aliases)}.)" if aliases else about
+        """The operation's description on one line."""
+        return " ".join(self.operation.about.split())
 
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments, except those that only the owner may pass."""
