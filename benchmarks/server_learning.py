@@ -79,9 +79,9 @@ def main() -> int:
 def train(project: Path, settings: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
     """Train on the shop in a new project; return the held-out pass rate, times and largest gap."""
     project.mkdir()
-    (project / "sparring.yaml").write_text(json.dumps({"settings": settings}))  # JSON is valid YAML
     started = time.monotonic()
     steps = ["--max-steps", str(given.steps), "--seed", str(given.seed)]
+    steps += [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
     shown = sparring(project, "train", SHOP, "--model", "smollm2", "--no-prove", *steps)
     minutes = (time.monotonic() - started) / 60
     run = project / "runs" / shown["run"]

@@ -206,9 +206,6 @@ def test_init_never_takes_the_place_of_a_projects_locks(owner):
     caller = Caller(Role.OWNER, below, folder=below)
     written = new_environment(NewEnvironment(name="fresh"), caller)
     assert [Path(file).name for file in written.files] == ["fresh.py", "test_fresh.py"]
-    (owner.folder / "sparring.yaml").write_text("settings: {beta: 1}")
-    with pytest.raises(SparringError, match="keep one of them"):
-        resolve_run("shop", "train", {}, owner)
 
 
 def test_a_file_of_an_environments_name_does_not_hide_it(owner, monkeypatch):

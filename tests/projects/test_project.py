@@ -48,21 +48,14 @@ def test_the_nearest_folder_with_a_project_file_is_the_project(tmp_path: Path) -
     (tmp_path / "sparring.toml").write_text("[project]\nruns = 'kept'\n")
     assert find_project(inner).root == tmp_path
     assert find_project(inner).runs == tmp_path / "kept"
-    (tmp_path / "a" / "sparring.yaml").write_text("project: {runs: mine}\n")
+    (tmp_path / "a" / "sparring.toml").write_text("[project]\nruns = 'mine'\n")
     assert find_project(inner).runs == tmp_path / "a" / "mine"
-    assert project_file_above(inner) == tmp_path / "a" / "sparring.yaml"
+    assert project_file_above(inner) == tmp_path / "a" / "sparring.toml"
 
 
 def test_a_folder_without_a_project_file_is_a_project_of_its_own(tmp_path: Path) -> None:
     project = find_project(tmp_path)
     assert (project.root, project.state) == (tmp_path, tmp_path / ".sparring")
-
-
-def test_two_project_files_in_one_folder_are_refused(tmp_path: Path) -> None:
-    for name in ("sparring.toml", "sparring.yml"):
-        (tmp_path / name).write_text("")
-    with pytest.raises(InvalidInput, match=r"has sparring\.toml and sparring\.yml; keep one"):
-        find_project(tmp_path)
 
 
 def test_a_project_file_that_is_no_text_is_refused_by_its_path(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sparring.settings.document import Document, parse
 from sparring.settings.fields import nearest
 from sparring.settings.project_file import ProjectFile, read_project_file
 
-FILES = ("sparring.toml", "sparring.yaml", "sparring.yml")
+PROJECT_FILE = "sparring.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +141,15 @@ def find_project(start: Path) -> Project:
     here = start.resolve()
     path = project_file_above(here)
     if path is None:
-        return Project(here, ProjectFile(Document(FILES[0], {}, {})))
+        return Project(here, ProjectFile(Document(PROJECT_FILE, {}, {})))
     return Project(path.parent, read_project_file(_parsed(path)))
 
 
 def project_file_above(here: Path) -> Path | None:
     """Return the project file of a folder or of its nearest parent that has one; None if there is
-    none. Raises InvalidInput if a folder has several."""
-    for folder in (here, *here.parents):
-        existing = [folder / name for name in FILES if (folder / name).is_file()]
-        if len(existing) > 1:
-            listed = " and ".join(path.name for path in existing)
-            raise InvalidInput(f"{folder} has {listed}; keep one of them")
-        if existing:
-            return existing[0]
-    return None
+    none."""
+    folders = (here, *here.parents)
+    return next((path for folder in folders if (path := folder / PROJECT_FILE).is_file()), None)
 
 
 def _parsed(path: Path) -> Document:

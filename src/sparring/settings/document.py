@@ -1,4 +1,4 @@
-"""Parses project files (TOML or YAML) and records the line of every value."""
+"""Parses project files and records the line of every value."""
 
 from __future__ import annotations
 
@@ -49,10 +49,7 @@ class Document:
 
 
 def parse(text: str, name: str) -> Document:
-    """Parse the text of a file, as YAML if its name ends with .yaml or .yml, else as TOML. Raises
-    InvalidInput with the line of a syntax error."""
-    if name.endswith((".yaml", ".yml")):
-        return _parse_yaml(text, name)
+    """Parse the TOML text of a file. Raises InvalidInput with the line of a syntax error."""
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -105,49 +102,3 @@ def _toml_lines(text: str) -> dict[str, int]:
             table = names
             lines.setdefault(".".join(names), first + 1)
     return lines
-
-
-def _parse_yaml(text: str, name: str) -> Document:
-    import yaml
-
-    try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1 if event.start_mark else 1
-                raise InvalidInput(
-                    f"{name}:{line}: aliases are not accepted here; write the value out"
-                )
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        tables = yaml.safe_load(text)
-    except InvalidInput:
-        raise
-    except Exception as error:  # PyYAML's constructors raise exceptions of any class
-        mark = getattr(error, "problem_mark", None)
-        offset = getattr(error, "position", None)  # of a character that YAML does not allow
-        place = name
-        if mark is not None or offset is not None:
-            place = f"{name}:{1 + (mark.line if mark else text.count(chr(10), 0, offset))}"
-        problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error)
-        raise InvalidInput(f"{place}: this is not YAML: {problem}") from error
-    if tables is None:
-        return Document(name, {}, {})
-    if not isinstance(tables, dict):
-        raise InvalidInput(f"{name}:1: a project file holds tables, not {type(tables).__name__}")
-    refuse_unsafe_values(tables, name)
-    lines: dict[str, int] = {}
-    _yaml_lines(tree, "", lines, name)
-    return Document(name, tables, lines)
-
-
-def _yaml_lines(node: Any, prefix: str, lines: dict[str, int], name: str) -> None:
-    if node.id == "mapping":
-        for key, value in node.value:
-            dotted, line = f"{prefix}{getattr(key, 'value', '')}", key.start_mark.line + 1
-            if dotted in lines:
-                raise InvalidInput(f"{name}:{line}: {dotted} is defined twice; remove one of them")
-            lines[dotted] = line
-            _yaml_lines(value, f"{dotted}.", lines, name)
-    elif node.id == "sequence":
-        for number, value in enumerate(node.value):
-            lines[f"{prefix}{number}"] = value.start_mark.line + 1
-            _yaml_lines(value, f"{prefix}{number}.", lines, name)
