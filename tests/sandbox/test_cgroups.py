@@ -10,7 +10,7 @@ import pytest
 from sparring.contracts.errors import InfrastructureError
 from sparring.sandbox import SandboxLimits, cgroups
 from sparring.sandbox.cgroups import Group, describe_limits, make, sweep
-from sparring.sandbox.processes import start_of
+from sparring.sandbox.processes import ticks_at_start
 
 LIMITS = SandboxLimits(memory_bytes=123_456_789)
 
@@ -46,7 +46,7 @@ def test_every_group_has_a_folder_of_its_own_named_after_its_process(
     made = [make(LIMITS) for _ in range(3)]
     names = {group.folder.name for group in made if group is not None}
     assert len(names) == 3
-    own = f"sparring-{os.getpid()}-{start_of(os.getpid())}-"
+    own = f"sparring-{os.getpid()}-{ticks_at_start(os.getpid())}-"
     assert all(name.startswith(own) for name in names)
 
 
@@ -122,7 +122,7 @@ def test_only_groups_of_dead_processes_are_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place_at(tmp_path, 2, monkeypatch)
-    own = f"sparring-{os.getpid()}-{start_of(os.getpid())}-0"
+    own = f"sparring-{os.getpid()}-{ticks_at_start(os.getpid())}-0"
     reused = f"sparring-{os.getpid()}-1-0"
     for name in (own, reused, "sparring-999999999-5-0", "sparring-x-y-z", "system.slice"):
         (tmp_path / name).mkdir()

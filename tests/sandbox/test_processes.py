@@ -11,7 +11,7 @@ import pytest
 
 from sparring.sandbox import processes
 from sparring.sandbox.limits import MIB
-from sparring.sandbox.processes import kill_all_in, start_of, usage_of_tree
+from sparring.sandbox.processes import kill_all_in, ticks_at_start, usage_of_tree
 
 SCRATCH = 16 * MIB
 
@@ -26,11 +26,11 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_process_is_told_from_a_later_one_by_its_start(
     child: subprocess.Popen[bytes],
 ) -> None:
-    assert start_of(os.getpid()) == start_of(os.getpid())
-    assert int(start_of(child.pid)) >= int(start_of(os.getpid()))
+    assert ticks_at_start(os.getpid()) == ticks_at_start(os.getpid())
+    assert int(ticks_at_start(child.pid)) >= int(ticks_at_start(os.getpid()))
     child.kill()
     child.wait()
-    assert start_of(child.pid) == "gone"
+    assert ticks_at_start(child.pid) == "gone"
 
 
 def test_memory_is_measured_only_on_request(child: subprocess.Popen[bytes]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from sparring.contracts.errors import InfrastructureError, SparringError
 from sparring.sandbox import SandboxLimits, workspaces
 from sparring.sandbox.limits import MIB
-from sparring.sandbox.processes import start_of
+from sparring.sandbox.processes import ticks_at_start
 from sparring.sandbox.workspaces import DiskUse, disk_use, new_workspace, remove
 
 LIMITS = SandboxLimits(disk_bytes=MIB, files=5)
@@ -104,7 +104,7 @@ def test_an_unbounded_workspace_is_full_by_its_bytes_or_its_files(base: Path) ->
 
 def test_a_workspace_is_in_a_folder_that_no_other_user_can_reach(base: Path) -> None:
     workspace = new_workspace(2, None, LIMITS, is_bounded=False)
-    own = base / f"{os.getpid()}-{start_of(os.getpid())}-{workspaces._host()}"
+    own = base / f"{os.getpid()}-{ticks_at_start(os.getpid())}-{workspaces._host()}"
     assert workspace.folder == own / "2"
     assert {folder.stat().st_mode & 0o777 for folder in (base, own, own / "2")} == {0o700}
     workspace.remove()
@@ -162,7 +162,7 @@ def test_folders_of_dead_processes_are_removed_and_those_of_living_ones_are_not(
     assert not (base / "999999999-5").exists()
     with subprocess.Popen(["sleep", "60"]) as other:
         own = workspaces._host()
-        living = base / f"{other.pid}-{start_of(other.pid)}-{own}"
+        living = base / f"{other.pid}-{ticks_at_start(other.pid)}-{own}"
         reused, elsewhere = base / f"{other.pid}-1-{own}", base / f"{other.pid}-1-another"
         for folder in (living, reused, elsewhere):
             folder.mkdir()

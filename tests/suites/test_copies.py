@@ -6,7 +6,7 @@ import pytest
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import SuiteError
-from sparring.suites.copies import CopyDetector, canonical
+from sparring.suites.copies import CopyDetector, json_line
 
 
 def detector(*cases: tuple[str, Split]) -> CopyDetector:
@@ -27,9 +27,9 @@ def test_copies_in_one_split_and_different_cases_are_fine() -> None:
 
 
 def test_the_order_of_keys_does_not_matter() -> None:
-    assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
+    assert json_line({"a": 1, "b": 2}) == json_line({"b": 2, "a": 1})
 
 
 def test_keys_that_are_not_text_are_refused() -> None:
     with pytest.raises(SuiteError, match="keys are not all strings"):
-        canonical({(1, 2): 3})
+        json_line({(1, 2): 3})

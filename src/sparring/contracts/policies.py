@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from sparring.contracts.chat import ToolSchema
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
 
 
@@ -106,7 +107,7 @@ class ChatRequest:
 
     key: SampleKey
     messages: Sequence[Message]
-    tools: Sequence[Mapping[str, Any]]
+    tools: Sequence[ToolSchema]
     sampling: Sampling
     output_schema: Mapping[str, Any] | None = None
     tool_choice: str | None = None
@@ -153,9 +154,7 @@ class Codec(Protocol):
         """The token that ends a turn without tool calls; in some families, also one with calls."""
         ...
 
-    def encode_prompt(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
-    ) -> Encoded:
+    def encode_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Encoded:
         """Encode a whole conversation, up to the start of the model's reply."""
         ...
 
@@ -186,7 +185,7 @@ class Codec(Protocol):
         """Encode a turn as if the model had sampled it, including the token that ends it."""
         ...
 
-    def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    def parse(self, ids: array[int], tools: Sequence[ToolSchema] = ()) -> Reply:
         """Parse sampled ids into thinking, text and tool calls. `tools` gives the types of
         arguments in formats that do not write them."""
         ...

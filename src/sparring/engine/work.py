@@ -17,7 +17,7 @@ from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
 from sparring.player.trial_round import longest_cases, trial_round
 from sparring.player.users import UserFunction
-from sparring.policies.pretrained import positions_of
+from sparring.policies.pretrained import max_positions_of
 from sparring.suites import Suite
 
 _TRIAL_CASES = 64
@@ -66,7 +66,7 @@ class TrainWork:
             longest_cases(cases),
             context=self.context,
             budget=self.settings.max_completion_length,
-            positions=positions_of(self.loaded.model.config),
+            positions=max_positions_of(self.loaded.model.config),
             one_row_reason=why_one_row(self.settings),
         )
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from sparring.contracts.chat import chat_call
 from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.gateway.calls import ModelCall, ModelReply, Refused
 from sparring.gateway.sessions import OpenSession
@@ -82,7 +83,9 @@ class ChatCompletions:
         if reply.thinking:
             message["reasoning_content"] = reply.thinking
         if reply.calls:
-            message["tool_calls"] = [_call(call) for call in reply.calls]
+            message["tool_calls"] = [
+                chat_call(call.tool, call.arguments, call.id) for call in reply.calls
+            ]
         choice = {
             "index": 0,
             "message": message,
@@ -110,11 +113,9 @@ class ChatCompletions:
         if reply.content:
             yield chunk({"content": reply.content})
         for number, call in enumerate(reply.calls):
-            written = _call(call)
-            arguments = written["function"].pop("arguments")
-            opening = {**written, "function": {**written["function"], "arguments": ""}}
-            yield chunk({"tool_calls": [{"index": number, **opening}]})
-            rest = {"index": number, "function": {"arguments": arguments}}
+            opening = {"index": number, **chat_call(call.tool, "", call.id)}
+            yield chunk({"tool_calls": [opening]})
+            rest = {"index": number, "function": {"arguments": call.arguments}}
             yield chunk({"tool_calls": [rest]})
         yield chunk({}, reply.finish.value)
         if sent.has_usage:
@@ -219,8 +220,3 @@ def _usage(reply: ModelReply) -> dict[str, int]:
         "completion_tokens": reply.sampled_tokens,
         "total_tokens": reply.prompt_tokens + reply.sampled_tokens,
     }
-
-
-def _call(call: RequestedCall) -> dict[str, Any]:
-    function = {"name": call.tool, "arguments": call.arguments}
-    return {"id": call.id, "type": "function", "function": function}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparring.contracts.cases import Case
+from sparring.contracts.chat import ChatMessage, chat_message
 from sparring.gateway.calls import Refused
 from sparring.gateway.capture import Capture
 from sparring.gateway.mailbox import Mailbox
@@ -39,7 +40,7 @@ class Session:
     count_calls: Callable[[], int] = field(default=int, repr=False, compare=False)
 
     @property
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[ChatMessage]:
         """The case's input as Chat Completions messages."""
         return chat_messages(self.case)
 
@@ -112,23 +113,8 @@ class Sessions:
         raise Refused(401, "no session has this key; use the session's base_url and api_key")
 
 
-def chat_messages(case: Case) -> list[dict[str, Any]]:
+def chat_messages(case: Case) -> list[ChatMessage]:
     """Return a case's input as Chat Completions messages."""
     if isinstance(case.input, str):
         return [{"role": "user", "content": case.input}]
-    messages: list[dict[str, Any]] = []
-    for message in to_messages(case.input):
-        chat: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.role == "tool":
-            chat["tool_call_id"] = message.call_id
-        if message.calls:
-            chat["tool_calls"] = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.tool, "arguments": call.arguments},
-                }
-                for call in message.calls
-            ]
-        messages.append(chat)
-    return messages
+    return [chat_message(message) for message in to_messages(case.input)]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from sparring.contracts.chat import tool_schema
 from sparring.gateway.calls import ModelCall, ModelReply, Refused
 
 Body = Mapping[str, Any]
@@ -160,14 +161,7 @@ def function_schema(name: Any, description: Any, parameters: Any, where: str) ->
     if description is not None and not isinstance(description, str):
         raise Refused(400, f"{where}.description must be a string", where)
     schema = {} if parameters is None else parameters
-    return {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": description or "",
-            "parameters": object_of(schema, f"{where}.parameters"),
-        },
-    }
+    return tool_schema(name, description or "", object_of(schema, f"{where}.parameters"))
 
 
 def chosen_tool(choice: Any, tools: tuple[Mapping[str, Any], ...]) -> str | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from sparring.contracts.chat import ChatMessage, chat_call
 from sparring.contracts.errors import MeasureError
 from sparring.contracts.rollouts import Message, Rollout
 from sparring.contracts.verdicts import Judgement, Outcome, Verdict, cannot_tell
@@ -130,16 +131,11 @@ def _completion_start(rollout: Rollout) -> int:
     return own[0] if own else len(rollout.messages)
 
 
-def _chat_message(message: Message) -> dict[str, Any]:
-    chat: dict[str, Any] = {"role": message.role, "content": message.content}
+def _chat_message(message: Message) -> ChatMessage:
+    chat = ChatMessage(role=message.role, content=message.content)
     if message.calls:
-        chat["tool_calls"] = [
-            {
-                "type": "function",
-                "function": {"name": call.tool, "arguments": _parsed(call.arguments)},
-            }
-            for call in message.calls
-        ]
+        calls = [chat_call(call.tool, _parsed(call.arguments)) for call in message.calls]
+        chat["tool_calls"] = calls
     return chat
 
 

@@ -53,7 +53,7 @@ class RecordFilter:
         )
 
     def _matches_question(self, case: dict[str, Any]) -> bool:
-        return self.question.casefold() in question_of(case).casefold()
+        return self.question.casefold() in shown_input(case).casefold()
 
     def _matches_advantage(self, record: dict[str, Any]) -> bool:
         if self.min_advantage is None and self.max_advantage is None:
@@ -79,7 +79,7 @@ class RecordFilter:
         return any(wanted in text.casefold() for text in texts_of(record))
 
 
-def question_of(case: dict[str, Any]) -> str:
+def shown_input(case: dict[str, Any]) -> str:
     """Return a case's input as text; of a conversation, only the last message with text."""
     given = case.get("input")
     if isinstance(given, str):

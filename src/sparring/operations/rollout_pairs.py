@@ -13,7 +13,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.foreign import ForeignText, MixedText
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.rollout_filters import question_of
+from sparring.operations.rollout_filters import shown_input
 from sparring.operations.rollouts import readable_run
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
@@ -85,7 +85,7 @@ class _Played:
         self.rewards.append(reward)
         self.best = max(self.best, found, key=lambda each: each[0])
         self.worst = min(self.worst, found, key=lambda each: each[0])
-        self.question = self.question or question_of(record["case"])[:_SHOWN]
+        self.question = self.question or shown_input(record["case"])[:_SHOWN]
 
 
 def _models_log(folder: RunFolder) -> ShardedLog:

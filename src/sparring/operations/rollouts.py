@@ -14,7 +14,7 @@ from sparring.contracts.rollouts import Ending
 from sparring.contracts.specs import Frozen
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.rollout_filters import RecordFilter, question_of
+from sparring.operations.rollout_filters import RecordFilter, shown_input
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
 from sparring.run_folder.line_search import candidates
@@ -291,7 +291,7 @@ def _line(item: Item, position: int, measure: str) -> RolloutLine:
         answer=record["answer"][:_SHOWN],
         reason=_first_reason(record, measure),
         case=str(record["case"]["id"])[:_SHOWN],
-        question=question_of(record["case"])[:_SHOWN],
+        question=shown_input(record["case"])[:_SHOWN],
         advantage=record.get("advantage"),
         passed=has_passed(record),
     )

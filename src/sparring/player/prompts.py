@@ -10,6 +10,7 @@ from typing import Any, cast
 from agents import AgentOutputSchemaBase, FunctionTool, Handoff, Tool
 from agents.items import TResponseInputItem
 
+from sparring.contracts.chat import tool_schema
 from sparring.contracts.rollouts import Message
 from sparring.player.conversation import Item, to_messages, turn_of
 
@@ -69,12 +70,12 @@ def prompt_of(
     """Build a prompt from the arguments of the SDK's `Model.get_response`."""
     items = [{"role": "user", "content": input}] if isinstance(input, str) else input
     offered = [
-        _schema(tool.name, tool.description, tool.params_json_schema)
+        tool_schema(tool.name, tool.description, tool.params_json_schema)
         for tool in tools
         if isinstance(tool, FunctionTool)
     ]
     offered += [
-        _schema(handoff.tool_name, handoff.tool_description, handoff.input_json_schema)
+        tool_schema(handoff.tool_name, handoff.tool_description, handoff.input_json_schema)
         for handoff in handoffs
     ]
     is_plain = output_schema is None or output_schema.is_plain_text()
@@ -84,10 +85,3 @@ def prompt_of(
         tools=offered,
         output_schema=None if is_plain or output_schema is None else output_schema.json_schema(),
     )
-
-
-def _schema(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {"name": name, "description": description, "parameters": parameters},
-    }

@@ -16,12 +16,13 @@ import json
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
+from sparring.contracts.chat import ChatMessage, ToolSchema, chat_call
 from sparring.contracts.errors import UnknownFamily
 from sparring.contracts.policies import BodySpan, Encoded, ParsedCall, Reply
 from sparring.contracts.rollouts import Message, RequestedCall, clean_text
@@ -92,9 +93,7 @@ class ChatCodec:
 
     # ------------------------------------------------------------------ encoding
 
-    def encode_prompt(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
-    ) -> Encoded:
+    def encode_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Encoded:
         """Encode the whole conversation so far, including the next generation prompt."""
         if tools and not self.family.has_tools:
             raise UnknownFamily(
@@ -196,24 +195,20 @@ class ChatCodec:
         text = self._render([self._chat_message(message) for message in messages], schemas)
         return Encoded(self._tokenise(text)[0])
 
-    def _chat_message(self, message: Message) -> dict[str, Any]:
-        """Return the message as the dictionary that chat templates take, with special tokens
-        escaped."""
-        chat: dict[str, Any] = {"role": message.role, "content": self._escape(message.content)}
+    def _chat_message(self, message: Message) -> ChatMessage:
+        """Return the message with its special tokens escaped."""
+        chat = ChatMessage(role=message.role, content=self._escape(message.content))
         if message.thinking:
             chat["reasoning_content"] = self._escape(message.thinking)
         if message.call_id and self.family.names_results:
             chat["tool_call_id"] = self._escape(message.call_id)
         if message.calls:
             chat["tool_calls"] = [
-                {
-                    **({"id": self._escape(call.id)} if self.family.names_results else {}),
-                    "type": "function",
-                    "function": {
-                        "name": self._escape(call.tool),
-                        "arguments": self._arguments(call.arguments),
-                    },
-                }
+                chat_call(
+                    self._escape(call.tool),
+                    self._arguments(call.arguments),
+                    self._escape(call.id) if self.family.names_results else None,
+                )
                 for call in message.calls
             ]
         return chat
@@ -242,7 +237,7 @@ class ChatCodec:
         """Return the text of token ids, including special tokens."""
         return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
-    def parse(self, ids: array[int], tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    def parse(self, ids: array[int], tools: Sequence[ToolSchema] = ()) -> Reply:
         """Parse a sampled turn into thinking, content and calls. `tools` are the schemas in the
         prompt, which give the types of arguments in formats that do not write types."""
         length = len(ids)
@@ -293,8 +288,8 @@ class ChatCodec:
 
     def _render(
         self,
-        messages: list[dict[str, Any]],
-        tools: list[dict[str, Any]] | None,
+        messages: list[ChatMessage],
+        tools: list[ToolSchema] | None,
         *,
         then_asks: bool = True,
     ) -> str:

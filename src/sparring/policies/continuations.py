@@ -13,12 +13,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
+from sparring.contracts.chat import ChatMessage, chat_call
 from sparring.contracts.errors import UnknownFamily
 from sparring.policies.families import Family
 
-QUESTION = {"role": "user", "content": "-"}
+QUESTION: ChatMessage = {"role": "user", "content": "-"}
 _BODY, _NAME = "SPARRINGxBODYx{}x", "SPARRINGxNAMEx{}x"
 _SLOTS = re.compile(r"SPARRINGx(BODY|NAME)x(\d+)x")
 _PROBE = ' a "quoted"\nprobe '
@@ -45,7 +45,7 @@ class Continuations:
     Raises UnknownFamily if the template cannot be used for training.
     """
 
-    def __init__(self, family: Family, render: Callable[[list[dict[str, Any]]], str]) -> None:
+    def __init__(self, family: Family, render: Callable[[list[ChatMessage]], str]) -> None:
         self._family = family
         self._render = render
         roles = ("tool", "user") if family.has_tools else ("user",)
@@ -87,20 +87,13 @@ class Continuations:
     def _transform_of(self, role: str) -> Callable[[str], str]:
         return self._transforms["tool" if role == "tool" else "user"]
 
-    def _turn(self, roles: Sequence[str], marker: str, *, has_calls: bool) -> dict[str, Any]:
+    def _turn(self, roles: Sequence[str], marker: str, *, has_calls: bool) -> ChatMessage:
         """Return a turn of the model before messages of these roles, with the marker as its content
         or as an argument of each call."""
         if not has_calls:
             return {"role": "assistant", "content": marker}
         numbers = [number for number, role in enumerate(roles) if role == "tool"] or [0]
-        calls = [
-            {
-                "id": str(number),
-                "type": "function",
-                "function": {"name": _NAME.format(number), "arguments": {"-": marker}},
-            }
-            for number in numbers
-        ]
+        calls = [chat_call(_NAME.format(number), {"-": marker}, str(number)) for number in numbers]
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
     def _detect_transform(self, role: str) -> Callable[[str], str]:
@@ -125,10 +118,12 @@ class Continuations:
         )
 
 
-def _messages(roles: Sequence[str], bodies: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _messages(roles: Sequence[str], bodies: Sequence[str]) -> Iterator[ChatMessage]:
     for number, (role, body) in enumerate(zip(roles, bodies, strict=True)):
-        result = {"tool_call_id": str(number)} if role == "tool" else {}
-        yield {"role": role, "content": body, **result}
+        message = ChatMessage(role=role, content=body)
+        if role == "tool":
+            message["tool_call_id"] = str(number)
+        yield message
 
 
 def _pieces(text: str) -> Iterator[str | Slot]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from sparring.contracts.chat import chat_message
 from sparring.contracts.errors import InfrastructureError, InvalidInput
 from sparring.contracts.policies import ChatReply, ChatRequest, Finish, ParsedCall, Reply, SampleKey
-from sparring.contracts.rollouts import Message, clean_text
+from sparring.contracts.rollouts import clean_text
 from sparring.contracts.specs import EndpointSpec
 from sparring.endpoints import EndpointClient
 from sparring.policies.codec import split_thinking
@@ -117,23 +118,6 @@ def _settings(request: ChatRequest) -> dict[str, Any]:
     if request.parallel_tool_calls is not None:
         options["parallel_tool_calls"] = request.parallel_tool_calls
     return options
-
-
-def chat_message(message: Message) -> Mapping[str, Any]:
-    """Return a message in the format of OpenAI's chat completions."""
-    chat: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.calls:
-        chat["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.tool, "arguments": call.arguments},
-            }
-            for call in message.calls
-        ]
-    if message.role == "tool":
-        chat["tool_call_id"] = message.call_id
-    return chat
 
 
 def _reply(message: Any) -> Reply:

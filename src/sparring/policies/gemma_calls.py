@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from sparring.contracts.chat import ToolSchema
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.tool_calls import MAX_CALLS, call_of
 
@@ -32,7 +33,7 @@ class GemmaCalls:
     open: str = "<|tool_call>"
     close: str = "<tool_call|>"
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:  # noqa: ARG002
         """Return the text before the first call, the thinking and the calls."""
         text, thinking = _split_thinking(text)
         content, *bodies = text.split(self.open)

@@ -7,10 +7,11 @@ are calls, other messages in the channel `analysis` are thinking, and the rest i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from sparring.contracts.chat import ToolSchema
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.tool_calls import MAX_CALLS, read_arguments
 
@@ -27,7 +28,7 @@ class HarmonyCalls:
 
     reads_tokens: ClassVar[bool] = True
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:
         """Return the text for the user, the thinking and the calls."""
         content: list[str] = []
         thinking: list[str] = []

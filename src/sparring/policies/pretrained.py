@@ -21,7 +21,7 @@ def load_tokenizer(name: str) -> Any:
         return AutoTokenizer.from_pretrained(locate(name), trust_remote_code=False)
 
 
-def positions_of(config: Any) -> int | None:
+def max_positions_of(config: Any) -> int | None:
     """Return the maximum sequence length in tokens; None if the configuration states none."""
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
     positions = getattr(text_config, "max_position_embeddings", None)
@@ -34,7 +34,7 @@ def load_positions(name: str) -> int | None:
     from transformers import AutoConfig
 
     with _translated_errors(name):
-        return positions_of(AutoConfig.from_pretrained(locate(name), trust_remote_code=False))
+        return max_positions_of(AutoConfig.from_pretrained(locate(name), trust_remote_code=False))
 
 
 def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:

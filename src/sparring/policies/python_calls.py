@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.contracts.chat import ToolSchema
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 from sparring.policies.tool_calls import MAX_CALLS, arguments_problem
@@ -23,7 +24,7 @@ class PythonCalls:
     open: str = "<|tool_call_start|>"
     close: str = "<|tool_call_end|>"
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:  # noqa: ARG002
         """Return the text before the opening tag, and the calls."""
         content, opened, rest = text.partition(self.open)
         if not opened:

@@ -7,24 +7,21 @@ import json
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from sparring.contracts.chat import ChatMessage, tool_schema
 from sparring.contracts.errors import SparringError
 from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.policies.codec import ChatCodec
 
 _CALL = RequestedCall("call-1", "look_up", '{"city": "Oslo", "day": 3}')
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "look_up",
-        "description": "Looks something up.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}, "day": {"type": "integer"}},
-        },
+_TOOL = tool_schema(
+    "look_up",
+    "Looks something up.",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "day": {"type": "integer"}},
     },
-}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ def difference_from(own_template: str | None, codec: ChatCodec) -> str:
     training template render; empty if there is none, or if the model has no template."""
     if not own_template:
         return ""
-    messages: list[dict[str, Any]] = [
+    messages: list[ChatMessage] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "How warm is it?"},
         {"role": "assistant", "content": "It is 7 degrees."},

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.contracts.chat import ToolSchema
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 from sparring.policies.tool_calls import MAX_CALLS, arguments_problem
-
-Schemas = Sequence[Mapping[str, Any]]
 
 _LONGEST_LITERAL = 10_000  # characters; Python's parser is slow on long expressions
 
@@ -26,7 +25,7 @@ _LONGEST_LITERAL = 10_000  # characters; Python's parser is slow on long express
 class FunctionTags:
     """`<function=NAME>` with one `<parameter=NAME>` per argument (Qwen3.5, Coder, Nemotron 3)."""
 
-    def parse(self, text: str, tools: Schemas = ()) -> Reply:
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:
         """Return the text before the first call, and the calls."""
         return _parse_blocks(text, tools, self._read, marker="<function=")
 
@@ -56,7 +55,7 @@ class FunctionTags:
 class KeyValueTags:
     """The tool's name, then `<arg_key>` and `<arg_value>` for each argument (GLM-4-MoE)."""
 
-    def parse(self, text: str, tools: Schemas = ()) -> Reply:
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:
         """Return the text before the first call, and the calls."""
         return _parse_blocks(text, tools, self._read, marker="<arg_key>")
 
@@ -81,7 +80,7 @@ class KeyValueTags:
         return name, arguments
 
 
-def _parse_blocks(text: str, tools: Schemas, read: Any, *, marker: str) -> Reply:
+def _parse_blocks(text: str, tools: Sequence[ToolSchema], read: Any, *, marker: str) -> Reply:
     """Parse every block between `<tool_call>` and `</tool_call>`. Text with `marker` but without a
     block is a malformed call."""
     first = text.find("<tool_call>")
@@ -113,7 +112,9 @@ def _blocks(text: str) -> Iterator[str | None]:
         yield body if closed else None
 
 
-def typed_arguments(tool: str, texts: Mapping[str, str], tools: Schemas) -> dict[str, Any]:
+def typed_arguments(
+    tool: str, texts: Mapping[str, str], tools: Sequence[ToolSchema]
+) -> dict[str, Any]:
     """Return the values of a call's arguments, converted to the types in the tool's schema."""
     functions = (schema.get("function", {}) for schema in tools)
     function: Mapping[str, Any] = next((each for each in functions if each.get("name") == tool), {})

@@ -7,10 +7,11 @@ parser. Parsing never raises; it returns a reply whose `malformed` names the pro
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sparring.contracts.chat import ToolSchema
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 
@@ -22,7 +23,7 @@ _MAX_DEPTH = 64  # validators and templates recurse; real arguments are far less
 class ToolCallFormat(Protocol):
     """Reads and writes the tool calls of a family."""
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]]) -> Reply:
+    def parse(self, text: str, tools: Sequence[ToolSchema]) -> Reply:
         """Split a reply's text, without its thinking, into content and calls. `tools` are the
         schemas in the prompt, for formats that do not write types."""
 
@@ -39,7 +40,7 @@ class TaggedJson:
     close: str = "</tool_call>"
     arguments_key: str = "arguments"
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:  # noqa: ARG002
         """Return the text before the first tag, and the calls."""
         first = text.find(self.open)
         if first < 0:
@@ -72,7 +73,7 @@ class BareJson:
     arguments_key: str = "parameters"
     marker: str = "<|python_tag|>"
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:
         """Return the call; the text if it is another JSON object, or no object with a name."""
         body = text.strip().removeprefix(self.marker).strip()
         names = {tool["function"]["name"] for tool in tools}
@@ -109,7 +110,7 @@ class NoCalls:
     before: str = ""
     after: str = ""
 
-    def parse(self, text: str, tools: Sequence[Mapping[str, Any]] = ()) -> Reply:  # noqa: ARG002
+    def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> Reply:  # noqa: ARG002
         """Return the text without the tags as content."""
         return Reply(text.strip().removeprefix(self.before).removesuffix(self.after).strip())
 

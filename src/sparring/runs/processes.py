@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from sparring.sandbox.processes import ticks_at_start
+
 MARK = "SPARRING_WORKER_GROUP"
 _ENDING_SECONDS = 10.0
 _KEEPER = "sparring.sandbox.keeper"
@@ -77,16 +79,8 @@ def identity_of(pid: int) -> Identity:
 def start_of(pid: int) -> str:
     """Return the start time of a process, in ticks since boot where /proc exists; "gone" if it is
     not running."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return "gone" if Path("/proc/self").exists() else _start_without_proc(pid)
-    except OSError:
-        return "gone"
-    return "gone" if fields[0] in "ZX" else fields[19]
-
-
-def _start_without_proc(pid: int) -> str:
+    if Path("/proc/self").exists():
+        return ticks_at_start(pid)
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.sandbox.limits import SandboxLimits
-from sparring.sandbox.processes import start_of
+from sparring.sandbox.processes import ticks_at_start
 
 _MOUNT = Path("/sys/fs/cgroup")
 _counter = itertools.count()
@@ -123,7 +123,7 @@ def sweep() -> None:
         return
     for folder in place.folder.glob("sparring-*-*-*"):
         pid, start = folder.name.split("-")[1:3]
-        if pid.isdigit() and start_of(int(pid)) != start:
+        if pid.isdigit() and ticks_at_start(int(pid)) != start:
             Group(folder, place.version).remove(0.1)
 
 
@@ -139,7 +139,7 @@ def _home() -> Path:
 
 @functools.cache
 def _process_name(pid: int) -> str:
-    return f"{pid}-{start_of(pid)}"
+    return f"{pid}-{ticks_at_start(pid)}"
 
 
 @functools.cache

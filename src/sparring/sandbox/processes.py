@@ -59,13 +59,14 @@ def kill_all_in(folder: Path) -> None:
         time.sleep(0.005)
 
 
-def start_of(pid: int) -> str:
+def ticks_at_start(pid: int) -> str:
     """Return a process's start time in clock ticks since boot, or `gone` if the process has ended.
     The start time distinguishes processes with the same pid."""
     try:
-        return _stat(pid)[19]
+        fields = _stat(pid)
     except (OSError, IndexError):
         return "gone"
+    return "gone" if fields[0] in "ZX" else fields[19]
 
 
 def _pids_naming(folder: str) -> Iterator[int]:

@@ -20,7 +20,7 @@ from sparring.contracts.errors import InfrastructureError, SparringError
 from sparring.sandbox import cgroups
 from sparring.sandbox.keeper_client import Keeper
 from sparring.sandbox.limits import SandboxLimits
-from sparring.sandbox.processes import kill_all_in, start_of
+from sparring.sandbox.processes import kill_all_in, ticks_at_start
 
 _MAX_DEPTH = 64
 _WEEK = 7 * 24 * 3600.0
@@ -209,7 +209,7 @@ def _own_folder() -> _ProcessFolder:
             base = _base_folder()
             _remove_leftovers(base)
             cgroups.sweep()
-            folder = base / f"{pid}-{start_of(pid)}-{_host()}"
+            folder = base / f"{pid}-{ticks_at_start(pid)}-{_host()}"
             folder.mkdir(mode=0o700, exist_ok=True)
             _process_folders[pid] = _ProcessFolder(folder, Keeper(folder))
             atexit.register(remove_all)
@@ -245,7 +245,7 @@ def _remove_leftovers(base: Path) -> None:
     for folder in base.iterdir():
         pid, start, host = (*folder.name.split("-", 2), "", "")[:3]
         if host in ("", _host()):
-            is_over = not pid.isdigit() or start_of(int(pid)) != start
+            is_over = not pid.isdigit() or ticks_at_start(int(pid)) != start
         else:
             is_over = _age(folder) > _WEEK
         if is_over:

@@ -15,12 +15,13 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.chat import ChatMessage, ToolSchema
 from sparring.contracts.errors import (
     FaultyArtefact,
     InfrastructureError,
@@ -161,7 +162,7 @@ class LlamaServer:
                 f"llama.cpp's server did not answer {path}: {error}; see its log"
             ) from error
 
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
         """Return the prompt that the server's own template engine renders for a chat."""
         body: dict[str, Any] = {"messages": messages, "add_generation_prompt": True}
         if tools:

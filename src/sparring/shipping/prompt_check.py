@@ -61,8 +61,7 @@ class ServerTarget:
 
     def render(self, conversation: Conversation) -> str:
         """Render as the server does for a chat request."""
-        tools: list[dict[str, Any]] = [dict(tool) for tool in conversation.tools]
-        return self._server.render(chat_messages(conversation.messages), tools)
+        return self._server.render(chat_messages(conversation.messages), conversation.tools)
 
     def tokenize(self, text: str) -> list[int]:
         """Tokenise as the server does for a chat request."""

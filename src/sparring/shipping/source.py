@@ -11,7 +11,7 @@ from sparring.contracts.errors import InvalidInput, UnknownFamily
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
 from sparring.policies.model_names import locate
-from sparring.policies.pretrained import load_tokenizer, load_weights, positions_of
+from sparring.policies.pretrained import load_tokenizer, load_weights, max_positions_of
 from sparring.policies.quantized_base import load_rounded, quantization_of
 from sparring.run_folder.training_paths import existing_folder
 
@@ -133,7 +133,7 @@ def context_length(source: Source) -> int:
     """Return the base's maximum sequence length in tokens; 4096 if its config has none."""
     from transformers import AutoConfig
 
-    return positions_of(AutoConfig.from_pretrained(source.base_place)) or 4096
+    return max_positions_of(AutoConfig.from_pretrained(source.base_place)) or 4096
 
 
 def base_licence(source: Source) -> str:

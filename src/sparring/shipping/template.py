@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from sparring.contracts.chat import ChatMessage, chat_message
 from sparring.contracts.rollouts import Message
 from sparring.models.templates import without_generation_tags
-from sparring.policies.endpoint_policy import chat_message
 
 # Variables that servers set and training does not: llama.cpp passes today's date.
 _SERVER_VARIABLES = ("date_string",)
@@ -57,24 +57,24 @@ def _render(template: str, **values: Any) -> str:
         return f"error: {error}"
 
 
-def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def chat_messages(messages: Sequence[Message]) -> list[ChatMessage]:
     """Return messages in the form that servers receive; call arguments are JSON text."""
     return [_chat_message(message) for message in messages]
 
 
-def _chat_message(message: Message) -> dict[str, Any]:
-    chat = dict(chat_message(message))
+def _chat_message(message: Message) -> ChatMessage:
+    chat = chat_message(message)
     if message.thinking:
         chat["reasoning_content"] = message.thinking
     return chat
 
 
-def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def template_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Return chat messages in the form that templates receive; call arguments are objects."""
     prepared = []
     for message in messages:
-        copy = dict(message)
-        if calls := copy.get("tool_calls"):
+        copy = message.copy()
+        if calls := message.get("tool_calls"):
             copy["tool_calls"] = [
                 {
                     **call,

@@ -30,7 +30,7 @@ class CopyDetector:
             if name not in self._ignored_columns and value is not case_input
         }
         parts = normal([case_input, expected, other_fields])
-        content = hashlib.sha256(canonical(parts)).digest()[:16]
+        content = hashlib.sha256(json_line(parts)).digest()[:16]
         if self._splits.setdefault(content, split) is not split:
             self._copies += 1
             self._example = self._example or f"{self._splits[content].value} and {split.value}"
@@ -46,7 +46,7 @@ class CopyDetector:
             )
 
 
-def canonical(value: Any) -> bytes:
+def json_line(value: Any) -> bytes:
     """Return a value as a line of JSON with sorted keys, in ASCII."""
     try:
         return json.dumps(value, sort_keys=True, default=repr).encode("ascii") + b"\n"

@@ -15,7 +15,7 @@ from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SplitTooSmall, SuiteError
 from sparring.contracts.rollouts import clean_text
 from sparring.suites.chat_format import to_input_items
-from sparring.suites.copies import CopyDetector, canonical
+from sparring.suites.copies import CopyDetector, json_line
 from sparring.suites.other_tools import inspect_records, json_records, records_by_split
 from sparring.suites.promptfoo import promptfoo_records
 from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, is_json, spool
@@ -294,9 +294,9 @@ class Suite:
             if isinstance(case_input, list):
                 to_input_items(case_input, f"record {number}")  # fails here, not in a rollout
             _measure_names(_column_value(record, self._columns.measures, number), number)
-            digest.update(canonical([case_id, split, case_input, expected]))
+            digest.update(json_line([case_id, split, case_input, expected]))
             if others := self._other_fields(record):
-                digest.update(canonical(others))
+                digest.update(json_line(others))
             detector.add(record, case_input, expected, split)
         detector.refuse_copies()
         return digest.hexdigest()

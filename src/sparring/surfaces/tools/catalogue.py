@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from sparring.contracts.chat import tool_schema
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.operations.activity.log import Entry, note_refusal
 from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role
@@ -160,14 +161,7 @@ def refuse_unknown_tool(
 def function_schemas(role: Role = Role.OPERATOR) -> list[dict[str, Any]]:
     """Return the tools as function schemas for chat APIs, for agent loops without an SDK."""
     return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.input_schema(),
-            },
-        }
+        tool_schema(tool.name, tool.description, tool.input_schema())
         for tool in tools_for(role).values()
     ]
 

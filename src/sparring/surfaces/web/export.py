@@ -126,16 +126,15 @@ class Export:
         return answer
 
     def _store(self, name: str, given: Arguments, answer: dict[str, Any]) -> None:
-        key = f"{name} {_canonical(given)}"
+        # The app writes arguments as JSON with sorted keys and no spaces.
+        arguments = json.dumps(
+            dict(sorted(given.items())), separators=(",", ":"), ensure_ascii=False
+        )
+        key = f"{name} {arguments}"
         file = f"data/{hashlib.sha256(key.encode()).hexdigest()[:24]}.js"
         text = f"sparringAnswer({_safe(json.dumps(key))},{_safe(json.dumps(answer))});\n"
         (self._folder / file).write_text(text)
         self._index[key] = f"./{file}"
-
-
-def _canonical(given: Arguments) -> str:
-    """Return the arguments in the app's form: JSON with sorted keys and no spaces."""
-    return json.dumps(dict(sorted(given.items())), separators=(",", ":"), ensure_ascii=False)
 
 
 def _safe(text: str) -> str:
