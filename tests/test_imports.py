@@ -117,6 +117,15 @@ def test_every_public_name_can_be_had():
         _ = sparring.nobody
 
 
+def test_type_checkers_see_every_public_name() -> None:
+    import sparring
+
+    tree = ast.parse(Path(sparring.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imported = [alias.asname for node in ast.walk(block) for alias in getattr(node, "names", ())]
+    assert sorted([*imported, "__version__"]) == sparring.__all__
+
+
 @pytest.mark.slow
 def test_help_answers_at_once():
     """0.4 s on a quiet machine. Counted in CPU seconds, in turns with a bare interpreter that

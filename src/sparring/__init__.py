@@ -9,105 +9,64 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparring.api.evaluation import EvalResult, evaluate, prove
-    from sparring.api.train_result import TrainResult
-    from sparring.api.training import Trainer, train
-    from sparring.contracts.cases import Case, Split
-    from sparring.contracts.errors import SparringError
-    from sparring.contracts.rollouts import Rollout
-    from sparring.contracts.services import Service
-    from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed, scored
-    from sparring.environments import Environment
-    from sparring.environments.workspace import Workspace
-    from sparring.measures import measure
-    from sparring.measures.builtin import (
-        contains,
-        exact,
-        json_schema,
-        length,
-        no_tool_failed,
-        numeric,
-        regex,
-        tool_called,
-    )
-    from sparring.measures.llm_judge import llm_judge
-    from sparring.player.worlds import tool
-    from sparring.sandbox import SandboxLimits
-    from sparring.suites import Suite
-    from sparring.surfaces.agents_tools import operator_tools
+    from sparring.api.evaluation import EvalResult as EvalResult
+    from sparring.api.evaluation import evaluate as evaluate
+    from sparring.api.evaluation import prove as prove
+    from sparring.api.train_result import TrainResult as TrainResult
+    from sparring.api.training import Trainer as Trainer
+    from sparring.api.training import train as train
+    from sparring.contracts.cases import Case as Case
+    from sparring.contracts.cases import Split as Split
+    from sparring.contracts.errors import SparringError as SparringError
+    from sparring.contracts.rollouts import Rollout as Rollout
+    from sparring.contracts.services import Service as Service
+    from sparring.contracts.verdicts import Verdict as Verdict
+    from sparring.contracts.verdicts import cannot_tell as cannot_tell
+    from sparring.contracts.verdicts import failed as failed
+    from sparring.contracts.verdicts import passed as passed
+    from sparring.contracts.verdicts import scored as scored
+    from sparring.environments import Environment as Environment
+    from sparring.environments.workspace import Workspace as Workspace
+    from sparring.measures import measure as measure
+    from sparring.measures.builtin import contains as contains
+    from sparring.measures.builtin import exact as exact
+    from sparring.measures.builtin import json_schema as json_schema
+    from sparring.measures.builtin import length as length
+    from sparring.measures.builtin import no_tool_failed as no_tool_failed
+    from sparring.measures.builtin import numeric as numeric
+    from sparring.measures.builtin import regex as regex
+    from sparring.measures.builtin import tool_called as tool_called
+    from sparring.measures.llm_judge import llm_judge as llm_judge
+    from sparring.player.worlds import tool as tool
+    from sparring.sandbox import SandboxLimits as SandboxLimits
+    from sparring.suites import Suite as Suite
+    from sparring.surfaces.agents_tools import operator_tools as operator_tools
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Case": "sparring.contracts.cases",
-    "Split": "sparring.contracts.cases",
-    "SparringError": "sparring.contracts.errors",
-    "Rollout": "sparring.contracts.rollouts",
-    "SandboxLimits": "sparring.sandbox",
-    "Service": "sparring.contracts.services",
-    "Workspace": "sparring.environments.workspace",
-    "Verdict": "sparring.contracts.verdicts",
-    "cannot_tell": "sparring.contracts.verdicts",
-    "failed": "sparring.contracts.verdicts",
-    "passed": "sparring.contracts.verdicts",
-    "scored": "sparring.contracts.verdicts",
-    "Environment": "sparring.environments",
-    "measure": "sparring.measures",
-    "llm_judge": "sparring.measures.llm_judge",
-    "contains": "sparring.measures.builtin",
-    "exact": "sparring.measures.builtin",
-    "json_schema": "sparring.measures.builtin",
-    "length": "sparring.measures.builtin",
-    "no_tool_failed": "sparring.measures.builtin",
-    "numeric": "sparring.measures.builtin",
-    "operator_tools": "sparring.surfaces.agents_tools",
-    "regex": "sparring.measures.builtin",
-    "tool_called": "sparring.measures.builtin",
-    "Suite": "sparring.suites",
-    "EvalResult": "sparring.api.evaluation",
-    "evaluate": "sparring.api.evaluation",
-    "prove": "sparring.api.evaluation",
-    "tool": "sparring.player.worlds",
-    "train": "sparring.api.training",
-    "Trainer": "sparring.api.training",
-    "TrainResult": "sparring.api.train_result",
+_NAMES = {  # of each module; type checkers read the imports above instead
+    "sparring.api.evaluation": "EvalResult evaluate prove",
+    "sparring.api.train_result": "TrainResult",
+    "sparring.api.training": "Trainer train",
+    "sparring.contracts.cases": "Case Split",
+    "sparring.contracts.errors": "SparringError",
+    "sparring.contracts.rollouts": "Rollout",
+    "sparring.contracts.services": "Service",
+    "sparring.contracts.verdicts": "Verdict cannot_tell failed passed scored",
+    "sparring.environments": "Environment",
+    "sparring.environments.workspace": "Workspace",
+    "sparring.measures": "measure",
+    "sparring.measures.builtin": "contains exact json_schema length no_tool_failed numeric "
+    "regex tool_called",
+    "sparring.measures.llm_judge": "llm_judge",
+    "sparring.player.worlds": "tool",
+    "sparring.sandbox": "SandboxLimits",
+    "sparring.suites": "Suite",
+    "sparring.surfaces.agents_tools": "operator_tools",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Case",
-    "Environment",
-    "EvalResult",
-    "Rollout",
-    "SandboxLimits",
-    "Service",
-    "SparringError",
-    "Split",
-    "Suite",
-    "TrainResult",
-    "Trainer",
-    "Verdict",
-    "Workspace",
-    "__version__",
-    "cannot_tell",
-    "contains",
-    "evaluate",
-    "exact",
-    "failed",
-    "json_schema",
-    "length",
-    "llm_judge",
-    "measure",
-    "no_tool_failed",
-    "numeric",
-    "operator_tools",
-    "passed",
-    "prove",
-    "regex",
-    "scored",
-    "tool",
-    "tool_called",
-    "train",
-]
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,6 @@ from sparring.contracts.rollouts import Message, RequestedCall
 
 MAIN = "main"
 SUB_AGENT = "sub-agent"
-AUXILIARY = "auxiliary"
 
 
 class FinishReason(StrEnum):

@@ -16,7 +16,6 @@ from sparring.proofs.paired import Difference, Standing, paired_difference
 from sparring.proofs.proof import missing_cases, rewards
 
 MARGIN = 0.05
-PAIRS = 200
 
 
 class Likeness(StrEnum):
