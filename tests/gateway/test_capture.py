@@ -14,9 +14,10 @@ from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Sample
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey, TokenKind
-from sparring.gateway.calls import MAIN, FinishReason, ModelCall, Refused
-from sparring.gateway.capture import Capture
+from sparring.gateway.calls import MAIN, FinishReason, Refused
+from sparring.gateway.capture import Capture, first_stop
 from sparring.player.episode import Episode
+from sparring.player.model_call import ModelCall
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.conftest import FAMILIES
 from tests.gateway.playing import TOOLS
@@ -52,8 +53,8 @@ class Recording(ScriptedPolicy):
 class Driver:
     """Makes calls as clients do, and remembers the conversations that they had."""
 
-    def __init__(self, codec):
-        self.policy = Recording(codec)
+    def __init__(self, codec, policy=Recording):
+        self.policy = policy(codec)
         self.episode = Episode(RolloutKey(0, 0, "c", 0), Case("c", "What is 2 + 3?"), LIMITS)
         self.capture = Capture(self.episode, self.policy, 0.8)
         self.conversations = []
@@ -243,8 +244,7 @@ def test_seeds_depend_on_the_place_and_not_on_the_order(codecs):
                 return await super().sample(request)
 
         async def work():
-            driver = Driver(codecs["qwen3"])
-            driver.capture._token_policy = driver.policy = Noting(codecs["qwen3"])
+            driver = Driver(codecs["qwen3"], Noting)
             await driver.send(call_of(USER))
             first = driver.conversations[0]
             calls = [
@@ -356,6 +356,11 @@ def test_a_call_must_end_with_a_message_that_the_model_answers(codecs):
         assert caught.value.status == 400
 
     run(codecs["qwen3"], work)
+
+
+def test_the_stop_sequence_that_comes_first_counts():
+    assert first_stop("one, two; three", (";", ",")) == ","
+    assert first_stop("one", (";", "")) == ""
 
 
 def test_a_turn_that_was_cut_off_is_closed_before_the_next_message(codecs):

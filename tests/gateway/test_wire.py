@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparring.contracts.rollouts import Message
-from sparring.gateway.calls import ModelCall, Refused
+from sparring.gateway.calls import Refused
 from sparring.gateway.wire import (
     WireCall,
     chosen_tool,
@@ -24,6 +24,7 @@ from sparring.gateway.wire import (
     text_of,
     token_limit,
 )
+from sparring.player.model_call import ModelCall
 from tests.gateway.playing import TOOLS
 
 anything = st.recursive(

@@ -10,7 +10,9 @@ from pydantic import BaseModel
 from sparring.contracts.policies import Reply
 from sparring.contracts.rollouts import Message
 from sparring.player.conversation import to_items
+from sparring.player.model_call import ModelCall
 from sparring.player.prompts import Prompt, prompt_of
+from sparring.player.turns import SampledTurn
 
 
 class Weather(BaseModel):
@@ -27,9 +29,13 @@ def prompt(system: str = "", items: Any = (), schema: Any = None) -> Prompt:
     return Prompt(system, items, (), schema)
 
 
+def called(given: Prompt, continues: SampledTurn | None = None) -> ModelCall:
+    return given.call(None, is_parallel=None, continues=continues)
+
+
 def test_a_text_is_a_message_of_the_user() -> None:
     made = prompt_of(None, "hello", [], None, [])
-    assert made.messages() == [Message("user", "hello")]
+    assert called(made).messages == [Message("user", "hello")]
 
 
 def test_tools_are_offered_before_handoffs_and_hosted_tools_are_left_out() -> None:
@@ -47,21 +53,14 @@ def test_a_plain_text_output_has_no_schema() -> None:
     assert "degrees" in made.output_schema["properties"]
 
 
-def test_the_schema_of_the_output_follows_the_instructions() -> None:
-    schema = {"type": "object"}
-    request = 'Give your final answer as JSON that fits this schema:\n{"type": "object"}'
-    assert prompt("Be brief.", schema=schema).system_text() == f"Be brief.\n\n{request}"
-    assert prompt(schema=schema).messages() == [Message("system", request)]
-
-
-def test_equal_schemas_are_written_alike() -> None:
-    one, other = {"type": "object", "title": "W"}, {"title": "W", "type": "object"}
-    assert prompt(schema=one).system_text() == prompt(schema=other).system_text()
-
-
-def test_instructions_come_first() -> None:
-    made = prompt("Be brief.", [{"role": "user", "content": "hello"}])
-    assert made.messages() == [Message("system", "Be brief."), Message("user", "hello")]
+def test_instructions_come_first_unless_the_call_continues_a_turn() -> None:
+    items = [{"role": "user", "content": "hello"}]
+    whole = called(prompt("Be brief.", items))
+    assert whole.messages == [Message("system", "Be brief."), Message("user", "hello")]
+    assert (whole.leading, called(prompt("", items)).leading) == (1, 0)
+    own = [item.model_dump(exclude_unset=True) for item in to_items(Reply("hi"), [], 0)]
+    continued = called(prompt("Be brief.", [*items, *own, *items]), SampledTurn(0, "main"))
+    assert (continued.messages, continued.leading) == ([Message("user", "hello")], 0)
 
 
 def test_the_last_item_of_our_model_is_found() -> None:

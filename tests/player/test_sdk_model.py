@@ -14,7 +14,7 @@ from sparring.contracts.limits import Limits
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
 from sparring.player.episode import Episode, EpisodeOver
-from sparring.player.model_adapters import adapter_for
+from sparring.player.recorder import Recorder
 from sparring.player.sdk_model import EpisodeModel, common_run_config
 from sparring.player.tools import ToolStage
 from sparring.policies.codec import ChatCodec
@@ -37,9 +37,9 @@ class Played:
     def __init__(self, codec: ChatCodec, script: Callable[[SampleRequest], str]) -> None:
         limits = Limits(completion_tokens=200)
         self.episode = Episode(RolloutKey(0, 0, "c", 0), Case("c", "question"), limits)
-        adapter = adapter_for(ScriptedPolicy(script, codec), self.episode, 1.0)
+        recorder = Recorder(ScriptedPolicy(script, codec), self.episode)
         stage = ToolStage(limits, DaemonThreads(1), codec)
-        self.model = EpisodeModel(self.episode, adapter, stage, common_run_config())
+        self.model = EpisodeModel(self.episode, recorder, stage, common_run_config(), 1.0)
 
     def turn(self, settings: ModelSettings | None = None) -> ModelResponse:
         tools: list[Tool] = [add]

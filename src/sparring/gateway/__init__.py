@@ -4,7 +4,7 @@ Owns sessions, trees of messages and wire formats. Imports policies and the play
 neither measures nor engines.
 """
 
-from sparring.gateway.calls import ModelCall
 from sparring.gateway.sessions import Session
+from sparring.player.model_call import ModelCall
 
 __all__ = ["ModelCall", "Session"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.gateway.calls import FinishReason, ModelCall, ModelReply, Refused
+from sparring.gateway.calls import FinishReason, ModelReply, Refused
 from sparring.gateway.wire import (
     Body,
     WireCall,
@@ -24,6 +24,7 @@ from sparring.gateway.wire import (
     text_of,
     token_limit,
 )
+from sparring.player.model_call import ModelCall
 
 _UNSUPPORTED = {
     "mcp_servers": "the agent must run its tools itself",

@@ -8,7 +8,7 @@ import logging
 from starlette.types import Receive, Scope, Send
 
 from sparring.gateway.anthropic_messages import AnthropicMessages
-from sparring.gateway.calls import ModelCall, ModelReply, Refused
+from sparring.gateway.calls import ModelReply, Refused
 from sparring.gateway.chat_completions import ChatCompletions
 from sparring.gateway.exchanges import Exchange
 from sparring.gateway.http import Disconnected, Request, Response
@@ -16,6 +16,7 @@ from sparring.gateway.mailbox import Mailbox
 from sparring.gateway.responses import Responses
 from sparring.gateway.sessions import OpenSession, Sessions
 from sparring.gateway.wire import WireCall, WireFormat
+from sparring.player.model_call import ModelCall
 
 _BLOCKED_SECONDS = 20.0
 _BLOCKED = (

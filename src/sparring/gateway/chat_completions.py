@@ -8,7 +8,7 @@ from typing import Any
 
 from sparring.contracts.chat import chat_call
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.gateway.calls import ModelCall, ModelReply, Refused
+from sparring.gateway.calls import ModelReply, Refused
 from sparring.gateway.sessions import OpenSession
 from sparring.gateway.wire import (
     Body,
@@ -26,6 +26,7 @@ from sparring.gateway.wire import (
     text_of,
     token_limit,
 )
+from sparring.player.model_call import ModelCall
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 _UNSUPPORTED = {

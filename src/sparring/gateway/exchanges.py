@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from sparring.gateway.calls import ModelCall, ModelReply, Refused
+from sparring.gateway.calls import ModelReply, Refused
+from sparring.player.model_call import ModelCall
 
 
 @dataclass(slots=True, eq=False)

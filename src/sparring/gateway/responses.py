@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sparring.contracts.rollouts import Message
-from sparring.gateway.calls import FinishReason, ModelCall, ModelReply, Refused
+from sparring.gateway.calls import FinishReason, ModelReply, Refused
 from sparring.gateway.chat_completions import ChatCompletions
 from sparring.gateway.sessions import OpenSession
 from sparring.gateway.wire import (
@@ -26,6 +26,7 @@ from sparring.gateway.wire import (
     token_limit,
 )
 from sparring.player.conversation import to_messages
+from sparring.player.model_call import ModelCall
 
 _NO_LOGPROBS = "replies come without log-probabilities"
 _UNSUPPORTED = {

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from sparring.contracts.chat import tool_schema
-from sparring.gateway.calls import ModelCall, ModelReply, Refused
+from sparring.gateway.calls import ModelReply, Refused
+from sparring.player.model_call import ModelCall
 
 Body = Mapping[str, Any]
 _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "top_k")

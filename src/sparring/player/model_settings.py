@@ -5,14 +5,12 @@ Provider-specific settings (reasoning effort, storage, metadata, headers) are ig
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agents import ModelSettings
 
 from sparring.contracts.errors import Untrainable
-from sparring.contracts.policies import Codec, Sampling
-from sparring.player.prompts import Prompt
+from sparring.contracts.policies import Sampling
 
 # Arguments of `Runner.run` that Sparring does not accept, each with its replacement.
 RUNNER_ARGUMENTS = {
@@ -38,21 +36,19 @@ def sampling_for(settings: ModelSettings, usual: Sampling) -> Sampling:
     )
 
 
-def forced_opening(settings: ModelSettings, prompt: Prompt, codec: Codec) -> array[int]:
-    """Return the first tokens of the call that `tool_choice` forces; empty if it forces none.
+def forced_tool(settings: ModelSettings, tool_names: Sequence[str]) -> str | None:
+    """Return the tool that `tool_choice` forces on the next turn, "required" for any, or None.
 
     Raises Untrainable for any other choice, such as "none" or an unknown tool.
     """
     choice = settings.tool_choice
-    if choice is None or choice == "auto" or not prompt.tools:
-        return array("i")
-    if choice == "required":
-        return codec.encode_call_opening(None)
-    if isinstance(choice, str) and choice in prompt.tool_names:
-        return codec.encode_call_opening(choice)
+    if choice is None or choice == "auto" or not tool_names:
+        return None
+    if isinstance(choice, str) and (choice == "required" or choice in tool_names):
+        return choice
     raise Untrainable(
         f"tool_choice={choice!r} cannot be forced on a model that samples tokens; use 'auto', "
-        f"'required' or one of {', '.join(prompt.tool_names)}"
+        f"'required' or one of {', '.join(tool_names)}"
     )
 
 

@@ -20,8 +20,8 @@ from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
 from sparring.player.external_agent import AgentRun, ExternalAgent, PlayedAgent
 from sparring.player.mcp_servers import connected_servers
-from sparring.player.model_adapters import adapter_for
 from sparring.player.nested_runs import route_nested_runs
+from sparring.player.recorder import Recorder
 from sparring.player.sdk_model import EpisodeModel, common_run_config
 from sparring.player.sdk_run import SdkRun
 from sparring.player.sdk_version import warn_if_untested_version
@@ -184,9 +184,9 @@ class Player:
     def _begin(self, episode: Episode) -> AgentRun:
         if isinstance(self._agent, ExternalAgent):
             return self._agent.begin(episode, self._policy, self._temperature)
-        adapter = adapter_for(self._policy, episode, self._temperature)
-        model = EpisodeModel(episode, adapter, self._stage, self._run_config)
-        return SdkRun(self._agent, episode, adapter, model, self._user)
+        recorder = Recorder(self._policy, episode)
+        model = EpisodeModel(episode, recorder, self._stage, self._run_config, self._temperature)
+        return SdkRun(self._agent, episode, recorder, model, self._user)
 
     async def _make_world(self, case: Case, episode: Episode) -> Any:
         try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from agents import AgentOutputSchemaBase, FunctionTool, Handoff, Tool
@@ -13,9 +13,11 @@ from agents.items import TResponseInputItem
 from sparring.contracts.chat import tool_schema
 from sparring.contracts.rollouts import Message
 from sparring.player.conversation import Item, to_messages, turn_of
+from sparring.player.model_call import ModelCall
+from sparring.player.turns import SampledTurn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prompt:
     """Instructions, conversation, tools and output schema of one turn."""
 
@@ -24,7 +26,7 @@ class Prompt:
     tools: Sequence[Mapping[str, Any]]
     output_schema: Mapping[str, Any] | None
 
-    @property
+    @cached_property
     def last_own_index(self) -> int:
         """The index of the last item that Sparring's model produced, or -1."""
         for number in range(len(self.items) - 1, -1, -1):
@@ -32,32 +34,39 @@ class Prompt:
                 return number
         return -1
 
+    @cached_property
+    def new_messages(self) -> list[Message]:
+        """The messages after the last item that Sparring's model produced."""
+        return to_messages(self.items[self.last_own_index + 1 :])
+
     @property
     def tool_names(self) -> list[str]:
         """The names of the offered tools and handoffs."""
         return [tool["function"]["name"] for tool in self.tools]
 
-    def system_text(self) -> str:
-        """Return the instructions, followed by the output schema if there is one. Token sampling
-        does not enforce the schema, so the model has to read it."""
-        return with_output_schema(self.system, self.output_schema)
+    @property
+    def frame(self) -> tuple[Any, ...]:
+        """What precedes the conversation. A turn with another frame starts a new row."""
+        return (self.system, self.output_schema, self.tools)
 
-    def messages(self) -> list[Message]:
-        """Return the whole conversation, instructions first."""
-        messages = to_messages(self.items)
-        system = self.system_text()
-        return [Message("system", system), *messages] if system else messages
-
-
-def with_output_schema(system: str, schema: Mapping[str, Any] | None) -> str:
-    """Return the instructions with a request for a final answer in JSON that fits the schema."""
-    if schema is None:
-        return system
-    request = (
-        "Give your final answer as JSON that fits this schema:\n"
-        f"{json.dumps(schema, sort_keys=True)}"
-    )
-    return f"{system}\n\n{request}" if system else request
+    def call(
+        self, tool_choice: str | None, *, is_parallel: bool | None, continues: SampledTurn | None
+    ) -> ModelCall:
+        """Return the model call, whose conversation continues the given turn."""
+        messages, leading = self.new_messages, 0
+        if continues is None:
+            messages, leading = to_messages(self.items), 1 if self.system else 0
+            if self.system:
+                messages = [Message("system", self.system), *messages]
+        return ModelCall(
+            messages,
+            self.tools,
+            tool_choice,
+            output_schema=self.output_schema,
+            parallel_tool_calls=is_parallel,
+            leading=leading,
+            continues=continues,
+        )
 
 
 def prompt_of(

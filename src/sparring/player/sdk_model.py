@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from agents import (
@@ -20,28 +22,53 @@ from agents import (
 from agents.items import TResponseInputItem
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 
-from sparring.contracts.policies import Finish
-from sparring.contracts.rollouts import Ending, Message
-from sparring.player.conversation import to_items, to_messages
+from sparring.contracts.policies import Finish, Sampling
+from sparring.contracts.rollouts import Ending, RowStart
 from sparring.player.episode import Episode, EpisodeOver, Turn
-from sparring.player.model_adapters import AdapterReply, ModelAdapter
+from sparring.player.model_call import ModelCall
+from sparring.player.model_settings import forced_tool, sampling_for
 from sparring.player.nested_runs import ACTIVE_AGENT, RunModel, recording_active_agent
 from sparring.player.prompts import Prompt, prompt_of
+from sparring.player.recorder import Recorder
+from sparring.player.tagged_turns import TaggedTurns
 from sparring.player.tool_errors import ToolErrors
 from sparring.player.tools import ToolStage, release_held_slot
+from sparring.player.turns import SampledTurn
 from sparring.player.worlds import add_world_tools
 
 
+@dataclass(slots=True, eq=False)
+class _SdkRun:
+    """The last turn of one run of the SDK with its frame, and the turn that a nested run was called
+    from."""
+
+    caller: SampledTurn | None = None
+    last: SampledTurn | None = None
+    frame: tuple[Any, ...] = ()
+
+
+_NESTED_RUN: ContextVar[_SdkRun | None] = ContextVar("sparring_nested_run", default=None)
+
+
 class EpisodeModel(RunModel):
-    """The model of every agent in one rollout, including nested agents and handoff targets."""
+    """The model of every agent in one rollout, including nested agents and handoff targets: the
+    SDK's door to the rollout's recorder."""
 
     def __init__(
-        self, episode: Episode, adapter: ModelAdapter, stage: ToolStage, common: RunConfig
+        self,
+        episode: Episode,
+        recorder: Recorder,
+        stage: ToolStage,
+        common: RunConfig,
+        temperature: float,
     ) -> None:
         self._episode = episode
-        self._common = common
-        self._adapter = adapter
+        self._recorder = recorder
         self._stage = stage
+        self._common = common
+        self._temperature = temperature
+        self._tagged = TaggedTurns()
+        self._outer_run = _SdkRun()
         self._errors = ToolErrors(episode.note_failure)
 
     def run_config(self, given: RunConfig | None) -> RunConfig:
@@ -64,8 +91,13 @@ class EpisodeModel(RunModel):
         """Release the slot of the tool that starts the nested run, and keep the replies of the
         nested run from becoming the rollout's answer."""
         release_held_slot()
-        with self._episode.nested_call(), self._adapter.nested():
-            yield
+        outer = _NESTED_RUN.get() or self._outer_run
+        token = _NESTED_RUN.set(_SdkRun(caller=outer.last))
+        try:
+            with self._episode.nested_call():
+                yield
+        finally:
+            _NESTED_RUN.reset(token)
 
     def refuse_escape(self, message: str) -> NoReturn:
         """End the rollout with an infrastructure error and raise EpisodeOver."""
@@ -94,13 +126,25 @@ class EpisodeModel(RunModel):
         episode.agent = active.agent
         turn = episode.begin_turn()
         add_world_tools(tools, active.context)
-        turn_prompt = prompt_of(system_instructions, input, tools, output_schema, handoffs)
+        given = prompt_of(system_instructions, input, tools, output_schema, handoffs)
         episode.offers_tools |= bool(tools)  # without handoffs
         self._stage.govern(tools)
-        answer = await self._respond(turn, turn_prompt, model_settings)
+        # The ending is recorded here: in a nested run, the SDK would turn an exception into a tool
+        # result.
+        try:
+            episode.add_messages(given.new_messages)
+            call, sampled = self._begin(turn, given, model_settings)
+            usual = Sampling(self._temperature, episode.tokens_left())
+            sampling = sampling_for(model_settings, usual)
+            answer = await self._recorder.answer(sampled, turn.key, call, sampling)
+        except EpisodeOver:
+            raise
+        except Exception as error:
+            episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
+            raise EpisodeOver from error
         reply = answer.reply
         calls = episode.add_reply(reply, turn)
-        self._errors.remember(calls, turn_prompt.tools)
+        self._errors.remember(calls, given.tools)
         if answer.finish is Finish.LENGTH:
             episode.end(Ending.TOKEN_BUDGET, _cut_off_detail(model_settings, answer.tokens))
             raise EpisodeOver
@@ -108,22 +152,31 @@ class EpisodeModel(RunModel):
             episode.end(Ending.UNPARSABLE_CALL, reply.malformed)
         if model_settings.parallel_tool_calls is False:
             episode.refuse_calls(calls[1:], "Not done: one call at a time. Call it again.")
-        answer.note_reply(Message("assistant", reply.content, calls=tuple(calls)), turn.number)
-        output = to_items(reply, calls, turn.number)
-        return ModelResponse(output=output, usage=answer.usage, response_id=None)
+        return self._tagged.response(turn.number, sampled, given, answer, calls)
 
-    async def _respond(self, turn: Turn, prompt: Prompt, settings: ModelSettings) -> AdapterReply:
-        """Call the model adapter. An exception ends the rollout with an infrastructure error. The
-        ending is recorded here, because in a nested run the SDK would turn the exception into a
-        tool result."""
-        try:
-            self._episode.add_messages(to_messages(prompt.items[prompt.last_own_index + 1 :]))
-            return await self._adapter.respond(turn, prompt, settings)
-        except EpisodeOver:
-            raise
-        except Exception as error:
-            self._episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
-            raise EpisodeOver from error
+    def _begin(
+        self, turn: Turn, given: Prompt, settings: ModelSettings
+    ) -> tuple[ModelCall, SampledTurn]:
+        """Begin the turn in the row of the turn that the prompt continues, else in a new row."""
+        run, base = _NESTED_RUN.get() or self._outer_run, self._tagged.continued_by(given)
+        before, row_start = run.caller, RowStart.NESTED if run.caller else RowStart.FIRST
+        if run.last is not None:
+            same_frame = RowStart.HISTORY if run.frame == given.frame else RowStart.FRAME
+            before = run.last
+            row_start = same_frame if run.last.agent == turn.agent else RowStart.HANDOFF
+        choice = settings.tool_choice
+        if self._recorder.token_policy is not None:
+            choice = forced_tool(settings, given.tool_names)
+        call = given.call(
+            choice if isinstance(choice, str) else None,
+            is_parallel=settings.parallel_tool_calls,
+            continues=base,
+        )
+        agent = base.agent if base is not None else turn.agent
+        sampled = self._recorder.begin(turn.number, agent, call, before, row_start)
+        self._recorder.turns.append(sampled)
+        run.last, run.frame = sampled, given.frame
+        return call, sampled
 
 
 def common_run_config() -> RunConfig:

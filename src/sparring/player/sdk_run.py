@@ -20,7 +20,7 @@ from agents.mcp import MCPServer
 from sparring.contracts.rollouts import Ending, TokenRow
 from sparring.player.episode import Episode
 from sparring.player.mcp_servers import rollout_servers
-from sparring.player.model_adapters import ModelAdapter
+from sparring.player.recorder import Recorder
 from sparring.player.sdk_model import EpisodeModel
 from sparring.player.users import UserFunction, user_message
 
@@ -32,19 +32,19 @@ class SdkRun:
         self,
         agent: Agent[Any],
         episode: Episode,
-        adapter: ModelAdapter,
+        recorder: Recorder,
         model: EpisodeModel,
         user: UserFunction | None,
     ) -> None:
         self._agent = agent
         self._episode = episode
-        self._adapter = adapter
+        self._recorder = recorder
         self._model = model
         self._user = user
 
     def rows(self) -> list[TokenRow]:
         """Return the rows to train on."""
-        return self._adapter.rows()
+        return self._recorder.rows()
 
     async def run(self, world: Any) -> Any:
         """Run the agent and return its output. Tripped guardrails and the SDK's turn limit are

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparring.contracts.rollouts import Message
-from sparring.gateway.calls import ModelCall, Refused, digest
+from sparring.player.model_call import ModelCall, digest, with_output_schema
 from tests.gateway.playing import TOOLS
 
 SYSTEM, MORE = Message("system", "Be brief."), Message("system", "Be kind.")
@@ -49,6 +49,20 @@ def test_different_texts_have_different_digests(some, others):
     assert (digest(*some) == digest(*others)) is (some == others)
 
 
-def test_a_refusal_names_status_and_field():
-    refused = Refused(400, "n must be 1", "n")
-    assert (refused.status, refused.message, refused.parameter) == (400, "n must be 1", "n")
+def test_the_schema_of_the_output_follows_the_instructions():
+    schema = {"type": "object"}
+    request = 'Give your final answer as JSON that fits this schema:\n{"type": "object"}'
+    asked = ModelCall((SYSTEM, USER), output_schema=schema).rendered()
+    assert asked == [Message("system", f"Be brief.\n\n{request}"), USER]
+    assert ModelCall((USER,), output_schema=schema).rendered() == [Message("system", request), USER]
+
+
+def test_equal_schemas_are_written_alike():
+    one, other = {"type": "object", "title": "W"}, {"title": "W", "type": "object"}
+    assert with_output_schema("", one) == with_output_schema("", other)
+
+
+def test_only_the_leading_messages_are_joined_to_instructions():
+    call = ModelCall((SYSTEM, MORE, USER), leading=1)
+    assert call.rendered() == [SYSTEM, MORE, USER]
+    assert CALL.rendered() == [Message("system", "Be brief.\n\nBe kind."), USER]
