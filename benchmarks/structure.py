@@ -86,17 +86,18 @@ def request_to_run(place: Path) -> list[str]:
 
 
 def spec_to_training(place: Path) -> list[str]:
-    from sparring.contracts.kinds import load, run_kind
-    from sparring.jobs.attempt import Attempt
     from sparring.jobs.heartbeat import Heartbeat
+    from sparring.jobs.run_job import Attempt, run_job
     from sparring.run_folder import RunFolder
+    from sparring.run_folder.files import write_json
 
     (path,) = [each for each in (place / "runs").iterdir() if (each / "spec.json").is_file()]
     folder = RunFolder(path)
     spec = folder.read_spec()
     spec["settings"] |= {"max_steps": 1, "validation_cases": 0, "max_completion_length": 16}
-    attempt = Attempt(folder, spec, Heartbeat(folder, 0, None))
-    return files_receiving_rate(lambda: load(run_kind("train", folder.spec).job)(attempt))
+    write_json(folder.spec, spec)
+    attempt = Attempt(folder, Heartbeat(folder, 0, None), owns_process=True)
+    return files_receiving_rate(lambda: run_job(attempt))
 
 
 def main() -> int:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from agents import Agent
 
 from sparring import Suite, failed, measure, passed
+from sparring.measures import MeasureSet
 from sparring.policies.families import Family, family_named
 
 if TYPE_CHECKING:
     from sparring import Trainer
+    from sparring.environments.task import Task
 
 # A random model ends its turns only if many tokens end a turn.
 TALKATIVE: Family = replace(family_named("qwen3"), also_stops=tuple(string.ascii_lowercase[:6]))
@@ -38,6 +40,13 @@ def questions(count: int = 96) -> Suite:
             for n in range(count)
         ]
     )
+
+
+def talk() -> Task:
+    """The talker with its questions, judged by `even`."""
+    from sparring.environments.task import Task
+
+    return Task(agent=talker(), suite=questions(), measures=MeasureSet.of([even]))
 
 
 def trainer(tiny_folder: Path, runs: Path, **options: Any) -> Trainer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,27 +10,29 @@ import pytest
 
 from sparring.contracts import kinds
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.kinds import KINDS, RunKind, distribution_of, load, run_kind
+from sparring.contracts.kinds import KINDS, RunKind, distribution_of, run_kind
 from sparring.contracts.specs import RunSpec
-from sparring.jobs.__main__ import _attempt
-from sparring.jobs.attempt import Attempt
 from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.report import report_module
+from sparring.jobs.run_job import Attempt, Job, job_of, run_job
 from sparring.operations.operation import Caller, Role
-from sparring.operations.run_control import read_run_spec
 from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs, show_run
 from sparring.operations.starting import new_name
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.events import append_state
 from sparring.runs.lifecycle import RunState
+from sparring.surfaces.cli.kind_views import view_of
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_what_an_entry_names_exists(kind: RunKind) -> None:
     assert kind.spec.model_fields["kind"].default == kind.name
-    for reference in (kind.job, kind.report, kind.comparable):
-        assert callable(load(reference))
-    assert load(kind.view).show
+    assert callable(job_of(kind.name))
+    assert callable(report_module(kind.name).document)
+    assert callable(report_module(kind.name).comparable)
+    assert view_of(kind.name).show
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
@@ -48,25 +51,26 @@ class SweepSpec(RunSpec):
     kind: Literal["sweep"] = "sweep"
 
 
-SWEPT: list[str] = []
+class SweepJob(Job):
+    def __init__(self, attempt: Attempt, spec: SweepSpec, task: Any) -> None:
+        self._swept = {"run": attempt.folder.id, "environment": spec.environment}
 
-
-def sweep(attempt: Attempt) -> str:
-    SWEPT.append(attempt.folder.id)
-    return "completed"
+    def run(self) -> dict[str, Any]:
+        return self._swept
 
 
 def test_a_new_kind_is_one_entry(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = replace(KINDS["audit"], name="sweep", spec=SweepSpec, id_prefix="sweep-")
-    entry = replace(entry, job=f"{__name__}:sweep")
+    monkeypatch.setitem(sys.modules, "sparring.jobs.sweep.job", sys.modules[__name__])
     monkeypatch.setitem(kinds.KINDS, "sweep", entry)  # type: ignore[arg-type]
     spec = SweepSpec(target="x.py:X", environment="shop")
     folder = RunFolder(tmp_path / new_name(spec))
     folder.create(spec.model_dump(mode="json"))
     append_state(folder, RunState.QUEUED, author="test")
     assert folder.id.startswith("sweep-shop-")
-    assert _attempt(folder, 0, False, Heartbeat(folder, 0, None)) == 0
-    assert folder.id in SWEPT
+    task: Any = object()
+    ended = run_job(Attempt(folder, Heartbeat(folder, 0, None)), task)
+    assert ended.summary == {"run": folder.id, "environment": "shop"}
     assert isinstance(read_run_spec(folder), SweepSpec)
     owner = Caller(Role.OWNER, tmp_path, "owner", folder=tmp_path)
     assert show_run(RunQuery(run=folder.id), owner).kind == "sweep"

@@ -18,9 +18,8 @@ from sparring.engine.hooks import Hooks
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
 from sparring.engine.work import TrainWork
-from sparring.measures import MeasureSet
 from sparring.run_folder import RunFolder
-from tests.training import TALKATIVE, even, questions, talker
+from tests.training import TALKATIVE, talk
 
 GROUP, CASES, TEMPERATURE = 4, 2, 0.8
 
@@ -56,8 +55,7 @@ class Run:
         )  # fmt: skip
         loaded = load(PolicySpec(model=str(tiny_folder)), settings, declared=TALKATIVE)
         work = TrainWork(
-            talker(), questions(), MeasureSet.of([even]), settings, loaded,
-            rollout_function=answered,
+            talk(), settings, loaded, rollout_function=answered,
         )  # fmt: skip
         self.doing: list[str] = []
         self.steps: list[tuple[int, dict[str, Any]]] = []

@@ -21,11 +21,10 @@ from sparring.engine.hooks import Hooks
 from sparring.engine.loading import load
 from sparring.engine.ranks import Launched
 from sparring.engine.work import TrainWork
-from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.function_player import FunctionPlayer
 from sparring.run_folder import RunFolder
-from tests.training import TALKATIVE, even, questions, talker
+from tests.training import TALKATIVE, talk
 
 
 def settings(**fields: Any) -> TrainSettings:
@@ -35,7 +34,7 @@ def settings(**fields: Any) -> TrainSettings:
 @pytest.fixture(scope="module")
 def work(tiny_folder: Path) -> TrainWork:
     loaded = load(PolicySpec(model=str(tiny_folder)), settings(), declared=TALKATIVE)
-    return TrainWork(talker(), questions(), MeasureSet.of([even]), settings(), loaded)
+    return TrainWork(talk(), settings(), loaded)
 
 
 @pytest.fixture(scope="module")

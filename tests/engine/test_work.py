@@ -15,8 +15,7 @@ from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
 from sparring.engine.loading import load
 from sparring.engine.work import TrainWork
-from sparring.measures import MeasureSet
-from tests.training import TALKATIVE, even, questions, talker
+from tests.training import TALKATIVE, talk
 
 
 def settings(**fields: Any) -> TrainSettings:
@@ -26,7 +25,7 @@ def settings(**fields: Any) -> TrainSettings:
 @pytest.fixture(scope="module")
 def work(tiny_folder: Path) -> TrainWork:
     loaded = load(PolicySpec(model=str(tiny_folder)), settings(), declared=TALKATIVE)
-    return TrainWork(talker(), questions(), MeasureSet.of([even]), settings(), loaded)
+    return TrainWork(talk(), settings(), loaded)
 
 
 @pytest.mark.parametrize(("wanted", "played"), [(None, 24), (5, 5), (1000, 24), (0, 0)])
@@ -41,9 +40,11 @@ def test_a_small_validation_split_is_refused_only_where_cases_are_wanted(work: T
     few = Suite.from_records(
         [{"input": f"q {n}", "split": "validation" if n < 2 else "training"} for n in range(80)]
     )
-    assert replace(work, suite=few).validation_cases() == 0
+    assert replace(work, task=replace(talk(), suite=few)).validation_cases() == 0
     with pytest.raises(SplitTooSmall, match="validation"):
-        replace(work, suite=few, settings=settings(validation_cases=2)).validation_cases()
+        replace(
+            work, task=replace(talk(), suite=few), settings=settings(validation_cases=2)
+        ).validation_cases()
 
 
 def test_a_trial_finds_prompts_that_leave_no_room_for_an_answer(work: TrainWork) -> None:

@@ -10,7 +10,7 @@ from agents import Agent
 from sparring import Environment, Suite
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.rollouts import Ending
-from sparring.environments.environment import read_agent, read_parts
+from sparring.environments.environment import read_agent
 from sparring.gateway.agents import FunctionProgram, GatewayAgent
 from sparring.gateway.processes import CommandProgram, ReusedProgram
 from sparring.gateway.remote import RemoteProgram
@@ -114,7 +114,7 @@ def test_the_environments_label_names_the_agent_of_a_call(codecs):
         def label(self, call):
             return "auxiliary"
 
-    player = Player(read_parts(Labelled()).agent, ScriptedPolicy(lambda _: "five", codecs["qwen3"]))
+    player = Player(read_agent(Labelled()), ScriptedPolicy(lambda _: "five", codecs["qwen3"]))
     rollout = asyncio.run(player.play_one(plays()[0]))
     assert rollout.ending is Ending.ANSWERED, rollout.detail
     assert [row.agent for row in rollout.rows] == ["auxiliary"]

@@ -11,7 +11,7 @@ import pytest
 
 from sparring import Split
 from sparring.environments import load_environment
-from sparring.environments.environment import read_parts
+from sparring.environments.task import Task
 from sparring.sandbox import probe
 from sparring.testing import rollout, tool_call
 
@@ -34,9 +34,9 @@ def load(name: str, **config):
 
 @pytest.mark.parametrize("name", FOUR)
 def test_it_is_found_by_name_and_has_enough_cases_on_every_side(name):
-    parts = read_parts(load(name))
+    task = Task.of_environment(load(name))
     for split in Split:
-        parts.suite.require(split)
+        task.suite.require(split)
 
 
 @pytest.mark.parametrize("name", [pytest.param(each, marks=needs_sandbox) for each in FOUR])

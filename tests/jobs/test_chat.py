@@ -20,8 +20,9 @@ from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.specs import PlaySettings
-from sparring.environments.environment import Parts
+from sparring.environments.task import Task
 from sparring.jobs.chat import Conversation, main, talk
+from sparring.measures import MeasureSet
 from sparring.policies.codec import ChatCodec
 from sparring.policies.scripted_policy import ScriptedPolicy
 from sparring.suites import Suite
@@ -87,17 +88,17 @@ class Chat:
 
     def shown(self, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
         """What is printed when these lines are typed, and then nothing more."""
-        parts = Parts(
-            Agent(name="adder", tools=[add], mcp_servers=self._servers),
-            self.suite,
-            (),
-            lambda case: World(case, self.ended),
+        task = Task(
+            agent=Agent(name="adder", tools=[add], mcp_servers=self._servers),
+            suite=self.suite,
+            measures=MeasureSet((), {}),
+            context=lambda case: World(case, self.ended),
         )
         policy = ScriptedPolicy(self._script, self._codec)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         out = io.StringIO()
         play = PlaySettings(tool_rounds=2)
-        asyncio.run(talk(Conversation(parts, policy, play), Console(file=out, width=200)))
+        asyncio.run(talk(Conversation(task, policy, play), Console(file=out, width=200)))
         return out.getvalue()
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput, ServiceFailed
+from sparring.contracts.specs import EvalSpec, PlaySettings, Supervision
+from sparring.contracts.training import TrainSpec
 from sparring.jobs import environment_opening
 from sparring.jobs.environment_opening import opened, opened_without_run
 from sparring.run_folder import RunFolder
@@ -63,7 +65,9 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def opening(folder: RunFolder, name: str, config: dict[str, Any] | None = None, **how: Any) -> Any:
     target = f"{folder.path.parent / 'shop.py'}:{name}"
-    return opened(folder, target, config or {}, **{"is_unsandboxed": False, **how})
+    play = PlaySettings(unsandboxed=how.pop("is_unsandboxed", False))
+    spec = EvalSpec(target=target, config=config or {}, play=play)
+    return opened(folder, how.pop("spec", spec), **how)
 
 
 def warnings(folder: RunFolder) -> list[str]:
@@ -101,9 +105,11 @@ def test_an_environment_that_needs_a_sandbox_is_refused_where_there_is_none(
 
 
 def test_services_are_refused_where_other_hosts_could_not_reach_them(folder: RunFolder) -> None:
+    target = f"{folder.path.parent / 'shop.py'}:Served"
+    two_hosts = TrainSpec(target=target, nodes=2, supervision=Supervision(launcher="slurm"))
     with (
         pytest.raises(InvalidInput, match="train on one host, or start the services yourself"),
-        opening(folder, "Served", has_one_host=False),
+        opening(folder, "Served", spec=two_hosts),
     ):
         pass
 

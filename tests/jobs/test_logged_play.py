@@ -16,6 +16,7 @@ from sparring.contracts.policies import Sample, SampleRequest
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.verdicts import Verdict
+from sparring.environments.task import Task
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.measures import MeasureSet
 from sparring.measures.builtin import length
@@ -24,6 +25,7 @@ from sparring.policies.codec import ChatCodec
 from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.run_folder.rollout_log import RolloutLog
+from sparring.suites import Suite
 
 CASES = [Case(f"c{n}", f"question {n}") for n in range(10)]
 
@@ -94,11 +96,14 @@ class Plays:
         self.logged = LoggedPlay(
             place,
             self._plan,
-            agent=Agent(name="talker"),
+            task=Task(
+                agent=Agent(name="talker"),
+                suite=Suite.from_records([{"input": "hello"}], minimum_cases=1),
+                measures=measures,
+                context=self._world,
+            ),
             policy=policy,
-            measures=measures,
             play=PlaySettings(in_flight=4),
-            context=self._world,
             judge_again=self._look,
         )
 

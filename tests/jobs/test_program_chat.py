@@ -8,9 +8,10 @@ from rich.console import Console
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.specs import PlaySettings
-from sparring.environments.environment import Parts
+from sparring.environments.task import Task
 from sparring.jobs.chat import talk
 from sparring.jobs.program_chat import ProgramConversation
+from sparring.measures import MeasureSet
 from sparring.policies.scripted_policy import ScriptedPolicy
 from sparring.suites import Suite
 from tests.gateway.playing import ADD, calls_tool, gateway_agent, plain_play
@@ -18,9 +19,9 @@ from tests.gateway.playing import ADD, calls_tool, gateway_agent, plain_play
 
 def conversation(function, codec):
     suite = Suite.from_records([{"input": f"What is {number} + 3?"} for number in range(60)])
-    parts = Parts(gateway_agent(function), suite, ("exact",))
+    task = Task(agent=gateway_agent(function), suite=suite, measures=MeasureSet((), {}))
     policy = ScriptedPolicy(calls_tool(ADD), codec)
-    return ProgramConversation(parts, policy, PlaySettings())
+    return ProgramConversation(task, policy, PlaySettings())
 
 
 def test_calls_results_and_the_answer_are_shown(codecs, monkeypatch):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,23 +21,20 @@ from rich.progress import (
 )
 
 from sparring.api.options import PlayOptions
-from sparring.api.python_runs import explain_validation_error, open_run
-from sparring.api.tasks import AnyAgent, Measures, Task, default_settings, read_task
+from sparring.api.python_runs import attempt_here, explain_validation_error, open_run
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_target
-from sparring.jobs.eval.evaluation import Evaluation, EvalWork, OnProgress
+from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
+from sparring.jobs.eval.job import EvalJob, OnProgress
 from sparring.jobs.progress import Progress
-from sparring.jobs.run_lock import hold_run, report_event
-from sparring.measures import MeasureSet
-from sparring.player.loops import run_in_own_loop
+from sparring.jobs.run_job import Attempt, run_job
 from sparring.player.player import ContextFactory
 from sparring.player.users import UserFunction
 from sparring.policies.loading import load_policy
 from sparring.run_folder import RunFolder
-from sparring.run_folder.checkpoint_list import candidate_of
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.held_out_ledger import record_look
 from sparring.run_folder.records import from_record
@@ -120,29 +115,26 @@ def evaluate(
         weights=weights,
         context=context,
         user=user,
-        is_unsandboxed=settings.unsandboxed,
+        settings=settings,
     )
-    measure_set = MeasureSet.of(task.measures, task.weights, seconds=settings.measure_seconds)
-    named = model or getattr(policy, "name", None)
-    spec = _spec_of(task, named, split, cases, settings=settings, measures=measure_set)
+    spec = _spec_of(task, model or getattr(policy, "name", None), split, cases, settings)
     task.suite.require(spec.split)
     if policy is None:
         kept = spec.play.turn_cache
         policy = load_policy(spec.policy, task.agent.model, task.family, turn_cache=kept)
     folder = open_run(Path(runs), run, spec, task.agent.name)
-    work = EvalWork(
-        agent=task.agent,
-        suite=task.suite,
-        measures=measure_set,
-        policy=policy,
-        play=settings,
-        split=spec.split,
-        cases=cases,
-        candidate=candidate_of(named or policy.name) if spec.split is Split.HELD_OUT else "",
-        context=task.context,
-        user=task.user,
-    )
-    return EvalResult(folder, _run_here(folder, work, show_progress))
+    with _ProgressBar(show_progress) as on_progress:
+
+        def job(attempt: Attempt, spec: EvalSpec, task: Task) -> EvalJob:
+            folder.stop_request.unlink(missing_ok=True)
+            return EvalJob(attempt, spec, task, policy, on_progress)
+
+        try:
+            ended = run_job(attempt_here(folder), task, job)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            print(f"stopped; evaluate(…, run={folder.id!r}) resumes it", file=sys.stderr)
+            raise KeyboardInterrupt from None
+    return EvalResult(folder, ended.summary)
 
 
 def _settings_of(agent: AnyAgent, play: PlayOptions) -> PlaySettings:
@@ -161,9 +153,7 @@ def _spec_of(
     model: str | None,
     split: Split | str,
     cases: int | None,
-    *,
     settings: PlaySettings,
-    measures: MeasureSet,
 ) -> EvalSpec:
     try:
         return EvalSpec(
@@ -176,29 +166,11 @@ def _spec_of(
                 history_thinking=settings.history_thinking,
             ),
             play=settings,
-            measures=dict(measures.weights),
+            measures=dict(task.measures.weights),
             code_digest=task.digest,
         )
     except ValidationError as error:
         raise InvalidInput(explain_validation_error(error, PlaySettings)) from error
-
-
-def _run_here(folder: RunFolder, work: EvalWork, show_progress: bool) -> dict[str, Any]:
-    """Run the evaluation in this process, and append its start and end to the run's events."""
-    with hold_run(folder), _ProgressBar(show_progress) as on_progress:
-        folder.stop_request.unlink(missing_ok=True)
-        report_event(folder, "started", pid=os.getpid(), host=socket.gethostname())
-        try:
-            summary = run_in_own_loop(Evaluation(folder, work, on_progress).run())
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            report_event(folder, "stopped")
-            print(f"stopped; evaluate(…, run={folder.id!r}) resumes it", file=sys.stderr)
-            raise KeyboardInterrupt from None
-        except Exception as error:
-            report_event(folder, "failed", kind=type(error).__name__, message=str(error))
-            raise
-        report_event(folder, "completed")
-    return summary
 
 
 def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Proof:

@@ -1,4 +1,4 @@
-"""Opens the folders of runs that are started from Python, and explains invalid settings."""
+"""Opens runs that are started from Python, and explains invalid settings."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from sparring.contracts.errors import InvalidInput, RunChanged
 from sparring.contracts.specs import Frozen
+from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.run_job import Attempt
 from sparring.player.model_settings import RUNNER_ARGUMENTS
 from sparring.run_folder import RunFolder
 from sparring.run_folder.ids import is_plain_name, new_run_id
@@ -52,6 +54,12 @@ def open_run(
             f"their results; {remedy}start a new run under another name"
         )
     return folder
+
+
+def attempt_here(folder: RunFolder, rank: int = 0, *, accept_changes: bool = False) -> Attempt:
+    """Return an attempt at a run in the calling process."""
+    heartbeat = Heartbeat(folder, rank, None)
+    return Attempt(folder, heartbeat, rank, accept_changes=accept_changes)
 
 
 def _difference(field: str, before: Any, now: Any) -> str:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agents import Agent, Runner
 
-from sparring.api.tasks import AnyAgent, Task, as_family, played_agent
 from sparring.contracts.cases import Case, Split, examples_before
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunNotFound
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments import load_environment
-from sparring.environments.environment import read_parts
+from sparring.environments.task import AnyAgent, Task, as_family, played_agent, read_task
+from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.loops import run_in_own_loop
@@ -101,9 +101,9 @@ class TrainResult:
                 )
             environment = load_environment(spec.target, spec.config)
             environment.is_unsandboxed = spec.settings.unsandboxed
-            parts = read_parts(environment)
-            agent, declared = parts.agent, declared or environment.family
-            case, world = next(parts.suite.cases(Split.TRAINING, 1)), parts.world
+            task = Task.of_environment(environment, measures=MeasureSet((), {}))
+            agent, declared = task.agent, declared or task.family
+            case, world = next(task.suite.cases(Split.TRAINING, 1)), task.context
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
         policy = load_policy(weights, played.model, declared)
@@ -282,14 +282,15 @@ class TrainResult:
 
         task = None
         if suite is not None:
-            task = Task(
-                agent=self.agent,
-                suite=suite,
-                measures=measures,
+            task = read_task(
+                self.agent,
+                suite,
+                measures,
                 weights=weights,
                 context=context,
                 user=user,
                 family=getattr(getattr(self.policy, "codec", None), "family", None),
+                settings=self.settings,
             )
         options: dict[str, Any] = {
             "forms": forms_from(forms),

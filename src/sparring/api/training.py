@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import socket
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
 from pydantic import ValidationError
 
 from sparring.api.options import LearnOptions, TrainOptions
-from sparring.api.python_runs import explain_validation_error, open_run
-from sparring.api.tasks import AnyAgent, Measures, Task, default_settings, read_task
+from sparring.api.python_runs import attempt_here, explain_validation_error, open_run
 from sparring.api.train_result import TrainResult
 from sparring.api.training_display import TrainingDisplay
 from sparring.contracts.cases import Split
@@ -27,16 +24,14 @@ from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.engine.configuration import check, refuse_unknown
-from sparring.engine.loading import Loaded, load
+from sparring.engine.configuration import refuse_unknown
 from sparring.engine.ranks import Launched
-from sparring.engine.work import TrainWork
-from sparring.jobs.run_lock import hold_run, report_event
+from sparring.engine.work import load_work
+from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
+from sparring.jobs.run_job import run_job
 from sparring.jobs.train.training import Training
-from sparring.measures import MeasureSet
 from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
-from sparring.player.trainability import refuse_untrainable, refuse_without_tools
 from sparring.player.users import UserFunction
 from sparring.policies.families import Family
 from sparring.run_folder import RunFolder
@@ -90,42 +85,42 @@ class Trainer:
         **settings: Unpack[LearnOptions],
     ) -> None:
         given = {**default_settings(agent), **settings}
+        launched = _read_launch(processes)
+        self.settings = _checked(given)
         task = read_task(
             agent,
             suite,
             measures,
             weights=weights,
+            reward_functions=reward_functions,
             context=context,
             user=user,
             family=family,
-            is_unsandboxed=given.get("unsandboxed") is True,
-        )
-        launched = _read_launch(processes)
-        self.settings = _checked(given, task.suite, launched.world_size)
-        if rollout_function is None:
-            _refuse_untrainable(task, self.settings)
-        measure_set = _measures_of(task, self.settings, reward_functions)
-        spec = _spec_of(task, model, self.settings, measures=measure_set, launched=launched)
-        self.agent = task.agent
-        self._case, self._world = next(task.suite.cases(Split.TRAINING, 1)), task.context
-        self._launched = launched
-        loaded = _load_model(spec, task, model=model, tokenizer=tokenizer)
-        self.folder = _shared_folder(Path(runs), run, spec, launched, accept_changes)
-        work = TrainWork(
-            agent=task.agent,
-            suite=task.suite,
-            measures=measure_set,
             settings=self.settings,
-            loaded=loaded,
-            context=task.context,
-            user=task.user,
+        )
+        if rollout_function is None:
+            task.refuse_untrainable(self.settings)
+        spec = _spec_of(task, model, self.settings, launched)
+        work = load_work(
+            task,
+            self.settings,
+            spec.policy,
+            launched.world_size,
+            model=None if isinstance(model, str) else model,
+            tokenizer=tokenizer,
             rollout_function=rollout_function,
             optimizers=(optimizer, scheduler),
             code_digest=spec.code_digest,
         )
+        self.folder = _shared_folder(Path(runs), run, spec, launched, accept_changes)
+        self._attempt = attempt_here(self.folder, launched.rank, accept_changes=accept_changes)
+        self._task = task
         self._stop, self._built, self._has_trained = threading.Event(), time.time(), False
         self._display = TrainingDisplay(show_progress and launched.rank == 0)
-        self._training = self._build(work, accept_changes)
+        show, should_stop = self._display.show, self._stop.is_set
+        self._training = Training(
+            self._attempt, work, launched, on_progress=show, should_stop=should_stop
+        )
 
     @property
     def engine(self) -> Any:
@@ -162,28 +157,17 @@ class Trainer:
                 f"this trainer has trained; to continue its run, make another one with "
                 f"run={self.folder.id!r}"
             )
-        is_first = self._launched.rank == 0
-        lock: AbstractContextManager[None] = hold_run(self.folder) if is_first else nullcontext()
-        with lock, _stops_on_signals(self._stop), self._display:
-            self._has_trained = True
-            if is_first:  # under the lock, so that the stop request of a running attempt is kept
-                _drop_old_request(self.folder, self._built)
-            self._report("started", pid=os.getpid(), host=socket.gethostname())
+        with _stops_on_signals(self._stop), self._display:
             try:
-                summary = self._training.run()
+                ended = run_job(self._attempt, self._task, self._begin)
                 self.engine.sync_sampler()
             except KeyboardInterrupt:
-                self._report("stopped")
                 print(f"stopped; pass run={self.folder.id!r} to resume it", file=sys.stderr)
-                raise
-            except Exception as error:
-                self._report("failed", kind=type(error).__name__, message=str(error))
                 raise
             finally:
                 self._name_policy()
-            self._report("stopped" if self._training.stopped else "completed")
-        if self._training.stopped:
-            done = f"after {summary['steps']} of {summary['planned_steps']} steps"
+        if ended.is_stopped:
+            done = f"after {ended.summary['steps']} of {ended.summary['planned_steps']} steps"
             warnings.warn(
                 f"the training was stopped {done}; pass run={self.folder.id!r} to resume it",
                 RuntimeWarning,
@@ -191,35 +175,28 @@ class Trainer:
             )
         return TrainResult(
             folder=self.folder,
-            summary=summary,
-            agent=self.agent,
+            summary=ended.summary,
+            agent=self._task.agent,
             model=self.model,
             tokenizer=self.tokenizer,
             policy=self.policy,
             settings=self.settings,
-            case=self._case,
-            world=self._world,
+            case=next(self._task.suite.cases(Split.TRAINING, 1)),
+            world=self._task.context,
         )
+
+    def _begin(self, *_: object) -> Training:
+        """Return the training that has been built, once its run is locked."""
+        self._has_trained = True
+        if self._attempt.rank == 0:
+            _drop_old_request(self.folder, self._built)
+        return self._training
 
     def _name_policy(self) -> None:
         """Name the policy after the newest checkpoint, so that its evaluations on held-out cases
         count as the run's."""
         if saved := list_checkpoints(self.folder.checkpoints):
             self.policy.name = str(saved[-1].path.resolve())
-
-    def _build(self, work: TrainWork, accept_changes: bool) -> Training:
-        return Training(
-            self.folder,
-            work,
-            self._launched,
-            on_progress=self._display.show,
-            should_stop=self._stop.is_set,
-            accept_changes=accept_changes,
-        )
-
-    def _report(self, event: str, **data: Any) -> None:
-        if self._launched.rank == 0:
-            report_event(self.folder, event, **data)
 
 
 def _read_launch(processes: int | None) -> Launched:
@@ -231,31 +208,7 @@ def _read_launch(processes: int | None) -> Launched:
     return launched
 
 
-def _refuse_untrainable(task: Task, settings: TrainSettings) -> None:
-    refuse_untrainable(task.agent, settings.temperature, settings.train_agents)
-    if settings.learns_results:
-        refuse_without_tools(task.agent, task.context)
-
-
-def _measures_of(
-    task: Task, settings: TrainSettings, reward_functions: Sequence[Callable[..., Any]]
-) -> MeasureSet:
-    return MeasureSet.of(
-        task.measures,
-        task.weights,
-        seconds=settings.measure_seconds,
-        reward_functions=reward_functions,
-    )
-
-
-def _spec_of(
-    task: Task,
-    model: Any,
-    settings: TrainSettings,
-    *,
-    measures: MeasureSet,
-    launched: Launched,
-) -> TrainSpec:
+def _spec_of(task: Task, model: Any, settings: TrainSettings, launched: Launched) -> TrainSpec:
     return TrainSpec(
         target=python_target(task.agent.name),
         policy=PolicySpec(
@@ -265,26 +218,13 @@ def _spec_of(
         ),
         settings=settings,
         processes=launched.world_size,
-        measures=dict(measures.weights),
+        measures=dict(task.measures.weights),
         code_digest=task.digest,
     )
 
 
-def _load_model(spec: TrainSpec, task: Task, *, model: Any, tokenizer: Any) -> Loaded:
-    """Load the model that the spec or the agent names, or use the given model object."""
-    return load(
-        spec.policy,
-        spec.settings,
-        agent_model=task.agent.model,
-        model=None if isinstance(model, str) else model,
-        tokenizer=tokenizer,
-        declared=task.family,
-    )
-
-
-def _checked(given: Mapping[str, Any], suite: Suite, world_size: int) -> TrainSettings:
+def _checked(given: Mapping[str, Any]) -> TrainSettings:
     refuse_unknown(given)
-    suite.require(Split.TRAINING)
     try:
         settings = TrainSettings(**given)
     except ValidationError as error:
@@ -299,7 +239,6 @@ def _checked(given: Mapping[str, Any], suite: Suite, world_size: int) -> TrainSe
             "train() starts no sampling servers; pass their addresses, "
             "sampling=['http://HOST:PORT'], or use `sparring train --sampling N`"
         )
-    check(settings, suite.size(Split.TRAINING), world_size)
     return settings
 
 

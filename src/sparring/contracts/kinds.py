@@ -1,12 +1,11 @@
 """The kinds of run. Each is one entry of `KINDS`, which both planes read.
 
-A new kind is one entry here, its spec, and the modules that the entry names. These
-modules are imported only where they are used, so that the control plane never imports torch.
+A new kind is one entry here, its spec, and what each plane finds by the kind's name: its job and
+its report in `sparring.jobs.<kind>`, and its view on the command line.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +20,11 @@ from sparring.contracts.training import TrainSpec
 
 @dataclass(frozen=True, slots=True)
 class RunKind:
-    """The properties of one kind of run. `job`, `report`, `comparable` and `view` are references of
-    the form `module:attribute`. Only a kind that `is_distributed` starts several ranks, sampling
-    servers and players."""
+    """The properties of one kind of run. Only a kind that `is_distributed` starts several ranks,
+    sampling servers and players."""
 
     name: str
     spec: type[RunSpec]
-    job: str
-    report: str
-    comparable: str
-    view: str
     id_prefix: str = ""
     budget_settings: str = ""
     steps_setting: str = "max_steps"
@@ -45,10 +39,6 @@ KINDS: Mapping[str, RunKind] = {
         RunKind(
             name="train",
             spec=TrainSpec,
-            job="sparring.jobs.train:run",
-            report="sparring.jobs.train.report:document",
-            comparable="sparring.jobs.train.report:comparable",
-            view="sparring.surfaces.cli.kind_views:TRAIN",
             budget_settings="max_steps, replacement_groups or validation_cases",
             has_metrics=True,
             is_distributed=True,
@@ -56,20 +46,12 @@ KINDS: Mapping[str, RunKind] = {
         RunKind(
             name="eval",
             spec=EvalSpec,
-            job="sparring.jobs.eval:run",
-            report="sparring.jobs.eval.report:document",
-            comparable="sparring.jobs.eval.report:comparable",
-            view="sparring.surfaces.cli.kind_views:EVAL",
             budget_settings="cases",
             plays_held_out=True,
         ),
         RunKind(
             name="check",
             spec=CheckSpec,
-            job="sparring.jobs.check:run",
-            report="sparring.jobs.check.report:document",
-            comparable="sparring.jobs.check.report:comparable",
-            view="sparring.surfaces.cli.kind_views:CHECK",
             id_prefix="check-",
             budget_settings="cases, rollouts, dry_steps or num_generations",
             steps_setting="dry_steps",
@@ -77,19 +59,11 @@ KINDS: Mapping[str, RunKind] = {
         RunKind(
             name="audit",
             spec=AuditSpec,
-            job="sparring.jobs.audit:run",
-            report="sparring.jobs.audit.report:document",
-            comparable="sparring.jobs.audit.report:comparable",
-            view="sparring.surfaces.cli.kind_views:AUDIT",
             id_prefix="audit-",
         ),
         RunKind(
             name="prove",
             spec=ProveSpec,
-            job="sparring.jobs.prove:run",
-            report="sparring.jobs.prove.report:document",
-            comparable="sparring.jobs.prove.report:comparable",
-            view="sparring.surfaces.cli.kind_views:PROVE",
             id_prefix="proof-",
             budget_settings="cases or rollouts",
             plays_held_out=True,
@@ -97,10 +71,6 @@ KINDS: Mapping[str, RunKind] = {
         RunKind(
             name="ship",
             spec=ShipSpec,
-            job="sparring.jobs.ship:run",
-            report="sparring.jobs.ship.report:document",
-            comparable="sparring.jobs.ship.report:comparable",
-            view="sparring.surfaces.cli.kind_views:SHIP",
             id_prefix="ship-",
             budget_settings="cases, rollouts or validation_cases",
             plays_held_out=True,
@@ -122,9 +92,3 @@ def distribution_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     check has the ranks and servers of the planned training, but a check is one process."""
     kind = KINDS.get(str(spec.get("kind", "train")))
     return spec if kind is not None and kind.is_distributed else {}
-
-
-def load(reference: str) -> Any:
-    """Import and return the object that `module:attribute` refers to."""
-    module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -18,6 +18,11 @@ class AuditSpec(RunSpec):
     cases: int = Field(default=8, ge=2, le=1000, description="cases that the null players answer")
     play: PlaySettings = PlaySettings()
 
+    @property
+    def play_settings(self) -> PlaySettings:
+        """How answers are judged."""
+        return self.play
+
 
 class CheckSpec(RunSpec):
     """A check of an environment before training. `settings` are those of the planned training."""
@@ -43,6 +48,11 @@ class CheckSpec(RunSpec):
     price_per_hour: float | None = Field(
         default=None, gt=0, description="price of one machine per hour"
     )
+
+    @property
+    def play_settings(self) -> PlaySettings:
+        """How rollouts are played: as in the planned training."""
+        return self.settings
 
     @property
     def world_size(self) -> int:
@@ -88,6 +98,16 @@ class ProveSpec(RunSpec):
         default="", description="FILE:NAME of a second environment that must not get worse"
     )
     also_environment: str = ""
+
+    @property
+    def play_settings(self) -> PlaySettings:
+        """How rollouts are played."""
+        return self.play
+
+    @property
+    def reads_cases_apart(self) -> bool:
+        """False: a proof trains nothing, so it may read held-out cases."""
+        return False
 
     @property
     def max_rollouts(self) -> int | None:

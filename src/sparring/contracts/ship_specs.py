@@ -63,6 +63,16 @@ class ShipSpec(RunSpec):
     register_with_ollama: bool = Field(default=False, description="create the model in Ollama")
 
     @property
+    def play_settings(self) -> PlaySettings:
+        """How rollouts are played."""
+        return self.play
+
+    @property
+    def reads_cases_apart(self) -> bool:
+        """False: a shipment trains nothing, so it may read held-out cases."""
+        return False
+
+    @property
     def max_rollouts(self) -> int | None:
         """Rollouts on held-out cases, and of checkpoint and files on validation cases."""
         if self.cases is None:

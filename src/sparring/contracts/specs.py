@@ -214,6 +214,17 @@ class RunSpec(Frozen):
     )
 
     @property
+    def play_settings(self) -> PlaySettings:
+        """How rollouts are played."""
+        return PlaySettings()
+
+    @property
+    def reads_cases_apart(self) -> bool:
+        """Whether another process reads the cases and passes on only training and validation cases,
+        so that held-out cases never enter the process of the run."""
+        return True
+
+    @property
     def is_from_python(self) -> bool:
         """Whether the run was started from Python, with objects that only that process holds."""
         return is_python_target(self.target)
@@ -236,6 +247,16 @@ class EvalSpec(RunSpec):
     split: Split = Split.VALIDATION
     cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
     play: PlaySettings = PlaySettings()
+
+    @property
+    def play_settings(self) -> PlaySettings:
+        """How rollouts are played."""
+        return self.play
+
+    @property
+    def reads_cases_apart(self) -> bool:
+        """Whether no held-out cases are played."""
+        return self.split is not Split.HELD_OUT
 
     @property
     def max_rollouts(self) -> int | None:

@@ -278,6 +278,11 @@ class TrainSpec(RunSpec):
         return self
 
     @property
+    def play_settings(self) -> PlaySettings:
+        """How rollouts are played."""
+        return self.settings
+
+    @property
     def world_size(self) -> int:
         """Processes on all hosts."""
         return self.processes * self.nodes

@@ -7,9 +7,11 @@ from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import SplitTooSmall
+from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
-from sparring.engine.configuration import why_one_row
-from sparring.engine.loading import Loaded
+from sparring.engine.configuration import check, why_one_row
+from sparring.engine.loading import Loaded, load
+from sparring.environments.task import Task
 from sparring.learning.rows import RowRules
 from sparring.measures import MeasureSet
 from sparring.player.external_agent import PlayedAgent
@@ -25,18 +27,39 @@ _TRIAL_CASES = 64
 
 @dataclass(frozen=True, slots=True)
 class TrainWork:
-    """The loaded inputs of a training run: agent, suite, measures, settings and model."""
+    """The loaded inputs of a training run: its task, its settings and its model."""
 
-    agent: PlayedAgent
-    suite: Suite
-    measures: MeasureSet
+    task: Task
     settings: TrainSettings
     loaded: Loaded
-    context: ContextFactory | None = None
-    user: UserFunction | None = None
     rollout_function: RolloutFunction | None = None
     optimizers: tuple[Any, Any] = (None, None)
     code_digest: str = ""
+
+    @property
+    def agent(self) -> PlayedAgent:
+        """The agent of the task."""
+        return self.task.agent
+
+    @property
+    def suite(self) -> Suite:
+        """The cases of the task."""
+        return self.task.suite
+
+    @property
+    def measures(self) -> MeasureSet:
+        """The measures of the task."""
+        return self.task.measures
+
+    @property
+    def context(self) -> ContextFactory | None:
+        """What makes a world for a case of the task."""
+        return self.task.context
+
+    @property
+    def user(self) -> UserFunction | None:
+        """The user in the loop of the task."""
+        return self.task.user
 
     def validation_cases(self) -> int:
         """Return the number of validation cases to play.
@@ -81,3 +104,30 @@ class TrainWork:
             agents=settings.train_agents or None,
             one_row_reason=why_one_row(settings),
         )
+
+
+def load_work(
+    task: Task,
+    settings: TrainSettings,
+    policy: PolicySpec,
+    world_size: int,
+    *,
+    model: Any = None,
+    tokenizer: Any = None,
+    rollout_function: RolloutFunction | None = None,
+    optimizers: tuple[Any, Any] = (None, None),
+    code_digest: str = "",
+) -> TrainWork:
+    """Check the settings against the task's cases, and then load the model, which may take minutes:
+    the one that `policy` or the agent names, or the objects `model` and `tokenizer`."""
+    task.suite.require(Split.TRAINING)
+    check(settings, task.suite.size(Split.TRAINING), world_size)
+    loaded = load(
+        policy,
+        settings,
+        agent_model=task.agent.model,
+        model=model,
+        tokenizer=tokenizer,
+        declared=task.family,
+    )
+    return TrainWork(task, settings, loaded, rollout_function, optimizers, code_digest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -149,33 +148,6 @@ class Environment:
                 for problem in error.errors()
             )
             raise SettingError(f"{cls.__name__}: {problems} (its fields: {known})") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The validated parts of an environment; `world` and `user` are None if not overridden."""
-
-    agent: PlayedAgent
-    suite: Suite
-    measures: Sequence[Measure | str | Judge]
-    world: Callable[[Case], Any] | None = None
-    user: Callable[[Case, Any, Sequence[Message]], Any] | None = None
-
-
-def read_parts(environment: Environment, suite: Callable[[], Suite] | None = None) -> Parts:
-    """Return an environment's parts, or raise InvalidInput with the line that failed. The `suite`
-    argument replaces the environment's `suite()`."""
-    name = type(environment).__name__
-    agent = read_agent(environment)
-    measures = listed(name, environment.measures)
-    has_world = type(environment).world is not Environment.world
-    return Parts(
-        agent,
-        read_suite(environment) if suite is None else suite(),
-        measures,
-        environment.world if has_world else None,
-        environment.user if type(environment).user is not Environment.user else None,
-    )
 
 
 def listed(name: str, measures: Any) -> Sequence[Measure | str | Judge]:

@@ -89,9 +89,8 @@ class RunCases:
     """The training and validation cases of a run. The constructor starts loading them; if the
     environment has services, which must be up first, `suite` does."""
 
-    def __init__(self, folder: RunFolder, spec: RunSpec, *, is_unsandboxed: bool) -> None:
+    def __init__(self, folder: RunFolder, spec: RunSpec) -> None:
         self._spec = spec
-        self._is_unsandboxed = is_unsandboxed
         self._log = folder.log(supervised_attempt() or max(1, folder.attempts()), CASES)
         self._loader = None if spec.services else self._load({})
 
@@ -104,7 +103,7 @@ class RunCases:
         return CaseLoader(
             self._spec.target,
             self._spec.config,
-            is_unsandboxed=self._is_unsandboxed,
+            is_unsandboxed=self._spec.play_settings.unsandboxed,
             addresses=addresses,
             log=self._log,
         )

@@ -26,9 +26,10 @@ from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Message
 from sparring.contracts.specs import PlaySettings, PolicySpec
 from sparring.cpu import share_machine
-from sparring.environments.environment import Parts, read_parts
+from sparring.environments.task import Task
 from sparring.jobs.environment_opening import opened_without_run
 from sparring.jobs.program_chat import ProgramConversation
+from sparring.measures import MeasureSet
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.mcp_servers import connected_servers, rollout_servers
 from sparring.player.player import as_case_factory
@@ -53,18 +54,18 @@ _EXAMPLES = 16
 class Conversation:
     """A conversation with one agent in one world, with its history."""
 
-    def __init__(self, parts: Parts, policy: TokenPolicy, play: PlaySettings) -> None:
-        assert isinstance(parts.agent, Agent)
-        self._parts = parts
+    def __init__(self, task: Task, policy: TokenPolicy, play: PlaySettings) -> None:
+        assert isinstance(task.agent, Agent)
+        self._task = task
         self._play = play
         sampling = Sampling(play.temperature, play.max_completion_length)
         self._model = PolicyModel(policy, sampling)
         self._world: Any = None
         self._servers = AsyncExitStack()
-        self._agent = self._given = parts.agent
+        self._agent = self._given = task.agent
         self._history: list[Any] = []
         self._is_open = False
-        self._cases = cycle(parts.suite.cases(parts.suite.first_split(), _EXAMPLES))
+        self._cases = cycle(task.suite.cases(task.suite.first_split(), _EXAMPLES))
         self.example = ""
 
     async def begin(self) -> int:
@@ -74,7 +75,7 @@ class Conversation:
         case = next(self._cases)
         self.example, self._history = " ".join(question_of(case).split()), []
         self._is_open = False
-        self._world = await as_case_factory(self._parts.world)(case)
+        self._world = await as_case_factory(self._task.context)(case)
         await self._servers.enter_async_context(connected_servers(self._given))
         servers = await self._servers.enter_async_context(rollout_servers(self._world))
         mcp_servers = [*self._given.mcp_servers, *servers]
@@ -204,11 +205,11 @@ def _read_line(console: Console) -> str:
 
 
 def _conversation(
-    parts: Parts, policy: TokenPolicy, play: PlaySettings
+    task: Task, policy: TokenPolicy, play: PlaySettings
 ) -> Conversation | ProgramConversation:
-    if isinstance(parts.agent, ExternalAgent):
-        return ProgramConversation(parts, policy, play)
-    return Conversation(parts, policy, play)
+    if isinstance(task.agent, ExternalAgent):
+        return ProgramConversation(task, policy, play)
+    return Conversation(task, policy, play)
 
 
 def main(request: dict[str, Any]) -> int:
@@ -219,14 +220,14 @@ def main(request: dict[str, Any]) -> int:
         with opened_without_run(
             request["target"], request["config"], is_unsandboxed=play.unsandboxed
         ) as environment:
-            parts = read_parts(environment)
+            task = Task.of_environment(environment, measures=MeasureSet((), {}))
             with console.status("loading the model…"):
                 spec = PolicySpec.model_validate(request["policy"])
-                policy = load_policy(spec, parts.agent.model, environment.family)
+                policy = load_policy(spec, task.agent.model, task.family)
             if not isinstance(policy, TokenPolicy):
                 raise SparringError("chat needs weights in this process: pass no endpoint")
             console.print(Text.assemble((request["about"] or policy.name, "bold")), soft_wrap=True)
-            asyncio.run(talk(_conversation(parts, policy, play), console))
+            asyncio.run(talk(_conversation(task, policy, play), console))
     except SparringError as error:
         print(f"sparring: {error}", file=sys.stderr)
         return error.exit_code

@@ -17,8 +17,9 @@ from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SparringError
-from sparring.contracts.kinds import load, run_kind
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.rollouts import Rollout
+from sparring.jobs.report import report_module
 from sparring.proofs.proof import Played, prove
 from sparring.reports.pictures import Curve
 from sparring.reports.run_reports import comparison_report
@@ -75,7 +76,7 @@ def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout
     is_held_out = kind.plays_held_out and spec.get("split", Split.HELD_OUT) == Split.HELD_OUT
     if is_held_out and not folder.summary.is_file():
         return {}  # interim results would be a look that the held-out ledger does not count
-    found: dict[str, list[Rollout]] = load(kind.comparable)(folder, spec)
+    found: dict[str, list[Rollout]] = report_module(kind.name).comparable(folder, spec)
     return found
 
 

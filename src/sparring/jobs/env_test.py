@@ -25,7 +25,7 @@ from sparring.contracts.specs import PlaySettings, PolicySpec
 from sparring.contracts.verdicts import Judgement, Outcome
 from sparring.cpu import share_machine
 from sparring.environments import Environment
-from sparring.environments.environment import Parts, read_parts
+from sparring.environments.task import Task, read_measures
 from sparring.jobs.environment_opening import opened_without_run
 from sparring.jobs.trial_arguments import made_up_arguments, worked_arguments
 from sparring.learning.demonstrations import (
@@ -96,49 +96,51 @@ class Trial:
 
     def run(self, environment: Environment) -> None:
         """Run all checks in order and append their results to `checks`."""
-        parts: Parts = self._try("agent and suite", lambda: read_parts(environment))
-        obstacles = list(training_obstacles(parts.agent, self._play.temperature))
+        task: Task = self._try(
+            "agent and suite",
+            lambda: Task.of_environment(environment, measures=MeasureSet((), {})),
+        )
+        obstacles = list(training_obstacles(task.agent, self._play.temperature))
         self._note("agent can be trained", not obstacles, "; ".join(obstacles))
-        self._count_cases(parts.suite)
-        measures: MeasureSet = self._try(
+        self._count_cases(task.suite)
+        measures = self._try(
             "measures",
-            lambda: MeasureSet.of(
-                parts.measures, environment.weights, seconds=self._play.measure_seconds
-            ),
+            lambda: read_measures(environment, self._play.measure_seconds),
             lambda found: ", ".join(found.weights),
         )
-        cases = list(parts.suite.cases(parts.suite.first_split(), self._cases))
+        self._try_task(replace(task, measures=measures))
+
+    def _try_task(self, task: Task) -> None:
+        cases = list(task.suite.cases(task.suite.first_split(), self._cases))
         world = None
-        if parts.world is not None:
+        if task.context is not None:
             world = self._try(
                 "world",
-                lambda: asyncio.run(_make_world(parts, cases[0])),
+                lambda: asyncio.run(_make_world(task, cases[0])),
                 lambda made: type(made).__name__,
             )
         try:
-            self._try_world(environment, parts, measures, cases, world)
+            self._try_world(task, cases, world)
         finally:
             asyncio.run(end_world(world))
 
     def _try_world(
         self,
-        environment: Environment,
-        parts: Parts,
-        measures: MeasureSet,
+        task: Task,
         cases: list[Case],
         world: Any,
     ) -> None:
-        tools = [*parts.agent.tools, *world_tools(world)]
+        tools = [*task.agent.tools, *world_tools(world)]
         names = [tool.name for tool in tools]
-        if has_servers(parts.agent, world):
-            names += self._try("MCP servers", lambda: asyncio.run(_served(parts, world)))
+        if has_servers(task.agent, world):
+            names += self._try("MCP servers", lambda: asyncio.run(_served(task, world)))
         repeated = sorted({name for name in names if names.count(name) > 1})
-        own = "the agent's own" if isinstance(parts.agent, ExternalAgent) else "none"
+        own = "the agent's own" if isinstance(task.agent, ExternalAgent) else "none"
         listed = ", ".join(names) or own
         detail = f"{listed}; repeated: {', '.join(repeated)}" if repeated else listed
         self._note("tools", not repeated, detail)
-        self._judge_silence(measures, cases[0], world)
-        self._play_some(environment, parts, measures, cases, tools)
+        self._judge_silence(task.measures, cases[0], world)
+        self._play_some(task, cases, tools)
 
     def _count_cases(self, suite: Suite) -> None:
         counts = ", ".join(f"{suite.size(split)} {split.value}" for split in Split)
@@ -165,9 +167,7 @@ class Trial:
 
     def _play_some(
         self,
-        environment: Environment,
-        parts: Parts,
-        measures: MeasureSet,
+        task: Task,
         cases: list[Case],
         tools: Sequence[Any],
     ) -> None:
@@ -175,23 +175,23 @@ class Trial:
             f"model {self._model}",
             lambda: load_policy(
                 PolicySpec(model=self._model),
-                parts.agent.model,
-                self._family_of(environment, parts),
+                task.agent.model,
+                self._family_of(task),
             ),
         )
-        self._try_tool_round(environment, parts)
-        self._call_tools(parts, tools, cases[0], policy)
-        self._try_demonstrations(environment, parts, measures)
+        self._try_tool_round(task)
+        self._call_tools(task, tools, cases[0], policy)
+        self._try_demonstrations(task)
         player = Player(
-            parts.agent,
+            task.agent,
             policy,
             limits=self._play.limits(),
             temperature=self._play.temperature,
-            context=parts.world,
-            user=parts.user,
+            context=task.context,
+            user=task.user,
         )
         plays = [Play(RolloutKey(0, 0, case.id, 0), case) for case in cases]
-        played = asyncio.run(play_and_judge(player, measures, plays))
+        played = asyncio.run(play_and_judge(player, task.measures, plays))
         for each in played:
             rollout = each.rollout
             is_broken = rollout.ending in (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
@@ -201,37 +201,37 @@ class Trial:
             question = " ".join(question_of(rollout.case).split())[:_SHOWN_CHARACTERS]
             judged = map(_shown, rollout.judgements)
             self._note(f"plays “{question}”", ok, "; ".join([ending + calls, *judged]))
-        if isinstance(parts.agent, ExternalAgent):
-            for note in parts.agent.notes(self._play.temperature):
+        if isinstance(task.agent, ExternalAgent):
+            for note in task.agent.notes(self._play.temperature):
                 self._note("sampling", True, note, is_doubtful=True)
 
-    def _family_of(self, environment: Environment, parts: Parts) -> Family | None:
+    def _family_of(self, task: Task) -> Family | None:
         """Return the environment's family; None if the test model stands in for another model."""
         is_stand_in = self._model in DEVELOPMENT_MODELS
-        is_stand_in = is_stand_in and self._model not in (self._to_train, parts.agent.model)
-        return None if is_stand_in else environment.family
+        is_stand_in = is_stand_in and self._model not in (self._to_train, task.agent.model)
+        return None if is_stand_in else task.family
 
-    def _try_tool_round(self, environment: Environment, parts: Parts) -> None:
+    def _try_tool_round(self, task: Task) -> None:
         """Check that training can learn from a tool round. The tokenizer is that of the model to be
         trained or, if it cannot be loaded, of the test model."""
-        model = str(self._to_train or parts.agent.model or self._model)
+        model = str(self._to_train or task.agent.model or self._model)
         positions = None
         try:
-            codec = load_codec(model, environment.family)
+            codec = load_codec(model, task.family)
             positions = load_positions(model)
         except SparringError:  # a provider's model, or one that is not on this machine
-            codec = load_codec(self._model, self._family_of(environment, parts))
+            codec = load_codec(self._model, self._family_of(task))
         problems = trial_round(
-            parts.agent,
+            task.agent,
             codec,
-            longest_cases(list(parts.suite.cases(parts.suite.first_split(), _TRIAL_ROUND_CASES))),
-            context=parts.world,
+            longest_cases(list(task.suite.cases(task.suite.first_split(), _TRIAL_ROUND_CASES))),
+            context=task.context,
             budget=self._play.max_completion_length,
             positions=positions,
         )
         self._note("a tool round can be learned from", not problems, "; ".join(problems))
 
-    def _call_tools(self, parts: Parts, tools: Sequence[Any], case: Case, policy: Any) -> None:
+    def _call_tools(self, task: Task, tools: Sequence[Any], case: Case, policy: Any) -> None:
         """Call each function tool of the agent and its world once, in a scripted rollout. The
         arguments come from a worked call in the case or are made up; a tool may refuse made-up
         arguments."""
@@ -254,7 +254,7 @@ class Trial:
             self._play.limits(), tool_rounds=len(calls) + 1, completion_tokens=_AMPLE_TOKENS
         )
         player = Player(
-            parts.agent, ScriptedPolicy(reply, policy.codec), limits=limits, context=parts.world
+            task.agent, ScriptedPolicy(reply, policy.codec), limits=limits, context=task.context
         )
         plays = [Play(RolloutKey(0, 0, case.id, 0), case)]
         for rollout in asyncio.run(play_unjudged(player, plays)):
@@ -272,17 +272,15 @@ class Trial:
                 why = f"not called, because the rollout broke: {', '.join(left)}"
                 self._note("calls the other tools", bool(made), why if made else cause, True)
 
-    def _try_demonstrations(
-        self, environment: Environment, parts: Parts, measures: MeasureSet
-    ) -> None:
+    def _try_demonstrations(self, task: Task) -> None:
         """Play and judge the demonstrations. The tokenizer of the model to be trained counts their
         lengths."""
         if not self._demonstrations:
             return
 
         def work() -> TriedDemonstrations:
-            model = self._to_train or parts.agent.model
-            codec = load_codec(str(model), environment.family)
+            model = self._to_train or task.agent.model
+            codec = load_codec(str(model), task.family)
 
             def player(script: Script, budget: int | None) -> Player:
                 limits = self._play.limits()
@@ -290,11 +288,11 @@ class Trial:
                     limits = replace(limits, completion_tokens=budget)
                 policy = ScriptedPolicy(script, codec)
                 return Player(
-                    parts.agent, policy, limits=limits, context=parts.world, user=parts.user
+                    task.agent, policy, limits=limits, context=task.context, user=task.user
                 )
 
-            found = from_file(Path(self._demonstrations), KnownCases(parts.suite))
-            return try_demonstrations(player, measures, found.demonstrations)
+            found = from_file(Path(self._demonstrations), KnownCases(task.suite))
+            return try_demonstrations(player, task.measures, found.demonstrations)
 
         try:
             tried = work()
@@ -320,15 +318,15 @@ class Trial:
         self.checks.append(Check(what, ok, detail, is_doubtful))
 
 
-async def _served(parts: Parts, world: Any) -> list[str]:
+async def _served(task: Task, world: Any) -> list[str]:
     """Return the names of the tools of all MCP servers."""
-    own = [server for agent in reached_agents(parts.agent) for server in agent.mcp_servers]
+    own = [server for agent in reached_agents(task.agent) for server in agent.mcp_servers]
     async with rollout_servers(world) as servers:
         return [*await tool_names(own), *await tool_names(servers)]
 
 
-async def _make_world(parts: Parts, case: Case) -> Any:
-    return await as_case_factory(parts.world)(case)
+async def _make_world(task: Task, case: Case) -> Any:
+    return await as_case_factory(task.context)(case)
 
 
 def _describe(error: Exception) -> str:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, ServiceFailed
+from sparring.contracts.specs import EvalSpec, PlaySettings, RunSpec
+from sparring.contracts.training import TrainSpec
 from sparring.environments import Environment, load_environment
 from sparring.jobs.case_loader import log_descriptor
 from sparring.jobs.run_lock import report_event, supervised_attempt
@@ -25,31 +27,23 @@ _WAIT_FOR_RANK_0_SECONDS = 600.0
 
 
 @contextmanager
-def opened(
-    folder: RunFolder,
-    target: str,
-    config: Mapping[str, Any],
-    *,
-    is_unsandboxed: bool,
-    rank: int = 0,
-    has_one_host: bool = True,
-) -> Iterator[Environment]:
-    """Yield the environment that `target` names, with its services running.
+def opened(folder: RunFolder, spec: RunSpec, *, rank: int = 0) -> Iterator[Environment]:
+    """Yield the environment that a run's spec names, with its services running.
 
     Services that the run's supervisor has started are reused. Rank 0 starts the missing ones and
     writes their addresses to the run's folder, where the other ranks read them.
     """
-    environment = _load_logged(folder, target, config)
-    if environment.needs_sandbox and not is_unsandboxed:
+    environment = _load_logged(folder, spec.target, spec.config)
+    environment.is_unsandboxed = spec.play_settings.unsandboxed
+    if environment.needs_sandbox and not environment.is_unsandboxed:
         probe().require()
-    environment.is_unsandboxed = is_unsandboxed
-    if environment.needs_sandbox and is_unsandboxed and rank == 0:
+    if environment.needs_sandbox and environment.is_unsandboxed and rank == 0:
         message = "code that the model wrote runs without a sandbox (unsandboxed=true)"
         report_event(folder, "warning", message=message)
     if not environment.services:
         yield environment
         return
-    if not has_one_host:
+    if isinstance(spec, TrainSpec) and spec.nodes > 1:
         raise InvalidInput(
             "the services of an environment run on the host of rank 0, where other hosts cannot "
             "reach them; train on one host, or start the services yourself"
@@ -60,7 +54,7 @@ def opened(
     missing = [service for service in environment.services if service.name not in existing]
     if rank != 0 and missing:
         existing, missing = _wait_for_addresses(folder, attempt, names), []
-    source_folder = Path(target.rpartition(":")[0] or target).resolve().parent
+    source_folder = Path(spec.target.rpartition(":")[0] or spec.target).resolve().parent
     with running(missing, lambda name: folder.log(attempt, name), source_folder) as started:
         addresses = {**existing, **started}
         if missing:
@@ -98,7 +92,9 @@ def opened_without_run(
     with tempfile.TemporaryDirectory() as scratch:
         folder = RunFolder(Path(scratch) / "passing")
         folder.path.mkdir()
-        with opened(folder, target, config, is_unsandboxed=is_unsandboxed) as environment:
+        play = PlaySettings(unsandboxed=is_unsandboxed)
+        spec = EvalSpec(target=target, config=dict(config), play=play)
+        with opened(folder, spec) as environment:
             yield environment
 
 

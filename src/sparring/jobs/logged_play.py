@@ -20,11 +20,8 @@ from sparring.contracts.errors import RunChanged
 from sparring.contracts.policies import Policy, is_played_in_lockstep
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
-from sparring.measures import MeasureSet
+from sparring.environments.task import Task
 from sparring.player import Play, Played, Player
-from sparring.player.external_agent import PlayedAgent
-from sparring.player.player import ContextFactory
-from sparring.player.users import UserFunction
 from sparring.player.worlds import end_world
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
@@ -35,7 +32,7 @@ _PLAYED_AGAIN = (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
 
 
 class LoggedPlay:
-    """Plays the rollouts of a plan with one agent and one policy, and logs them at `place`.
+    """Plays the rollouts of a plan with one task and one policy, and logs them at `place`.
     `judge_again` is called with each judged rollout before its world ends."""
 
     def __init__(
@@ -43,30 +40,27 @@ class LoggedPlay:
         place: Path,
         plan: Callable[[], Iterator[Play]],
         *,
-        agent: PlayedAgent,
+        task: Task,
         policy: Policy,
-        measures: MeasureSet,
         play: PlaySettings,
-        context: ContextFactory | None = None,
-        user: UserFunction | None = None,
         judge_again: Callable[[Rollout], Awaitable[None]] | None = None,
     ) -> None:
         self._place = place
         self._plan = plan
         self._policy = policy
-        self._measures = measures
+        self._measures = task.measures
         self._look_again = judge_again
         self._block = play.rollouts_at_once
         self._judging: set[asyncio.Task[Played]] = set()
         self._worlds: dict[RolloutKey, Any] = {}  # of the rollouts that are being judged
         self._ending: set[asyncio.Task[None]] = set()
         self._player = Player(
-            agent,
+            task.agent,
             policy,
             limits=play.limits(),
             temperature=play.temperature,
-            context=context,
-            user=user,
+            context=task.context,
+            user=task.user,
         )
 
     async def run(self, note: Callable[[Played], None]) -> None:

@@ -18,7 +18,7 @@ from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import CasesBroken, SettingError, SparringError
 from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.environments.environment import read_parts
+from sparring.environments.task import Task
 from sparring.jobs.case_loader import RunCases
 from sparring.jobs.environment_opening import opened
 from sparring.learning.judged_play import Plays, play_and_judge
@@ -121,16 +121,18 @@ def main(path: str, number: int) -> None:
     settings = spec.settings
     if settings.sampling is None:
         raise SettingError("players need sampling servers: pass --sampling N")
-    cases = RunCases(folder, spec, is_unsandboxed=settings.unsandboxed)
-    with opened(
-        folder, spec.target, spec.config, is_unsandboxed=settings.unsandboxed, rank=number + 1
-    ) as environment:
-        parts = read_parts(environment, lambda: cases.suite(environment))
-        model = spec.policy.model or parts.agent.model
+    cases = RunCases(folder, spec)
+    with opened(folder, spec, rank=number + 1) as environment:
+        task = Task.of_environment(
+            environment,
+            suite=lambda: cases.suite(environment),
+            measure_seconds=settings.measure_seconds,
+        )
+        model = spec.policy.model or task.agent.model
         if not isinstance(model, str):
             raise SettingError("the run must name its model for players: pass --model NAME")
         tokenizer = load_tokenizer(model)
-        family = family_of(spec.policy, tokenizer, environment.family)
+        family = family_of(spec.policy, tokenizer, task.family)
         tokenizer.chat_template = family.template
         servers = server_addresses(folder, settings.sampling)
         policy = ServerPolicy(
@@ -141,23 +143,20 @@ def main(path: str, number: int) -> None:
             key=servers.key,
             wait_seconds=settings.sampling.wait_seconds,
         )
-        finders = {each: parts.suite.finder(each) for each in (Split.TRAINING, Split.VALIDATION)}
-        measures = MeasureSet.of(
-            parts.measures, environment.weights, seconds=settings.measure_seconds
-        )
+        finders = {each: task.suite.finder(each) for each in (Split.TRAINING, Split.VALIDATION)}
         player = Player(
-            parts.agent,
+            task.agent,
             policy,
             limits=settings.limits(),
             temperature=settings.temperature,
-            context=parts.world,
-            user=parts.user,
+            context=task.context,
+            user=task.user,
         )
         orders = OrderPlayer(
             Orders(folder.orders),
             f"player-{number}",
             player=player,
-            measures=measures,
+            measures=task.measures,
             policy=policy,
             find_case=lambda split, case_id: finders[split](case_id),
             at_once=orders_at_once(settings),

@@ -12,7 +12,7 @@ from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Ending, Message, RolloutKey
 from sparring.contracts.specs import PlaySettings
-from sparring.environments.environment import Parts
+from sparring.environments.task import Task
 from sparring.player import Play, Player
 from sparring.player.worlds import end_world
 
@@ -22,15 +22,15 @@ _EXAMPLES = 16
 class ProgramConversation:
     """Plays the agent on each typed message, which replaces the question of a case."""
 
-    def __init__(self, parts: Parts, policy: Policy, play: PlaySettings) -> None:
+    def __init__(self, task: Task, policy: Policy, play: PlaySettings) -> None:
         self._player = Player(
-            parts.agent,
+            task.agent,
             policy,
             limits=play.limits(),
             temperature=play.temperature,
-            context=parts.world,
+            context=task.context,
         )
-        self._cases = cycle(parts.suite.cases(parts.suite.first_split(), _EXAMPLES))
+        self._cases = cycle(task.suite.cases(task.suite.first_split(), _EXAMPLES))
         self._case: Case | None = None
         self._seed = secrets.randbits(31)
         self._messages = 0

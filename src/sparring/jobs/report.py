@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from sparring.contracts.errors import SparringError
-from sparring.contracts.kinds import load, run_kind
 from sparring.jobs.run_lock import report_event
 from sparring.reports.document import Document
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.files import write_text
 
 
@@ -32,9 +34,13 @@ def try_to_write_report(folder: RunFolder) -> None:
 
 def document_of(folder: RunFolder) -> Document:
     """Build the report of a run of any kind."""
-    kind = run_kind(str(folder.read_spec().get("kind")), folder.spec)
-    document: Document = load(kind.report)(folder)
+    document: Document = report_module(read_run_spec(folder).kind).document(folder)
     return document
+
+
+def report_module(kind: str) -> ModuleType:
+    """Import and return the module with `document` and `comparable` of a kind of run."""
+    return importlib.import_module(f"sparring.jobs.{kind}.report")
 
 
 if __name__ == "__main__":

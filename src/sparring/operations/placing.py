@@ -14,8 +14,8 @@ from sparring.contracts.errors import IllegalMove, InvalidInput
 from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.run_control import read_run_spec
 from sparring.operations.run_views import RunQuery
+from sparring.run_folder.contents import read_run_spec
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history

@@ -22,7 +22,6 @@ from sparring.contracts.errors import (
     OverBudget,
     SparringError,
 )
-from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
@@ -40,6 +39,7 @@ from sparring.operations.runs import show_run
 from sparring.operations.starting import Started, begin
 from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.events import append_event, append_state, note_change
 from sparring.run_folder.files import read_json_or_empty, read_lines, write_json
 from sparring.runs.claims import newest_epoch
@@ -281,12 +281,6 @@ def join_run(request: JoinRun, caller: Caller) -> Joined:
             start_new_session=True,
         )
     return Joined(run=folder.id, role=request.role, number=number, pid=process.pid)
-
-
-def read_run_spec(folder: RunFolder) -> RunSpec:
-    """Read and validate a run's spec."""
-    spec = folder.read_spec()
-    return run_kind(str(spec.get("kind")), folder.spec).spec.model_validate(spec)
 
 
 def _refuse_python_run(folder: RunFolder, spec: RunSpec) -> None:

@@ -9,14 +9,10 @@ import pytest
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.proof_specs import AuditSpec
-from sparring.environments import Environment
-from sparring.environments.environment import read_suite
-from sparring.jobs.audit.job import audit_environment
-from sparring.jobs.heartbeat import Heartbeat
 from sparring.proofs.audit import ADVICE, Fault
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
-from sparring.suites import Suite
+from tests.jobs.run_here import run_here
 
 SHOP = """
 from agents import Agent
@@ -56,25 +52,18 @@ class NoWorld(Sound):
 """
 
 
-class ReadHere:
-    """Cases without a process of their own."""
-
-    def suite(self, environment: Environment) -> Suite:
-        return read_suite(environment)
-
-
-def audited(place: Path, name: str) -> tuple[RunFolder, str]:
+def audited(place: Path, name: str) -> RunFolder:
     file = place / "shop.py"
     file.write_text(SHOP)
     spec = AuditSpec(target=f"{file}:{name}", environment=name, cases=4)
     folder = RunFolder(place / name)
     folder.create(spec.model_dump(mode="json"))
-    return folder, audit_environment(folder, spec, ReadHere(), Heartbeat(folder, 0, None))
+    run_here(folder)
+    return folder
 
 
 def test_a_fault_is_in_the_summary_with_advice_and_in_the_report(tmp_path: Path) -> None:
-    folder, outcome = audited(tmp_path, "Exploitable")
-    assert outcome == "completed"
+    folder = audited(tmp_path, "Exploitable")
     summary: dict[str, Any] = read_json(folder.summary)
     assert (summary["kind"], summary["run"]) == ("audit", "Exploitable")
     assert summary["measures"] == {"short": 1.0}
@@ -85,7 +74,7 @@ def test_a_fault_is_in_the_summary_with_advice_and_in_the_report(tmp_path: Path)
 
 
 def test_nothing_is_found_in_sound_measures_and_every_judgement_is_counted(tmp_path: Path) -> None:
-    folder, _ = audited(tmp_path, "Sound")
+    folder = audited(tmp_path, "Sound")
     summary = read_json(folder.summary)
     assert (summary["audit"], summary["left_out"]) == ([], [])
     assert read_json(folder.rank_heartbeat(0))["doing"] == "auditing"

@@ -18,7 +18,7 @@ from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import EndpointSpec
 from sparring.contracts.training import TrainSettings
 from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
-from sparring.environments.environment import Parts
+from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.check.play import LEARNER, CheckPlay
 from sparring.jobs.heartbeat import Heartbeat
@@ -62,7 +62,7 @@ def played(
     spec = CheckSpec(
         target="x.py:X", settings=settings, **{"cases": 3, "rollouts": 4, "other_cases": 1} | given
     )
-    play = CheckPlay(folder, spec, Parts(AGENT, SUITE, ()), measures, built)
+    play = CheckPlay(folder, spec, Task(agent=AGENT, suite=SUITE, measures=measures), built)
     asyncio.run(play.run(auditor or Auditor(measures), Heartbeat(folder, 0, None)))
     return play
 

@@ -13,13 +13,15 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import InfrastructureError, SplitTooSmall
 from sparring.contracts.specs import EvalSpec
 from sparring.environments import Environment
+from sparring.environments.task import Task
 from sparring.jobs.eval import job
-from sparring.jobs.eval.job import evaluate_environment
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.rollout_reading import read_rollouts
+from sparring.jobs.run_job import Attempt
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.suites import Suite
+from tests.jobs.run_here import last_event, run_here
 from tests.servers import ChatServer
 
 GREETER = """
@@ -68,15 +70,10 @@ class Weightless(Greeter):
 """
 
 
-class Given:
+def given(minimum: int = 1) -> Suite:
     """Cases that another process has read: two for validation."""
-
-    def __init__(self, minimum: int = 1) -> None:
-        self._minimum = minimum
-
-    def suite(self, _: Environment) -> Suite:
-        rows = [{"input": f"given {n}", "split": "validation"} for n in range(2)]
-        return Suite.from_records(rows, minimum_cases=self._minimum)
+    rows = [{"input": f"given {n}", "split": "validation"} for n in range(2)]
+    return Suite.from_records(rows, minimum_cases=minimum)
 
 
 class Runner:
@@ -88,7 +85,7 @@ class Runner:
         self._file.write_text(GREETER)
         self._url = server.url
 
-    def run(self, name: str, given: Given | None, *, is_stopped: bool = False, **spec: Any) -> str:
+    def run(self, name: str, suite: Suite | None, *, is_stopped: bool = False, **spec: Any) -> None:
         endpoint = {"base_url": self._url, "model": "fake", "key_variable": "EVAL_KEY"}
         frozen = EvalSpec.model_validate(
             {
@@ -100,7 +97,7 @@ class Runner:
         self.folder.create(frozen.model_dump(mode="json"))
         if is_stopped:
             self.folder.stop_request.write_text("{}")
-        return evaluate_environment(self.folder, frozen, given, Heartbeat(self.folder, 0, None))
+        run_here(self.folder, suite=suite, owns_process=True)
 
 
 @pytest.fixture
@@ -110,12 +107,12 @@ def runner(tmp_path: Path, chat_server: ChatServer, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_cases_that_were_given_are_played_and_the_summary_is_written(runner: Runner) -> None:
-    assert runner.run("Greeter", Given()) == "completed"
+    runner.run("Greeter", given())
+    assert last_event(runner.folder) == "completed"
     played = read_rollouts(runner.folder.rollout_logs())
     assert sorted(str(each.case.input) for each in played) == ["given 0", "given 1"]
     summary = read_json(runner.folder.summary)
     assert (summary["rollouts"], summary["reward"]) == (2, 1.0)
-    assert read_json(runner.folder.rank_heartbeat(0))["doing"] == "playing"
 
 
 def test_held_out_cases_come_from_the_environment_itself(runner: Runner) -> None:
@@ -129,7 +126,7 @@ def test_a_split_that_is_too_small_is_refused_before_anything_is_played(
     runner: Runner, chat_server: ChatServer
 ) -> None:
     with pytest.raises(SplitTooSmall):
-        runner.run("Greeter", Given(minimum=20))
+        runner.run("Greeter", given(minimum=20))
     assert chat_server.requests == []
 
 
@@ -137,7 +134,7 @@ def test_a_run_that_was_stopped_while_it_loaded_plays_nothing(
     runner: Runner, chat_server: ChatServer
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        runner.run("Greeter", Given(), is_stopped=True)
+        runner.run("Greeter", given(), is_stopped=True)
     assert chat_server.requests == []
     assert not runner.folder.summary.exists()
 
@@ -146,12 +143,12 @@ def test_where_nothing_was_scored_the_measure_that_broke_is_the_reason(runner: R
     with pytest.raises(
         InfrastructureError, match=r"none of 2 rollouts could be scored: .*the judge is out"
     ):
-        runner.run("BrokenJudge", Given())
+        runner.run("BrokenJudge", given())
 
 
 def test_where_nothing_was_scored_because_no_measure_counts_it_says_so(runner: Runner) -> None:
     with pytest.raises(InfrastructureError, match="no measure has a weight"):
-        runner.run("Weightless", Given())
+        runner.run("Weightless", given())
 
 
 def test_a_model_that_does_not_answer_is_the_reason(
@@ -159,7 +156,7 @@ def test_a_model_that_does_not_answer_is_the_reason(
 ) -> None:
     chat_server.answer = lambda _: (401, {"error": {"message": "no such key"}})
     with pytest.raises(InfrastructureError, match=r"infrastructure_error: .*no such key"):
-        runner.run("Greeter", Given())
+        runner.run("Greeter", given())
 
 
 @pytest.mark.parametrize("split", ["held-out", "validation"])
@@ -178,5 +175,7 @@ def test_weights_that_only_the_agent_names_are_candidates_too(
             return Suite.from_records([{"input": f"{n}", "split": split} for n in range(20)])
 
     monkeypatch.setattr(job, "load_policy", lambda *_, **__: None)
-    work = job._load(EvalSpec(target="named.py", split=Split(split)), Named(), None)
-    assert work.candidate == (str(tmp_path.resolve()) if split == "held-out" else "")
+    attempt = Attempt(RunFolder(tmp_path / "run"), Heartbeat(RunFolder(tmp_path), 0, None))
+    spec = EvalSpec(target="named.py", split=Split(split))
+    candidate = job.EvalJob(attempt, spec, Task.of_environment(Named()))._candidate()
+    assert candidate == (str(tmp_path.resolve()) if split == "held-out" else "")

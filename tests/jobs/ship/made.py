@@ -11,15 +11,12 @@ from sparring.contracts.ship_specs import Form, ShipSpec
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSpec
 from sparring.engine.checkpoints import Checkpoints, Identity
-from sparring.environments import load_environment
-from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.prove.job import prove_environment
-from sparring.jobs.ship.shipment import Shipment
 from sparring.operations.proving import proof_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
 from sparring.run_folder.files import write_json
 from sparring.runs.lifecycle import RunState
+from tests.jobs.run_here import run_here
 
 BELL = Path(__file__).resolve().parents[3] / "examples" / "bell"
 RUN, PROOF = "bell-20261117-010101-aaaa", "proof-bell-20261117-010101-aaaa"
@@ -45,7 +42,7 @@ def make_project(place: Path, tiny: Path, warm: Path) -> Path:
     prove_spec = proof_of(RUN, spec).model_copy(update={"cases": CASES, "rollouts": 1})
     proof = RunFolder(runs / PROOF)
     proof.create(prove_spec.model_dump(mode="json"))
-    assert prove_environment(proof, prove_spec, Heartbeat(proof, 0, None)) == "completed"
+    run_here(proof)
     append_state(proof, RunState.COMPLETED, author="supervisor")
     return runs
 
@@ -88,10 +85,9 @@ def new_shipment(runs: Path, name: str, spec: ShipSpec) -> RunFolder:
     return folder
 
 
-def shipped(folder: RunFolder, spec: ShipSpec) -> dict[str, Any]:
+def shipped(folder: RunFolder) -> dict[str, Any]:
     """Runs one attempt in this process."""
-    environment = load_environment(spec.target, spec.config)
-    return Shipment(folder, spec, environment, Heartbeat(folder, 0, None)).run()
+    return run_here(folder).summary
 
 
 def rewrite(path: Path, **changes: Any) -> None:

@@ -47,7 +47,7 @@ def test_validation_cases_are_played_on_each_and_the_cards_say_so(
     forms = (Form.MERGED, Form.GGUF, Form.OLLAMA)
     spec = ship_spec(proved, tmp_path / "out" / "porter", forms=forms, **changes)
     with FakeOllama(monkeypatch, tmp_path):
-        summary = shipped(new_shipment(proved, "more", spec), spec)
+        summary = shipped(new_shipment(proved, "more", spec))
     merged, gguf = summary["artefacts"]
     assert merged["servers"]["vLLM"]["rollouts"] == 3
     assert gguf["servers"]["Ollama"]["likeness"] in ("equal", "cannot tell")
@@ -88,5 +88,5 @@ def test_a_missing_vllm_is_refused_before_anything_is_played(
     spec = ship_spec(proved, tmp_path / "porter", vllm=True)
     folder = new_shipment(proved, "none", spec)
     with pytest.raises(MissingPackage, match="vLLM was not found"):
-        shipped(folder, spec)
+        shipped(folder)
     assert not folder.rollouts_of("checkpoint").exists()

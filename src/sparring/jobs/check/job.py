@@ -1,25 +1,366 @@
-"""Runs the check that a spec describes."""
+"""Executes a check: tests whether an environment can be learned, before training on it.
+
+The model to be trained plays some training cases, and other models behind endpoints play a few.
+The measures are audited, and a few training steps are run and discarded. The result is a verdict
+(proofs/check_verdict.py) and an estimate of the cost (proofs/estimates.py).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.cases import Split
+from sparring.contracts.errors import GuardStop, InfrastructureError, NotEnoughMemory, SparringError
 from sparring.contracts.proof_specs import CheckSpec
-from sparring.environments.environment import read_parts
-from sparring.jobs.case_loader import RunCases
-from sparring.jobs.check.check import Check
-from sparring.jobs.environment_opening import opened
-from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.report import try_to_write_report
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import COMMAND, FORMAT
+from sparring.engine.building import Built, build
+from sparring.engine.dry_run import DryRun
+from sparring.engine.ranks import Launched
+from sparring.engine.work import TrainWork, load_work
+from sparring.environments.task import Task
+from sparring.jobs.audit.auditor import Auditor, audit_null_players
+from sparring.jobs.check.cost import SplitSizes, training_cost
+from sparring.jobs.check.play import CheckPlay
+from sparring.jobs.run_job import Attempt, Job
+from sparring.jobs.run_lock import report_event
+from sparring.jobs.train.pass_size import fit_passes
+from sparring.jobs.train.warm_start import tried_demonstrations
+from sparring.player.external_agent import ExternalAgent
+from sparring.player.trainability import has_tools
+from sparring.policies.round_trip import difference_from, round_trip_problems
+from sparring.proofs.audit import Finding, audit
+from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, Note, judge
+from sparring.proofs.eval_summary import EvalTally
+from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes_of
+from sparring.proofs.measure_verdicts import MeasureVerdict, judge_measures
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+
+_NOT_HERE = object()  # unlike None, no value of a setting
 
 
-def check_environment(
-    folder: RunFolder, spec: CheckSpec, cases: RunCases, heartbeat: Heartbeat
-) -> str:
-    """Check an environment, write summary and report, and return "completed"."""
-    with opened(
-        folder, spec.target, spec.config, is_unsandboxed=spec.settings.unsandboxed
-    ) as environment:
-        parts = read_parts(environment, lambda: cases.suite(environment))
-        Check(folder, spec, environment, parts, heartbeat).run()
-    try_to_write_report(folder)
-    return "completed"
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """The training that the check has built, and the play of all models."""
+
+    built: Built
+    played: CheckPlay
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    """The basis of the verdict. `rewarded` names the measures with a positive weight; `learner`
+    holds the rollouts of the model to be trained."""
+
+    obstacles: Sequence[str]
+    rewarded: frozenset[str]
+    has_tools: bool
+    learner: Sequence[Rollout]
+    findings: Sequence[Finding]
+    live: Sequence[LiveShare]
+    measures: Sequence[MeasureVerdict]
+
+
+class CheckJob(Job):
+    """One check, from its task to its summary."""
+
+    def __init__(self, attempt: Attempt, spec: CheckSpec, task: Task) -> None:
+        self._folder = attempt.folder
+        self._heartbeat = heartbeat = attempt.heartbeat
+        self._spec = spec
+        self._task = task
+        self._failures: list[str] = []
+        self._notes: list[Note] = []
+        self._agent_model = ""
+        self._shown = ""
+        self._dry = DryRun(spec.dry_steps, on_doing=heartbeat.note)
+        self._trial: _Trial | None = None  # once something is played
+        self._is_stopped = False
+
+    def run(self) -> dict[str, Any]:
+        """Run the check and return its summary. A check that is stopped while it plays writes a
+        summary of the rollouts so far, and raises."""
+        started = time.monotonic()
+        model = self._task.agent.model
+        self._agent_model = model if isinstance(model, str) else ""
+        obstacles = self._task.training_obstacles(self._spec.settings)
+        self._check_splits()
+        auditor = Auditor(self._task.measures, self._task.context)
+        try:
+            self._try_out(auditor, can_train=not obstacles)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            self._is_stopped = True
+            if self._trial is not None and self._trial.played.learner:
+                summary = self._conclude(self._results(auditor, obstacles), started)
+                write_json(self._folder.summary, summary)
+            raise
+        return self._conclude(self._results(auditor, obstacles), started)
+
+    def _results(self, auditor: Auditor, obstacles: Sequence[str]) -> _Results:
+        settings, trial = self._spec.settings, self._trial
+        learner = list(trial.played.learner) if trial else []
+        return _Results(
+            obstacles=obstacles,
+            rewarded=auditor.rewarded(learner),
+            has_tools=_has_tools(self._task) or auditor.has_world_tools,
+            learner=learner,
+            findings=[
+                each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL
+            ],
+            live=self._live(learner),
+            measures=judge_measures(
+                learner,
+                group_size=settings.num_generations,
+                masks_truncated=settings.mask_truncated_completions,
+            ),
+        )
+
+    def _try_out(self, auditor: Auditor, *, can_train: bool) -> None:
+        """Audit the measures, play cases, and run training steps, which are skipped after a
+        failure. If the agent cannot be trained, only audit; with too few cases, do nothing."""
+        if self._failures:
+            return
+        if not can_train:
+            asyncio.run(self._audit(auditor))
+            return
+        with tempfile.TemporaryDirectory() as scratch:
+            work = self._load()
+            built = self._build(RunFolder(Path(scratch) / "dry"), work)
+            self._try_demonstrations(work, built)
+            played = CheckPlay(self._folder, self._spec, self._task, built)
+            self._trial = _Trial(built, played)
+            # All judging shares one event loop: measures may keep clients that are bound to it.
+            built.collector.loop.run(self._audit_and_play(auditor, played))
+            if not self._failures:
+                self._try_steps(built, work, played)
+
+    def _facts(self, results: _Results) -> Facts:
+        settings, played = self._spec.settings, self._trial.played if self._trial else None
+        return Facts(
+            environment=self._spec.environment or "ENV",
+            run=self._folder.id,
+            planned=played.planned if played else 0,
+            minutes=self._spec.minutes,
+            is_stopped=self._is_stopped,
+            measures=results.measures,
+            obstacles=results.obstacles,
+            failures=self._failures,
+            rollouts=results.learner,
+            findings=results.findings,
+            rewarded=results.rewarded,
+            live=results.live,
+            others=[each for each in played.models if not each.is_learner] if played else (),
+            completion_length=settings.max_completion_length,
+            demonstrations=settings.warm_start.source if settings.warm_start else "",
+            shown=self._shown,
+            has_tools=results.has_tools,
+            masks_truncated=settings.mask_truncated_completions,
+        )
+
+    def _conclude(self, results: _Results, started: float) -> dict[str, Any]:
+        checked = judge(self._facts(results))
+        played = self._trial.played if self._trial else None
+        return self._sum_up(
+            verdict=checked.verdict.value,
+            why=checked.why,
+            notes=[asdict(each) for each in (*checked.notes, *self._notes)],
+            audit=[{**asdict(each), "fault": each.fault.value} for each in results.findings],
+            measures=[
+                {**asdict(each), "movement": each.movement.value} for each in results.measures
+            ],
+            live=[asdict(each) for each in results.live],
+            cases=[asdict(each) for each in bands(results.learner)],
+            figures=_figures(results.learner),
+            models=[asdict(each) for each in played.models] if played else [],
+            estimate=self._cost(results.live, played) if played else None,
+            seconds=round(time.monotonic() - started, 1),
+        )
+
+    async def _audit_and_play(self, auditor: Auditor, played: CheckPlay) -> None:
+        await self._audit(auditor)
+        await played.run(auditor, self._heartbeat)
+
+    async def _audit(self, auditor: Auditor) -> None:
+        self._heartbeat.watch(lambda: auditor.judged)
+        self._heartbeat.note("auditing")
+        try:
+            await audit_null_players(self._folder, auditor, self._task.suite)
+        except InfrastructureError as error:
+            self._failures.append(str(error))
+        self._notes += [Note("audit", each) for each in auditor.left_out]
+
+    # ------------------------------------------------------------------ before playing
+
+    def _check_splits(self) -> None:
+        for split in (Split.TRAINING, Split.HELD_OUT):
+            try:
+                self._task.suite.require(split)
+            except SparringError as error:
+                if split is Split.TRAINING:
+                    self._failures.append(str(error))
+                else:
+                    self._notes.append(Note("no proof yet", str(error)))
+
+    def _load(self) -> TrainWork:
+        self._heartbeat.note("loading")
+        settings = self._spec.settings.model_copy(
+            update={
+                "validation_cases": 0,
+                "max_steps": max(2, self._spec.dry_steps + 1),
+                "logging_steps": 1,  # steps are counted when they are logged
+                "replacement_groups": 0,  # dry steps measure the update; play is measured apart
+                "sampling": None,  # the check samples with the weights in this process
+                "players": 0,
+                "max_staleness": 0,
+                "guards": self._spec.settings.guards.only_not_finite(),
+            }
+        )
+        task = self._task
+        work = load_work(task, settings, self._spec.policy, world_size=1)
+        loaded = work.loaded
+        inputs = {"suite": task.suite.digest, "cases": len(task.suite), "model": loaded.name}
+        report_event(self._folder, "inputs", **inputs)
+        codec = loaded.codec()
+        uses_tools = _has_tools(task) or task.context is not None
+        self._failures += [
+            f"the chat format of {loaded.family.name} does not survive a round trip: "
+            f"{problem.message}"
+            for problem in round_trip_problems(codec)
+            if uses_tools or not problem.concerns_tools
+        ]
+        if difference := difference_from(loaded.own_template, codec):
+            message = (
+                f"training renders conversations differently from {loaded.name}'s own template: "
+                f"{difference}"
+            )
+            advice = "no action is needed: the exported model includes the training template"
+            self._notes.append(Note("template", message, advice))
+        self._failures += work.trial_problems()
+        return work
+
+    def _try_demonstrations(self, work: TrainWork, built: Built) -> None:
+        """Play the demonstrations. If none passes, the check fails, as the training would."""
+        warm = self._spec.settings.warm_start
+        if warm is None:
+            return
+        self._heartbeat.note("playing demonstrations")
+        run = built.collector.loop.run
+        tried = tried_demonstrations(warm.source, self._folder, work, run)
+        message = f"demonstrations of {warm.source}: {tried}"
+        if not tried.passed:
+            self._failures.append(message)
+            return
+        self._shown = f"{tried.passed} of {tried.total} demonstrations pass"
+        if tried.passed < tried.total:
+            advice = f"set max_completion_length={tried.needed}" if tried.needed else ""
+            self._notes.append(Note("demonstrations", message, advice))
+
+    def _build(self, scratch: RunFolder, work: TrainWork) -> Built:
+        scratch.path.mkdir()
+        built = build(scratch, work, Launched.here(), self._dry.hooks())
+        self._heartbeat.note("measuring memory")
+        try:
+            fit_passes(scratch, work, built, Launched.here())
+        except NotEnoughMemory as error:
+            self._failures.append(str(error))
+        return built
+
+    # ------------------------------------------------------------------ trying steps
+
+    def _try_steps(self, built: Built, work: TrainWork, played: CheckPlay) -> None:
+        """Run a few training steps and discard their result. Skip them if all rewards are equal and
+        no demonstration has passed, because then there is nothing to learn."""
+        can_differ = len({each.reward for each in played.learner}) > 1 or self._shown
+        if not self._spec.dry_steps or not can_differ:
+            return
+        import torch
+
+        longest = work.settings.max_completion_length if torch.cuda.is_available() else None
+        try:
+            built.collector.resume_at(0)
+            self._dry.run(built, longest=longest)
+        except GuardStop as error:
+            self._failures.append(f"a training step failed: {error}")
+        except (SparringError, RuntimeError, ValueError) as error:
+            self._failures.append(f"a training step failed: {type(error).__name__}: {error}")
+        finally:
+            built.collector.close()
+
+    # ------------------------------------------------------------------ afterwards
+
+    def _live(self, learner: Sequence[Rollout]) -> list[LiveShare]:
+        if self._trial is None or not learner:
+            return []
+        settings = self._spec.settings
+        return live_shares(
+            outcomes_of(learner, masks_truncated=settings.mask_truncated_completions),
+            group_size=settings.num_generations,
+            groups_per_step=self._trial.built.plan.cases_per_step
+            * self._spec.processes
+            * self._spec.nodes,
+        )
+
+    def _cost(self, live: Sequence[LiveShare], played: CheckPlay) -> dict[str, Any] | None:
+        sizes = SplitSizes.of(self._task.suite)
+        return training_cost(self._spec, sizes, played, self._dry, live)
+
+    def _sum_up(self, **results: Any) -> dict[str, Any]:
+        spec = self._spec
+        return {
+            "format": FORMAT,
+            "kind": "check",
+            "run": self._folder.id,
+            "environment": spec.environment,
+            "model": spec.policy.model or self._agent_model,
+            "group_size": spec.settings.num_generations,
+            "rollouts_per_case": spec.rollouts,
+            "unsandboxed": spec.settings.unsandboxed,
+            "set_by_command": _set_by_command(spec),
+            **results,
+        }
+
+
+def _has_tools(task: Task) -> bool:
+    """Return whether the agent has tools. For an agent outside the SDK, this is known only after it
+    has played."""
+    if isinstance(task.agent, ExternalAgent):
+        return task.agent.has_tools
+    return has_tools(task.agent, task.context)
+
+
+def _set_by_command(spec: CheckSpec) -> dict[str, Any]:
+    """Return the settings from the command line, for the training command to repeat."""
+    values = {
+        **spec.settings.model_dump(mode="json"),
+        **spec.supervision.model_dump(mode="json"),
+        "config": spec.config,
+        "model": spec.policy.model,
+        "family": spec.policy.family,
+        "processes": spec.processes,
+        "nodes": spec.nodes,
+    }
+    named = {name: _value_at(values, name) for name, by in spec.sources.items() if by == COMMAND}
+    return {name: value for name, value in named.items() if value is not _NOT_HERE}
+
+
+def _value_at(values: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a setting by its dotted name; `_NOT_HERE` if there is none."""
+    first, _, rest = name.partition(".")
+    value = values.get(first, _NOT_HERE)
+    if rest:
+        value = _value_at(value, rest) if isinstance(value, Mapping) else _NOT_HERE
+    return value
+
+
+def _figures(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    tally = EvalTally()
+    for rollout in rollouts:
+        tally.add(rollout)
+    return tally.summary()

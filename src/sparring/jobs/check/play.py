@@ -14,14 +14,13 @@ from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.engine.building import Built
 from sparring.engine.vllm_sampler import VllmSampler
-from sparring.environments.environment import Parts
+from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.jobs.model_log import ModelLog, log_name
 from sparring.jobs.progress import Progress, ProgressHeartbeat
 from sparring.learning.judged_play import play_and_judge
-from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
@@ -70,19 +69,17 @@ class CheckPlay:
         self,
         folder: RunFolder,
         spec: CheckSpec,
-        parts: Parts,
-        measures: MeasureSet,
+        task: Task,
         built: Built,
     ) -> None:
         self._folder = folder
         self._spec = spec
-        self._parts = parts
-        self._measures = measures
+        self._task = task
         self._built = built
         fields = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
         self._play = PlaySettings(**{**fields, "num_generations": spec.rollouts})
-        self._cases = parts.suite.spread(spec.cases)
-        self._other_cases = parts.suite.spread(spec.other_cases)
+        self._cases = task.suite.spread(spec.cases)
+        self._other_cases = task.suite.spread(spec.other_cases)
         rollouts = spec.rollouts * (len(self._cases) + len(self._other_cases) * len(spec.others))
         self._progress = Progress(rollouts)
         self.planned = spec.rollouts * len(self._cases)
@@ -130,12 +127,9 @@ class CheckPlay:
         return LoggedPlay(
             self._folder.rollouts_of(LEARNER),
             lambda: self._plan(self._cases),
-            agent=self._parts.agent,
+            task=self._task,
             policy=self._built.policy,
-            measures=self._measures,
             play=self._play.model_copy(update={"in_flight": batch_size}),
-            context=self._parts.world,
-            user=self._parts.user,
             judge_again=judge_again,
         )
 
@@ -146,12 +140,9 @@ class CheckPlay:
         logged = LoggedPlay(
             self._folder.rollouts_of(name),
             lambda: self._plan(self._other_cases),
-            agent=self._parts.agent,
+            task=self._task,
             policy=EndpointPolicy([endpoint], retries=3, seconds=seconds),
-            measures=self._measures,
             play=self._play.model_copy(update={"rollout_seconds": seconds}),
-            context=self._parts.world,
-            user=self._parts.user,
         )
         log = ModelLog(self._folder, name, endpoint.model, self._spec.minutes)
         await self._play_model(name, logged, log, [])
@@ -188,7 +179,7 @@ class CheckPlay:
         if len(plays) < timer.size:
             return
         timer.restart()
-        await play_and_judge(self._built.collector.player, self._measures, plays[: timer.size])
+        await play_and_judge(self._built.collector.player, self._task.measures, plays[: timer.size])
         timer.end_batch()
 
     async def _time_a_group(self, timer: _BatchTimer) -> tuple[Measured, Measured]:
@@ -196,7 +187,7 @@ class CheckPlay:
         size, case = self._built.plan.rollouts_per_case, self._cases[0]
         plays = [Play(RolloutKey(1, 0, case.id, index), case) for index in range(size)]
         started = _now()
-        await play_and_judge(self._built.collector.player, self._measures, plays)
+        await play_and_judge(self._built.collector.player, self._task.measures, plays)
         ended = _now()
         # A step that exceeds in_flight is played in several batches.
         plan = self._built.plan

@@ -1,83 +1,179 @@
-"""Runs the evaluation that a spec describes, in a worker process."""
+"""Executes an evaluation: plays cases, judges and logs every rollout, writes a summary.
+
+An interrupted evaluation resumes where it stopped (jobs/logged_play.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from sparring.contracts.cases import Split
-from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.cases import Split, digest_of
+from sparring.contracts.errors import InfrastructureError, RunChanged
+from sparring.contracts.policies import Policy
+from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import EvalSpec
-from sparring.environments import Environment
-from sparring.environments.environment import read_parts
-from sparring.jobs.case_loader import RunCases
-from sparring.jobs.environment_opening import opened
-from sparring.jobs.eval.evaluation import Evaluation, EvalWork
-from sparring.jobs.heartbeat import Heartbeat
-from sparring.measures import MeasureSet
+from sparring.environments.task import Task
+from sparring.jobs.logged_play import LoggedPlay
+from sparring.jobs.progress import Progress, ProgressHeartbeat
+from sparring.jobs.run_job import Attempt, Job
+from sparring.jobs.run_lock import report_event
+from sparring.player import Play
+from sparring.player.loops import run_in_own_loop
 from sparring.policies.loading import load_policy
-from sparring.run_folder import RunFolder
+from sparring.proofs.eval_summary import EvalTally
 from sparring.run_folder.checkpoint_list import candidate_of
+from sparring.run_folder.files import append_line, read_lines, write_json
+from sparring.run_folder.held_out_ledger import record_look
+
+OnProgress = Callable[[Progress], None]
 
 
-def evaluate_environment(
-    folder: RunFolder, spec: EvalSpec, cases: RunCases | None, heartbeat: Heartbeat
-) -> str:
-    """Run the evaluation and return "completed". Held-out cases are read from the environment in
-    this process; all other cases come from `cases`."""
-    with opened(
-        folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
-    ) as environment:
-        work = _load(spec, environment, cases)
-        if folder.stop_request.exists():  # requested while the model was loading
+class EvalJob(Job):
+    """One evaluation. A worker process loads the model itself, and fails if no rollout could be
+    scored; a Python program passes its `policy`."""
+
+    writes_report = False
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        spec: EvalSpec,
+        task: Task,
+        policy: Policy | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        task.suite.require(spec.split)  # before the model is loaded, which may take minutes
+        self._attempt = attempt
+        self._folder = attempt.folder
+        self._spec = spec
+        self._task = task
+        self._policy = policy or load_policy(
+            spec.policy, task.agent.model, task.family, turn_cache=spec.play.turn_cache
+        )
+        self._tally = EvalTally()
+        cases = task.suite.size(spec.split)
+        self._cases = min(cases, spec.cases or cases)
+        self._progress = Progress(total=self._cases * spec.play.num_generations)
+        self._on_progress = on_progress or (lambda _: None)
+        self._logged = LoggedPlay(
+            self._folder.rollouts(), self._plan, task=task, policy=self._policy, play=spec.play
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Play the missing rollouts and return the summary."""
+        if not self._attempt.owns_process:
+            return run_in_own_loop(self._play())
+        if self._folder.stop_request.exists():  # requested while the model was loading
             raise KeyboardInterrupt
-        evaluation = Evaluation(folder, work)
-        heartbeat.watch(evaluation.done)
-        heartbeat.note("playing", step=0)
-        summary = asyncio.run(_until_stopped(evaluation))
-    _refuse_unscored_run(summary)
-    return "completed"
+        self._attempt.heartbeat.watch(self._done)
+        self._attempt.heartbeat.note("playing", step=0)
+        summary = asyncio.run(_until_stopped(self._play()))
+        if summary["rollouts"] and summary["unscored"] == summary["rollouts"]:
+            write_json(self._folder.summary, summary)
+            raise _nothing_scored(summary)
+        return summary
+
+    def _plan(self) -> Iterator[Play]:
+        """Yield every planned rollout; the rollouts of one case are adjacent."""
+        play = self._spec.play
+        for case in self._task.suite.cases(self._spec.split, self._spec.cases):
+            for index in range(play.num_generations):
+                yield Play(RolloutKey(play.seed, 0, case.id, index), case)
+
+    def _done(self) -> int:
+        """Return played rollouts plus sampled tokens, as a progress counter for the heartbeat."""
+        return self._progress.rollouts + self._logged.tokens_drawn()
+
+    async def _play(self) -> dict[str, Any]:
+        self._check_inputs()
+        for rollout in self._logged.earlier():
+            self._count(rollout)
+        beat = ProgressHeartbeat(self._folder, self._progress, self._logged.tokens_drawn)
+        beat.earlier_tokens = self._progress.sampled_tokens
+        started = time.monotonic()
+        async with beat.running():
+            await self._logged.run(lambda played: self._count(played.rollout))
+        return self._sum_up(time.monotonic() - started, self._logged.hung_tools())
+
+    # ------------------------------------------------------------------ counting
+
+    def _check_inputs(self) -> None:
+        """Record the inputs of this attempt. Raise RunChanged if an earlier attempt used another
+        suite or chat template, because one summary must not mix their rollouts."""
+        codec = getattr(self._policy, "codec", None)
+        inputs = {"suite": self._task.suite.digest, "template": getattr(codec, "digest", None)}
+        for event in read_lines(self._folder.events):
+            if event.get("event") != "inputs":
+                continue
+            for name, digest in inputs.items():
+                if event.get(name) != digest:
+                    raise RunChanged(
+                        f"run {self._folder.id} was started on another {name} (digest "
+                        f"{str(event.get(name))[:12]}, now {str(digest)[:12]}); start a new run"
+                    )
+        looked_at = digest_of(self._task.suite.cases(self._spec.split))
+        count = len(self._task.suite)
+        more = {"cases": count, "looked_at": looked_at, "model": self._policy.name}
+        report_event(self._folder, "inputs", **inputs, **more)
+
+    def _count(self, rollout: Rollout) -> None:
+        self._tally.add(rollout)
+        self._progress.count(rollout)
+        self._on_progress(self._progress)
+
+    def _sum_up(self, seconds: float, hung: list[str]) -> dict[str, Any]:
+        summary = self._tally.summary(
+            run=self._folder.id,
+            environment=self._spec.environment,
+            policy=self._policy.name,
+            split=self._spec.split.value,
+            cases=self._cases,
+            rollouts_per_case=self._spec.play.num_generations,
+            temperature=self._spec.play.temperature,
+            seconds=round(seconds, 2),
+            hung_tools=hung,
+            unsandboxed=self._spec.play.unsandboxed,
+        )
+        if hung:
+            calls = ", ".join(f"{count} × {tool}" for tool, count in Counter(hung).items())
+            message = f"tool calls that never returned, each abandoned at its deadline: {calls}"
+            report_event(self._folder, "warning", message=message)
+        attempt = self._folder.attempts()
+        append_line(self._folder.metrics, {"attempt": attempt, "step": 0, **summary})
+        if candidate := self._candidate():
+            digest = digest_of(self._task.suite.cases(self._spec.split))
+            record_look(self._folder, digest, f"{candidate}#{self._spec.play.seed}")
+        return summary
+
+    def _candidate(self) -> str:
+        """Return the name of a trained model that plays held-out cases, for the ledger; "" for
+        others."""
+        spec, own = self._spec, self._task.agent.model
+        if spec.split is not Split.HELD_OUT:
+            return ""
+        named = own if isinstance(own, str) and spec.policy.kind != "endpoint" else None
+        return candidate_of(spec.policy.model or named)
 
 
-async def _until_stopped(evaluation: Evaluation) -> dict[str, Any]:
+async def _until_stopped(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     """Run the evaluation. SIGTERM and Ctrl-C cancel it; a resumed run keeps logged rollouts."""
-    work = asyncio.create_task(evaluation.run())
+    task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
-    return await work
+        loop.add_signal_handler(number, task.cancel)
+    return await task
 
 
-def _load(spec: EvalSpec, environment: Environment, cases: RunCases | None) -> EvalWork:
-    parts = read_parts(environment, (lambda: cases.suite(environment)) if cases else None)
-    measures = MeasureSet.of(parts.measures, environment.weights, seconds=spec.play.measure_seconds)
-    parts.suite.require(spec.split)  # before the model is loaded, which may take minutes
-    own = parts.agent.model if isinstance(parts.agent.model, str) else None
-    named = spec.policy.model or (own if spec.policy.kind != "endpoint" else None)
-    return EvalWork(
-        agent=parts.agent,
-        suite=parts.suite,
-        measures=measures,
-        policy=load_policy(
-            spec.policy, parts.agent.model, environment.family, turn_cache=spec.play.turn_cache
-        ),
-        play=spec.play,
-        split=spec.split,
-        cases=spec.cases,
-        context=parts.world,
-        user=parts.user,
-        candidate=candidate_of(named) if spec.split is Split.HELD_OUT else "",
-    )
-
-
-def _refuse_unscored_run(summary: dict[str, Any]) -> None:
-    """Fail the run with InfrastructureError if every rollout is unscored."""
-    if not summary["rollouts"] or summary["unscored"] < summary["rollouts"]:
-        return
+def _nothing_scored(summary: dict[str, Any]) -> InfrastructureError:
+    """Return the error of a run of which every rollout is unscored."""
     measures = sorted(summary["measures"].values(), key=lambda each: -each["broken"])
     reasons = [each["reason"] for measure in measures for each in measure["reasons_for_failing"]]
     broken = reasons if measures and measures[0]["broken"] else []
     causes = [cause["reason"] for cause in summary["causes"]]
     why = (broken or causes or reasons or ["no measure has a weight"])[0]
-    raise InfrastructureError(f"none of {summary['rollouts']} rollouts could be scored: {why}")
+    return InfrastructureError(f"none of {summary['rollouts']} rollouts could be scored: {why}")

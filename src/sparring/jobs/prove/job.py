@@ -1,20 +1,278 @@
-"""Runs the proof that a spec describes."""
+"""Executes a proof: plays the base and the trained model on the same cases, and compares them.
+
+The proof uses the checkpoint that its spec names; by default, the training run's best when the
+proof starts. Both models sample with the same seeds, so that equal weights give equal rollouts.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sparring.contracts.cases import Case, digest_of
+from sparring.contracts.errors import InfrastructureError, InvalidInput, RunChanged, SparringError
+from sparring.contracts.policies import Policy
 from sparring.contracts.proof_specs import ProveSpec
-from sparring.jobs.environment_opening import opened
-from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.prove.proving import Proving
-from sparring.jobs.report import try_to_write_report
+from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.specs import FORMAT, PolicySpec
+from sparring.environments import load_environment
+from sparring.environments.task import Task
+from sparring.jobs.audit.auditor import Auditor, audit_null_players
+from sparring.jobs.logged_play import LoggedPlay
+from sparring.jobs.progress import Progress, ProgressHeartbeat
+from sparring.jobs.run_job import Attempt, Job
+from sparring.jobs.run_lock import report_event
+from sparring.player import Play
+from sparring.policies.loading import load_policy
+from sparring.proofs.audit import Observation, audit
+from sparring.proofs.check_verdict import OF_THE_MODEL
+from sparring.proofs.proof import Played, Proof, prove
 from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
+from sparring.run_folder.files import read_lines
+from sparring.run_folder.held_out_ledger import record_look, runs_that_looked
+
+BASE, TRAINED = "base", "trained"
+_AUDITED_CASES = 4
 
 
-def prove_environment(folder: RunFolder, spec: ProveSpec, heartbeat: Heartbeat) -> str:
-    """Prove a training run, write summary and report, and return "completed"."""
-    with opened(
-        folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
-    ) as environment:
-        Proving(folder, spec, environment, heartbeat).run()
-    try_to_write_report(folder)
-    return "completed"
+@dataclass(frozen=True, slots=True)
+class _Suite:
+    """The cases of one task that both models play."""
+
+    name: str
+    task: Task
+    cases: Sequence[Case]
+
+
+class ProveJob(Job):
+    """One proof, from its checkpoint to its summary."""
+
+    def __init__(self, attempt: Attempt, spec: ProveSpec, task: Task) -> None:
+        self._folder = attempt.folder
+        self._heartbeat = attempt.heartbeat
+        self._spec = spec
+        self._task = task
+        self._checkpoint = self._choose_checkpoint()
+        self._audit: list[dict[str, Any]] | None = None
+        self._left_out: list[str] = []
+
+    def run(self) -> dict[str, Any]:
+        """Play both models, compare them, and return the summary."""
+        started = time.monotonic()
+        suites = [self._suite("", self._task)]
+        if self._spec.also:
+            seconds = self._spec.play.measure_seconds
+            also = Task.of_environment(load_environment(self._spec.also), measure_seconds=seconds)
+            suites.append(self._suite("also-", also))
+        self._refuse_other_inputs(suites)
+        digest = digest_of(self._task.suite.cases(self._spec.split))  # also unplayed ones
+        asyncio.run(self._play_and_audit(suites, digest))
+        played = [self._read_both(suite) for suite in suites]
+        _refuse_unscored_side(played[0])
+        chances = self._chances(digest)
+        proof = prove(played[0], chances=chances, also=played[1] if len(played) > 1 else None)
+        summary = self._summary(proof, chances, suites[0], digest)
+        summary |= {"audit": self._audit, "left_out": self._left_out}
+        summary |= {"seconds": round(time.monotonic() - started, 1)}
+        return summary
+
+    # ------------------------------------------------------------------ inputs
+
+    def _suite(self, name: str, task: Task) -> _Suite:
+        return _Suite(name, task, list(task.suite.cases(self._spec.split, self._spec.cases)))
+
+    def _choose_checkpoint(self) -> Checkpoint:
+        """Return the checkpoint that the spec names; by default the best on validation, or the last
+        if none was validated. A resumed proof keeps its checkpoint."""
+        checkpoints = list_checkpoints(
+            RunFolder(self._folder.path.parent / self._spec.run).checkpoints
+        )
+        if not checkpoints:
+            raise InvalidInput(
+                f"run {self._spec.run} has no readable checkpoint, so nothing can be proved; "
+                "train again"
+            )
+        events = [
+            line for line in read_lines(self._folder.events) if line.get("event") == "proving"
+        ]
+        wanted = events[-1]["checkpoint"] if events else self._spec.checkpoint
+        if not wanted:
+            return best_of(checkpoints) or checkpoints[-1]
+        for each in checkpoints:
+            if each.path.name == wanted:
+                return each
+        names = ", ".join(each.path.name for each in checkpoints)
+        raise InvalidInput(f"run {self._spec.run} has no checkpoint {wanted}; there are {names}")
+
+    def _refuse_other_inputs(self, suites: Sequence[_Suite]) -> None:
+        digest = digest_of([case for suite in suites for case in suite.cases])
+        for event in read_lines(self._folder.events):
+            if event.get("event") == "proving" and event.get("cases") != digest:
+                raise RunChanged(
+                    f"proof {self._folder.id} was started on other cases; start a new proof"
+                )
+        report_event(self._folder, "proving", checkpoint=self._checkpoint.path.name, cases=digest)
+
+    # ------------------------------------------------------------------ playing
+
+    async def _play_and_audit(self, suites: Sequence[_Suite], digest: str) -> None:
+        """Play both models, then audit the measures, because a proof depends on their quality.
+        Playing and auditing share one event loop, because a client that a measure keeps is bound to
+        its loop."""
+        await self._play(suites, digest)
+        task = self._task
+        auditor = Auditor(task.measures, task.context)
+        self._heartbeat.watch(lambda: auditor.judged)
+        self._heartbeat.note("auditing")
+        try:
+            await audit_null_players(self._folder, auditor, task.suite, _AUDITED_CASES)
+        except SparringError as error:  # such as too few training cases; the proof stays valid
+            report_event(self._folder, "warning", message=f"no audit: {error}")
+            return
+        for side in (BASE, TRAINED):
+            for rollout in read_rollouts(self._folder, side):
+                auditor.observations += [
+                    Observation(judgement, f"{side}/{rollout.id}", rollout.case.id)
+                    for judgement in rollout.judgements
+                ]
+        findings = [each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL]
+        self._audit = [{**asdict(each), "fault": each.fault.value} for each in findings]
+        self._left_out = auditor.left_out
+
+    async def _play(self, suites: Sequence[_Suite], digest: str) -> None:
+        """Play one model after the other, because two may not fit into memory. The look at the
+        cases is recorded before the trained model plays, so that a stopped proof counts too."""
+        total = 2 * self._spec.rollouts * sum(len(suite.cases) for suite in suites)
+        progress = Progress(total)
+        current: list[LoggedPlay] = []  # of one policy, so the last one counts all its tokens
+        tokens_before = 0
+
+        def drawn() -> int:
+            return tokens_before + sum(each.tokens_drawn() for each in current[-1:])
+
+        beat = ProgressHeartbeat(self._folder, progress, drawn)
+        self._heartbeat.watch(lambda: progress.rollouts + drawn())
+        trained = self._spec.policy.model_copy(update={"model": str(self._checkpoint.path)})
+        async with beat.running():
+            for side, spec in ((BASE, self._spec.base), (TRAINED, trained)):
+                beat.doing = f"loading the {side} model"
+                self._heartbeat.note("loading")
+                policy = await asyncio.to_thread(self._load, spec)
+                if side == TRAINED:
+                    self._count_look(digest)
+                beat.doing = f"playing the {side} model"
+                self._heartbeat.note("playing", step=progress.rollouts)
+                for suite in suites:
+                    logged = self._logged(side, policy, suite)
+                    current.append(logged)
+                    for rollout in logged.earlier():
+                        progress.count(rollout)
+                    beat.restart_estimate()  # an earlier attempt's rollouts would distort the pace
+                    await logged.run(lambda played: progress.count(played.rollout))
+                tokens_before = drawn()
+                current.clear()
+                del policy, logged
+                gc.collect()  # the model may be part of reference cycles
+
+    def _load(self, spec: PolicySpec) -> Policy:
+        task, kept = self._task, self._spec.play.turn_cache
+        return load_policy(spec, task.agent.model, task.family, turn_cache=kept)
+
+    def _logged(self, side: str, policy: Policy, suite: _Suite) -> LoggedPlay:
+        return LoggedPlay(
+            self._folder.rollouts_of(suite.name + side),
+            lambda: self._plan(suite.cases),
+            task=suite.task,
+            policy=policy,
+            play=self._spec.play,
+        )
+
+    def _plan(self, cases: Sequence[Case]) -> Iterator[Play]:
+        for case in cases:
+            for index in range(self._spec.rollouts):
+                yield Play(RolloutKey(self._spec.play.seed, 0, case.id, index), case)
+
+    def _read_both(self, suite: _Suite) -> Played:
+        return Played(
+            *(list(read_rollouts(self._folder, suite.name + side)) for side in (BASE, TRAINED))
+        )
+
+    # ------------------------------------------------------------------ results
+
+    def _chances(self, digest: str) -> int:
+        """Return the number of candidates that the interval is corrected for: the largest of
+        `picked_from`, the number of candidates in the ledger and, on validation cases, the number
+        of validated checkpoints."""
+        candidates = max(self._spec.picked_from, self._count_look(digest))
+        if self._spec.split != "validation":
+            return candidates
+        trained = RunFolder(self._folder.path.parent / self._spec.run)
+        validated = {
+            row["step"] for row in read_lines(trained.metrics) if "validation/reward" in row
+        }
+        return max(candidates, len(validated - {0}))
+
+    def _count_look(self, digest: str) -> int:
+        """Record this proof in the ledger and return the number of candidates on these cases.
+        Another sample of the same weights counts as another candidate."""
+        spec = self._spec
+        draw = f"{spec.play.seed}/{spec.cases or 'all'}x{spec.rollouts}"
+        return record_look(self._folder, digest, f"{spec.run}/{self._checkpoint.path.name}#{draw}")
+
+    def _summary(self, proof: Proof, chances: int, suite: _Suite, digest: str) -> dict[str, Any]:
+        spec = self._spec
+        return {
+            "format": FORMAT,
+            "kind": "prove",
+            "run": self._folder.id,
+            "environment": spec.environment,
+            "training": spec.run,
+            "checkpoint": str(self._checkpoint.path),
+            "model": spec.base.model,
+            "split": spec.split.value,
+            "cases": len(suite.cases),
+            "rollouts_per_case": spec.rollouts,
+            "temperature": spec.play.temperature,
+            "verdict": proof.standing.value,
+            "sentence": proof.sentence,
+            "level": proof.level.value if proof.level else None,
+            "is_good": proof.is_good,
+            "unmoved": list(proof.unmoved),
+            "still_fails": [asdict(each) for each in proof.still_fails],
+            "reward": asdict(proof.reward) if proof.reward else None,
+            "measures": {
+                each.name: {**asdict(each.difference), "is_guard": each.is_guard}
+                for each in proof.measures
+            },
+            "also": asdict(proof.also) if proof.also else None,
+            "also_environment": spec.also_environment,
+            "regressed": list(proof.regressed),
+            "flips": [asdict(each) for each in proof.flips],
+            "unscored": proof.unscored,
+            "picked_from": chances,
+            "cases_digest": digest,
+            "proofs_on_these_cases": len(runs_that_looked(self._folder, digest)),
+            "unsandboxed": spec.play.unsandboxed,
+        }
+
+
+def read_rollouts(folder: RunFolder, player: str) -> Iterator[Rollout]:
+    """Yield the rollouts of one player of a run, read from disk one at a time."""
+    from sparring.run_folder.records import from_record
+    from sparring.run_folder.rollout_log import RolloutLog
+
+    for record in RolloutLog(folder.rollouts_of(player)).records():
+        yield from_record(record)
+
+
+def _refuse_unscored_side(played: Played) -> None:
+    for side, rollouts in ((BASE, played.base), (TRAINED, played.trained)):
+        if rollouts and all(each.reward is None for each in rollouts):
+            raise InfrastructureError(
+                f"no rollout of the {side} model could be scored: {rollouts[0].unscored_because}"
+            )

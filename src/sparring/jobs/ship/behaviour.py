@@ -64,7 +64,7 @@ async def play_held_out(shipping: ShipContext, chosen: Artefact) -> dict[str, An
     proof, spec = shipping.proof_summary(), shipping.spec
     if proof is None or spec.cases == 0:
         return None
-    suite = shipping.parts.suite
+    suite = shipping.task.suite
     digest = digest_of(suite.cases(Split.HELD_OUT))
     if digest != proof.get("cases_digest"):
         raise RunChanged(

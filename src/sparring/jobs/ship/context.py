@@ -11,7 +11,7 @@ from typing import Any
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.ship_specs import ShipSpec
-from sparring.environments.environment import Parts
+from sparring.environments.task import Task
 from sparring.jobs.rollout_reading import read_rollouts
 from sparring.jobs.ship.opening import sibling_run
 from sparring.jobs.ship.playing import ShipPlayer, served_artefact
@@ -38,7 +38,7 @@ class ShipContext:
 
     folder: RunFolder
     spec: ShipSpec
-    parts: Parts
+    task: Task
     checkpoint: Checkpoint
     source: Source
     ship: ShipFolder

@@ -1,20 +1,148 @@
-"""Runs the shipment that a spec describes."""
+"""Executes a shipment: writes and verifies artefacts in a staging folder, then renames the folder.
+
+Every stage can be repeated: files are complete or absent, and the run's folder keeps rollouts and
+results of checks. A killed shipment therefore resumes at the stage where it stopped.
+"""
 
 from __future__ import annotations
 
-from sparring.contracts.ship_specs import ShipSpec
-from sparring.jobs.environment_opening import opened
-from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.report import try_to_write_report
-from sparring.jobs.ship.shipment import Shipment
-from sparring.run_folder import RunFolder
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sparring.contracts.cases import Case, Split
+from sparring.contracts.errors import FaultyArtefact
+from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.environments.task import Task
+from sparring.jobs.run_job import Attempt, Job
+from sparring.jobs.ship.behaviour import compare_on_validation, play_checkpoint, play_held_out
+from sparring.jobs.ship.context import ShipContext
+from sparring.jobs.ship.handing_over import Delivery
+from sparring.jobs.ship.opening import choose_checkpoint, open_checkpoint
+from sparring.jobs.ship.other_servers import play_on_other_servers
+from sparring.jobs.ship.playing import ShipPlayer
+from sparring.jobs.ship.summary import summary_of
+from sparring.jobs.ship.verdict import REFUSED, ShipVerdict, choose, verdict_of
+from sparring.jobs.ship.verifying import trained_prompts, verify_artefacts, write_artefacts
+from sparring.shipping.artefacts import Artefact, Writing, chosen_forms, needed_bytes
+from sparring.shipping.folder import ShipFolder
+from sparring.shipping.gguf_support import possible_forms
+from sparring.shipping.llama_cpp import find_llama_cpp
+from sparring.shipping.vllm import find_vllm
+
+_TRIAL = "trial"
 
 
-def ship_model(folder: RunFolder, spec: ShipSpec, heartbeat: Heartbeat) -> str:
-    """Write, verify and publish the model, write the report, and return "completed"."""
-    with opened(
-        folder, spec.target, spec.config, is_unsandboxed=spec.play.unsandboxed
-    ) as environment:
-        Shipment(folder, spec, environment, heartbeat).run()
-    try_to_write_report(folder)
-    return "completed"
+class ShipJob(Job):
+    """One shipment, from its checkpoint to the folder that users get."""
+
+    def __init__(self, attempt: Attempt, spec: ShipSpec, task: Task) -> None:
+        folder = attempt.folder
+        self._spec = spec
+        self._heartbeat = attempt.heartbeat
+        checkpoint = choose_checkpoint(folder, spec)
+        self._shipping = ShipContext(
+            folder=folder,
+            spec=spec,
+            task=task,
+            checkpoint=checkpoint,
+            source=open_checkpoint(checkpoint, spec, task.family, task.agent),
+            ship=ShipFolder(folder.path / _TRIAL if spec.trial else Path(spec.to), folder.id),
+            player=ShipPlayer(folder, spec, task, attempt.heartbeat, _planned_rollouts(spec, task)),
+            llama=find_llama_cpp(spec.llama_cpp),
+        )
+
+    def run(self) -> dict[str, Any]:
+        """Ship and return the summary. If an artefact is faulty, nothing is delivered."""
+        return asyncio.run(self._run())
+
+    async def _run(self) -> dict[str, Any]:
+        started = time.monotonic()
+        try:
+            verdict = await self._ship_verified()
+        except FaultyArtefact as error:
+            sentence = "an artefact is faulty; no folder was written"
+            verdict = ShipVerdict(REFUSED, sentence, str(error))
+        summary = summary_of(self._shipping, verdict, time.monotonic() - started)
+        if not summary["to"]:
+            self._shipping.ship.discard()
+        return summary
+
+    async def _ship_verified(self) -> ShipVerdict:
+        shipping, spec = self._shipping, self._spec
+        self._stage("preparing")
+        forms = self._forms()
+        if not shipping.ship.is_delivered:
+            shipping.ship.open(needed_bytes(shipping.source, forms, spec.quantizations))
+        validation = self._validation_cases()
+        artefacts = await self._write_and_verify(forms, validation)
+        if validation and not self._plays_held_out_only(artefacts):
+            self._stage("comparing")
+            await compare_on_validation(shipping, artefacts, validation)
+        if spec.vllm or spec.register_with_ollama:
+            self._stage("serving")
+            await play_on_other_servers(shipping, artefacts, validation)
+        chosen = choose(artefacts, shipping.rows, is_compared=spec.compare)
+        self._stage("playing")
+        held_out = await play_held_out(shipping, chosen)
+        is_proved = (shipping.proof_summary() or {}).get("verdict") == "better"
+        verdict = verdict_of(shipping.rows, chosen, held_out, is_proved=is_proved)
+        self._stage("publishing")
+        if not spec.trial:
+            Delivery(shipping).hand_over(chosen, verdict)
+        return verdict
+
+    def _forms(self) -> tuple[Form, ...]:
+        """Return the forms to write. Raises MissingPackage if llama.cpp, vLLM or a Python package
+        that they need is missing."""
+        shipping, spec = self._shipping, self._spec
+        if spec.vllm:
+            find_vllm()
+        wanted = chosen_forms(spec.forms, shipping.source)
+        found = possible_forms(wanted, shipping.source, spec.quantizations, shipping.llama)
+        if found.warning:
+            shipping.warnings.append(found.warning)
+        return found.forms
+
+    def _validation_cases(self) -> list[Case]:
+        """Return the validation cases to play; none if the suite has too few."""
+        suite, wanted = self._shipping.task.suite, self._spec.validation_cases
+        has_enough = suite.size(Split.VALIDATION) >= suite.minimum
+        return list(suite.cases(Split.VALIDATION, wanted)) if wanted and has_enough else []
+
+    async def _write_and_verify(
+        self, forms: Sequence[Form], validation: Sequence[Case]
+    ) -> list[Artefact]:
+        shipping = self._shipping
+        self._stage("playing the checkpoint")
+        cases = validation or list(shipping.task.suite.cases(Split.TRAINING, 8))
+        played = await play_checkpoint(shipping, cases)
+        proved = shipping.proof_rollouts("trained")
+        shipping.conversations = await trained_prompts(shipping, cases, [*proved, *played])
+        self._stage("writing")
+        writing = Writing(shipping.name, self._spec.play.temperature, shipping.llama)
+        artefacts = write_artefacts(shipping, forms, writing)
+        self._stage("verifying")
+        verify_artefacts(shipping, artefacts, proved or played)
+        return artefacts
+
+    def _plays_held_out_only(self, artefacts: Sequence[Artefact]) -> bool:
+        """Return whether there is a single artefact and it will play held-out cases, so that it
+        need not play validation cases."""
+        return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
+
+    def _stage(self, name: str) -> None:
+        """Report the stage in the heartbeat."""
+        self._heartbeat.note(name)
+
+
+def _planned_rollouts(spec: ShipSpec, task: Task) -> int:
+    validation = min(spec.validation_cases, task.suite.size(Split.VALIDATION))
+    total = spec.max_validation_plays * validation
+    if spec.proof:
+        held_out = task.suite.size(Split.HELD_OUT)
+        held_out = held_out if spec.cases is None else min(spec.cases, held_out)
+        total += held_out * (2 + spec.rollouts)
+    return total

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sparring.contracts.cases import Case
@@ -17,12 +17,11 @@ from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.ship_specs import Form, ShipSpec
 from sparring.contracts.specs import EndpointSpec, PlaySettings
-from sparring.environments.environment import Parts
+from sparring.environments.task import Task
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.jobs.progress import Progress, ProgressHeartbeat
 from sparring.jobs.rollout_reading import read_rollouts
-from sparring.measures import MeasureSet
 from sparring.player import Play
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
@@ -40,24 +39,15 @@ _SLOTS = 4
 _NO_KEY = "SPARRING_NO_KEY"
 
 
-@dataclass(frozen=True, slots=True)
-class PlayParts:
-    """The parts of an environment, its measures, and the play settings."""
-
-    environment: Parts
-    measures: MeasureSet
-    play: PlaySettings
-
-
 class ShipPlayer:
     """Plays rollouts into named logs in the run's folder, and writes the run's progress."""
 
     def __init__(
-        self, folder: RunFolder, spec: ShipSpec, parts: PlayParts, heartbeat: Heartbeat, total: int
+        self, folder: RunFolder, spec: ShipSpec, task: Task, heartbeat: Heartbeat, total: int
     ) -> None:
         self._folder = folder
         self._spec = spec
-        self._parts = parts
+        self._task = task
         self._heartbeat = heartbeat
         self._progress = Progress(total)
 
@@ -71,7 +61,7 @@ class ShipPlayer:
         is_greedy: bool,
     ) -> list[Rollout]:
         """Play the rollouts that the log `log_name` lacks, and return all its rollouts."""
-        play = self._parts.play
+        play = self._spec.play
         if is_greedy:
             play = play.model_copy(update={"temperature": 0.0})
         if isinstance(policy, EndpointPolicy):
@@ -97,12 +87,9 @@ class ShipPlayer:
         logged = LoggedPlay(
             self._folder.rollouts_of(log_name),
             lambda: iter(plan),
-            agent=self._parts.environment.agent,
+            task=self._task,
             policy=policy,
-            measures=self._parts.measures,
             play=play,
-            context=self._parts.environment.world,
-            user=self._parts.environment.user,
         )
         beat = ProgressHeartbeat(self._folder, self._progress, logged.tokens_drawn)
         beat.doing = f"playing {log_name}"

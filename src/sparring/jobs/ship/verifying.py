@@ -40,7 +40,7 @@ async def trained_prompts(
     some = list(known.values())[:_PROMPTS]
     codec = shipping.source.codec()
     plays = [Play(RolloutKey(shipping.spec.play.seed, 0, case.id, 0), case) for case in some]
-    first = await first_prompts(shipping.parts.agent, codec, plays, shipping.parts.world)
+    first = await first_prompts(shipping.task.agent, codec, plays, shipping.task.context)
     by_case = {each.case: each for each in first}
     longer: list[Conversation] = []
     for rollout in rollouts:

@@ -17,39 +17,39 @@ from sparring.engine.building import Built, build
 from sparring.engine.hooks import Hooks
 from sparring.engine.ranks import Launched, from_rank_0
 from sparring.engine.work import TrainWork
-from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event, supervised_attempt
 from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import warm_start
 from sparring.learning.parity import Parity
 from sparring.learning.reporting import OnProgress, Reporter
 from sparring.learning.step_counts import MAX_UNSCORED
-from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
-from sparring.run_folder.files import read_json, read_lines, write_json
+from sparring.run_folder.files import read_json, read_lines
 from sparring.run_folder.metrics import read_history_rows
 from sparring.trackers import Trackers
 from sparring.trackers.trackers import TrackedRun
 
 
-class Training:
+class Training(Job):
     """One attempt at one training run, on one rank."""
+
+    writes_report = False
 
     def __init__(
         self,
-        folder: RunFolder,
+        attempt: Attempt,
         work: TrainWork,
-        launched: Launched | None = None,
+        launched: Launched,
         *,
-        on_progress: OnProgress = lambda _: None,
-        should_stop: Callable[[], bool] = lambda: False,
-        accept_changes: bool = False,
-        heartbeat: Heartbeat | None = None,
+        on_progress: OnProgress,
+        should_stop: Callable[[], bool],
     ) -> None:
-        self._folder = folder
+        self._folder = folder = attempt.folder
         self._work = work
-        self._launched = launched or Launched.here()
-        self._accept_changes = accept_changes
+        self._launched = launched
+        self._accept_changes = attempt.accept_changes
+        heartbeat = attempt.heartbeat if attempt.owns_process else None
         self._is_stop_requested = should_stop
         self._on_progress = on_progress
         hooks = Hooks(
@@ -72,14 +72,42 @@ class Training:
         self._is_done_already = False
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the training ended on a stop request."""
         return self.built.trainer.stopped
 
     def run(self) -> dict[str, Any]:
         """Train to the last step, from the newest checkpoint if any, and return the summary."""
         started = time.monotonic()
-        newest = self._find_checkpoint()
+        trainer, newest = self.built.trainer, self._find_checkpoint()
+        self._begin(newest)
+        try:
+            trainer.doing("measuring memory")
+            size = fit_passes(self._folder, self._work, self.built, self._launched, self._announce)
+            warm_start(
+                self._folder,
+                self._work,
+                self.built,
+                self._launched,
+                announce=self._announce,
+                size=size,
+                accept_changes=self._accept_changes,
+            )
+            if not self.is_stopped and not self._is_over(newest):
+                if newest is not None:
+                    trainer.restore_in_play(newest)
+                trainer.train(resume_from_checkpoint=str(newest.path) if newest else None)
+                self._check_end()
+        finally:
+            self.built.collector.close()
+            if self._reporter is not None:
+                self._reporter.end()
+        return self._sum_up(time.monotonic() - started)
+
+    # ------------------------------------------------------------------ inside
+
+    def _begin(self, newest: Checkpoint | None) -> None:
+        """Report the inputs, open the reports, and continue the counts of the newest checkpoint."""
         step = newest.step if newest else 0
         self._report(
             "inputs",
@@ -96,41 +124,23 @@ class Training:
         for note in self.built.notes():
             self._announce(note)
         self.built.collector.resume_at(step, newest.difficulty() if newest else None)
-        try:
-            self.built.trainer.doing("measuring memory")
-            size = fit_passes(self._folder, self._work, self.built, self._launched, self._announce)
-            warm_start(
-                self._folder,
-                self._work,
-                self.built,
-                self._launched,
-                announce=self._announce,
-                size=size,
-                accept_changes=self._accept_changes,
-            )
-            if not self.stopped:
-                self._train(newest)
-        finally:
-            self.built.collector.close()
-            if self._reporter is not None:
-                self._reporter.end()
-        return self._sum_up(time.monotonic() - started)
 
-    # ------------------------------------------------------------------ inside
-
-    def _train(self, newest: Checkpoint | None) -> None:
+    def _is_over(self, newest: Checkpoint | None) -> bool:
+        """Return whether nothing is left to train: all steps are done, or a stop is requested."""
         trainer, steps = self.built.trainer, self.built.plan.steps
         is_complete = newest is not None and newest.step >= steps
-        if is_complete or trainer.is_stop_requested():  # nothing is left to train, or to save
-            if newest is not None and (is_complete or not trainer.is_sharded()):
-                trainer._load_from_checkpoint(str(newest.path))
-            trainer.state.global_step = newest.step if newest else 0
-            self._is_done_already = is_complete and self._folder.summary.is_file()
-            trainer.stopped = not is_complete
-            return
-        if newest is not None:
-            trainer.restore_in_play(newest)
-        trainer.train(resume_from_checkpoint=str(newest.path) if newest else None)
+        if not is_complete and not trainer.is_stop_requested():
+            return False
+        if newest is not None and (is_complete or not trainer.is_sharded()):
+            trainer._load_from_checkpoint(str(newest.path))
+        trainer.state.global_step = newest.step if newest else 0
+        self._is_done_already = is_complete and self._folder.summary.is_file()
+        trainer.stopped = not is_complete
+        return True
+
+    def _check_end(self) -> None:
+        """Raise the error that ended the training before its last step."""
+        trainer, steps = self.built.trainer, self.built.plan.steps
         if (guard_stop := trainer.reports.guard_stop) is not None:
             if trainer.state.global_step < steps:
                 raise guard_stop
@@ -234,7 +244,7 @@ class Training:
         checkpoints = list_checkpoints(self._folder.checkpoints)
         best = best_of(checkpoints)
         steps = [row for row in history if "loss" in row]
-        summary = {
+        return {
             "format": FORMAT,
             "kind": "train",
             "run": self._folder.id,
@@ -265,9 +275,6 @@ class Training:
             "best_score": best.score if best else None,
             "links": self._trackers.links() if self._trackers else {},
         }
-        if self._launched.rank == 0:
-            write_json(self._folder.summary, summary)
-        return summary
 
 
 def _seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:

@@ -28,9 +28,9 @@ from sparring.operations.plans.store import Plans, StoredPlan, changes, digest_o
 from sparring.operations.proving import proof_of, within
 from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.operations.revalidation import request_of, settings_of
-from sparring.operations.run_control import read_run_spec
 from sparring.operations.starting import Started, new_name, start
 from sparring.operations.training import begin_training, training_of
+from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.files import read_json_or_empty
 from sparring.runs.finding import find_run
 from sparring.settings.fields import known_names, nearest

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sparring.contracts.kinds import load, run_kind
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.progress import NewLines, duration_text
 from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
 from sparring.surfaces.cli.ship_tables import show_shipment
@@ -42,12 +42,6 @@ class KindView:
     resume_hint: Callable[[Beat, str], str]
     lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
     shows_stopped: bool = False
-
-
-def view_of(kind: str) -> KindView:
-    """Return the view of a kind of run."""
-    view: KindView = load(run_kind(kind, "the run").view)
-    return view
 
 
 def _training(beat: Beat) -> Shown:
@@ -93,15 +87,22 @@ def _playing_view(show: Callable[[dict[str, Any], Console], None]) -> KindView:
     )
 
 
-TRAIN = KindView(
-    stopping="stopping after this step; a checkpoint is saved if a step has ended…",
-    shown=_training,
-    show=show_training,
-    resume_hint=_training_resume_hint,
-    lines=NewLines,
-)
-EVAL = _playing_view(show_summary)
-CHECK = replace(_playing_view(show_check), shows_stopped=True)
-AUDIT = _playing_view(show_audit)
-PROVE = _playing_view(show_proof)
-SHIP = _playing_view(show_shipment)
+_VIEWS = {
+    "train": KindView(
+        stopping="stopping after this step; a checkpoint is saved if a step has ended…",
+        shown=_training,
+        show=show_training,
+        resume_hint=_training_resume_hint,
+        lines=NewLines,
+    ),
+    "eval": _playing_view(show_summary),
+    "check": replace(_playing_view(show_check), shows_stopped=True),
+    "audit": _playing_view(show_audit),
+    "prove": _playing_view(show_proof),
+    "ship": _playing_view(show_shipment),
+}
+
+
+def view_of(kind: str) -> KindView:
+    """Return the view of a kind of run."""
+    return _VIEWS[run_kind(kind, "the run").name]

@@ -25,9 +25,9 @@ from sparring import (
     prove,
     train,
 )
-from sparring.api.tasks import as_family, default_settings, played_agent, read_task
 from sparring.contracts.errors import InvalidInput, RunChanged, UnknownFamily
 from sparring.contracts.rollouts import Ending
+from sparring.environments.task import as_family, default_settings, played_agent, read_task
 from sparring.gateway.agents import GatewayAgent
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.training import TALKATIVE, even, questions, talker, weights_digest
@@ -134,7 +134,7 @@ def test_what_is_not_given_is_the_environments():
     task = read_task(environment, None, None)
     assert (task.agent.name, task.agent.model) == ("Talk", "tiny")
     assert task.suite.size("training") == 72
-    assert (task.measures, task.weights) == ((even, is_world), {"is_world": 0})
+    assert dict(task.measures.weights) == {"even": 1.0, "is_world": 0}
     assert task.context == environment.world
     assert task.family is TALKATIVE
     assert default_settings(environment)["num_generations"] == 4
@@ -143,7 +143,7 @@ def test_what_is_not_given_is_the_environments():
 def test_what_is_given_goes_before_the_environments():
     own, world = questions(96), dict
     task = read_task(Talk(), own, ["length"], weights={}, context=world)
-    assert (task.suite, task.measures, task.weights, task.context) == (own, ["length"], {}, world)
+    assert (task.suite, task.measures.weights, task.context) == (own, {"length": 1.0}, world)
 
 
 def test_other_code_has_another_digest():

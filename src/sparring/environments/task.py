@@ -1,24 +1,31 @@
-"""Builds a task from the arguments of the Python entry points: an agent with its suite and
-measures, or an environment."""
+"""The task of a run: what is played and judged, from an environment or from arguments."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from agents import Agent, FunctionTool
 
 from sparring.contracts.errors import InvalidInput
-from sparring.environments import Environment
-from sparring.environments.environment import Parts, read_agent, read_parts, read_suite
+from sparring.contracts.specs import PlaySettings
+from sparring.contracts.training import TrainSettings
+from sparring.environments.environment import Environment, listed, read_agent, read_suite
 from sparring.gateway.agents import FunctionProgram, GatewayAgent, PlayFunction
+from sparring.measures import MeasureSet
 from sparring.measures.declaration import Judge, Measure
+from sparring.measures.reward_functions import Batch
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.player import ContextFactory
+from sparring.player.trainability import (
+    refuse_untrainable,
+    refuse_without_tools,
+    training_obstacles,
+)
 from sparring.player.users import UserFunction
 from sparring.policies.families import Family, family_named
 from sparring.sandbox import probe
@@ -30,17 +37,61 @@ Measures = Sequence[Measure | str | Judge]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """An agent with its suite and measures. `digest` identifies the agent; a run is not resumed
-    with another agent."""
+    """What is played and judged: an agent with its cases, measures, world, user and chat format.
+
+    `digest` identifies the agent of a run that was started from Python; the run is not resumed with
+    another agent.
+    """
 
     agent: PlayedAgent
     suite: Suite
-    measures: Measures
-    weights: Mapping[str, float] | None = None
+    measures: MeasureSet
     context: ContextFactory | None = None
     user: UserFunction | None = None
     family: Family | None = None
     digest: str = ""
+
+    @classmethod
+    def of_environment(
+        cls,
+        environment: Environment,
+        *,
+        suite: Callable[[], Suite] | None = None,
+        measures: MeasureSet | None = None,
+        measure_seconds: float = 30.0,
+    ) -> Self:
+        """Read an environment's parts, or raise InvalidInput with the line that failed. `suite` and
+        `measures` replace the environment's own; `measure_seconds` is the deadline of a measure."""
+        kind = type(environment)
+        return cls(
+            agent=read_agent(environment),
+            measures=(
+                read_measures(environment, measure_seconds) if measures is None else measures
+            ),
+            suite=read_suite(environment) if suite is None else suite(),
+            context=environment.world if kind.world is not Environment.world else None,
+            user=environment.user if kind.user is not Environment.user else None,
+            family=environment.family,
+        )
+
+    def training_obstacles(self, settings: TrainSettings) -> list[str]:
+        """Return why the agent cannot be trained, as far as its objects show; [] if it can."""
+        named = settings.train_agents
+        return list(dict.fromkeys(training_obstacles(self.agent, settings.temperature, named)))
+
+    def refuse_untrainable(self, settings: TrainSettings) -> None:
+        """Raise Untrainable, with a list of all obstacles, if the agent cannot be trained, and
+        SettingError if it has no tool results for a loss that needs them."""
+        refuse_untrainable(self.agent, settings.temperature, settings.train_agents)
+        if settings.learns_results:
+            refuse_without_tools(self.agent, self.context)
+
+
+def read_measures(environment: Environment, seconds: float) -> MeasureSet:
+    """Return an environment's measures with their weights. A measure has `seconds` for a
+    rollout."""
+    declared = listed(type(environment).__name__, environment.measures)
+    return MeasureSet.of(declared, environment.weights, seconds=seconds)
 
 
 def read_task(
@@ -49,34 +100,46 @@ def read_task(
     measures: Measures | None,
     *,
     weights: Mapping[str, float] | None = None,
+    reward_functions: Sequence[Batch] = (),
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
     family: Family | str | None = None,
-    is_unsandboxed: bool = False,
+    settings: PlaySettings | None = None,
 ) -> Task:
-    """Check the arguments and return them as a task. An environment's parts replace missing
-    arguments. Raises InvalidInput if the agent or the suite has a wrong type, or if a service of
-    the environment has no address."""
+    """Check the arguments of a Python entry point and return them as a task. An environment's parts
+    replace missing arguments. Raises InvalidInput if the agent or the suite has a wrong type, or if
+    a service of the environment has no address."""
+    settings = settings or PlaySettings()
+
+    def measure_set(declared: Measures, own_weights: Mapping[str, float] | None) -> MeasureSet:
+        return MeasureSet.of(
+            declared if measures is None else measures,
+            own_weights if weights is None else weights,
+            seconds=settings.measure_seconds,
+            reward_functions=reward_functions,
+        )
+
     if not isinstance(agent, Environment):
         return Task(
             agent=played_agent(agent),
             suite=_checked_suite(suite),
-            measures=() if measures is None else measures,
-            weights=weights,
+            measures=measure_set((), None),
             context=context,
             user=user,
             family=as_family(family),
             digest=_digest(agent),
         )
-    parts = _open(agent, suite, is_unsandboxed=is_unsandboxed)
-    return Task(
-        agent=parts.agent,
-        suite=parts.suite,
-        measures=parts.measures if measures is None else measures,
-        weights=agent.weights if weights is None else weights,
-        context=context or parts.world,
-        user=user or parts.user,
-        family=as_family(family) or agent.family,
+    _require_services(agent, is_unsandboxed=settings.unsandboxed)
+    task = Task.of_environment(
+        agent,
+        suite=None if suite is None else lambda: _checked_suite(suite),
+        measures=measure_set(listed(type(agent).__name__, agent.measures), agent.weights),
+    )
+    return replace(
+        task,
+        context=context or task.context,
+        user=user or task.user,
+        family=as_family(family) or task.family,
         digest=_digest(agent),
     )
 
@@ -107,8 +170,8 @@ def default_settings(agent: AnyAgent) -> dict[str, Any]:
     return dict(agent.settings) if isinstance(agent, Environment) else {}
 
 
-def _open(environment: Environment, suite: Suite | None, *, is_unsandboxed: bool) -> Parts:
-    """Read an environment's parts; raises if its sandbox or the address of a service is missing."""
+def _require_services(environment: Environment, *, is_unsandboxed: bool) -> None:
+    """Raise if the environment's sandbox or the address of one of its services is missing."""
     if environment.needs_sandbox and not is_unsandboxed:
         probe().require()
     environment.is_unsandboxed = is_unsandboxed
@@ -123,11 +186,6 @@ def _open(environment: Environment, suite: Suite | None, *, is_unsandboxed: bool
             "command line starts: use `sparring eval` and `sparring train`, or start them yourself "
             "and pass environment.add_addresses({'NAME': 'HOST:PORT'})"
         )
-    return read_parts(environment, lambda: _suite_of(environment, suite))
-
-
-def _suite_of(environment: Environment, suite: Suite | None) -> Suite:
-    return read_suite(environment) if suite is None else _checked_suite(suite)
 
 
 def _checked_suite(suite: Suite | None) -> Suite:

@@ -22,7 +22,7 @@ from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite
 from tests.rollouts import call
 
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[1] / "jobs"
 
 
 @function_tool
