@@ -112,12 +112,12 @@ class Finding:
 def audit(observations: Sequence[Observation]) -> list[Finding]:
     """Return all findings, grave ones first."""
     by_measure: dict[str, list[Observation]] = defaultdict(list)
-    for sight in observations:
-        by_measure[sight.judgement.measure].append(sight)
+    for observation in observations:
+        by_measure[observation.judgement.measure].append(observation)
     rewards = _rewards(observations)
     findings: list[Finding] = []
-    for name, measure_sights in by_measure.items():
-        findings += _audit_measure(name, measure_sights, rewards)
+    for name, of_measure in by_measure.items():
+        findings += _audit_measure(name, of_measure, rewards)
     grave = [each for each in findings if each.is_grave]
     if not any(each.fault is Fault.PASSED_BY_NOTHING for each in grave):
         findings += _full_reward_passes(observations, {each.measure for each in grave})
@@ -220,16 +220,16 @@ def _full_reward_passes(
 ) -> Iterator[Finding]:
     """Find a null player that passes all rewarded measures: perhaps all are side conditions."""
     by_rollout: dict[str, list[Observation]] = defaultdict(list)
-    for sight in observations:
-        is_null = sight.player and not _BY_NAME[sight.player].knows
-        if is_null and sight.judgement.weight > 0:
-            by_rollout[sight.rollout].append(sight)
+    for observation in observations:
+        is_null = observation.player and not _BY_NAME[observation.player].knows
+        if is_null and observation.judgement.weight > 0:
+            by_rollout[observation.rollout].append(observation)
     passing: dict[str, list[Observation]] = defaultdict(list)
     totals: dict[str, int] = defaultdict(int)
-    for rollout_sights in by_rollout.values():
-        first = rollout_sights[0]
+    for of_rollout in by_rollout.values():
+        first = of_rollout[0]
         totals[first.player] += 1
-        if all(each.judgement.is_correct for each in rollout_sights):
+        if all(each.judgement.is_correct for each in of_rollout):
             passing[first.player].append(first)
     for player, passes in passing.items():
         first = passes[0]
@@ -287,9 +287,9 @@ def _rewards(observations: Sequence[Observation]) -> dict[str, float]:
     """Return the reward of each rollout; a measure that could not tell counts as 0."""
     earned: dict[str, float] = defaultdict(float)
     weights: dict[str, float] = defaultdict(float)
-    for sight in observations:
-        earned[sight.rollout] += sight.judgement.weight * (sight.score or 0.0)
-        weights[sight.rollout] += sight.judgement.weight
+    for observation in observations:
+        earned[observation.rollout] += observation.judgement.weight * (observation.score or 0.0)
+        weights[observation.rollout] += observation.judgement.weight
     return {rollout: earned[rollout] / weight for rollout, weight in weights.items() if weight}
 
 
@@ -306,8 +306,8 @@ def _finding(
     return Finding(name, fault, message, example.rollout, fault in GRAVE and is_grave)
 
 
-def _answer_name(sight: Observation) -> str:
-    return _BY_NAME[sight.player].says
+def _answer_name(observation: Observation) -> str:
+    return _BY_NAME[observation.player].says
 
 
 def _score(score: float | None) -> str:

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
@@ -46,6 +46,18 @@ async def audit_null_players(
 class _Judged:
     judgement: Judgement
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _NullPlay:
+    """A null player's rollout, and what each measure said of it."""
+
+    rollout: Rollout
+    observations: list[Observation] = field(default_factory=list)
+
+    def judged_rollout(self) -> Rollout:
+        judged = tuple(observation.judgement for observation in self.observations)
+        return replace(self.rollout, judgements=judged, reward=blend(judged))
 
 
 class Auditor:
@@ -104,81 +116,82 @@ class Auditor:
     async def play_null(self, cases: Sequence[Case], writer: RolloutWriter | None = None) -> None:
         """Play every null player on every case. Judge each rollout twice in a row, and all of them
         once more in another order. Judgements that do not start within 240 s are left out."""
-        rollouts: list[Rollout] = []
+        plays: list[_NullPlay] = []
         started = time.monotonic()
         try:
             for case in cases:
-                rollouts += await self._play_case(case, cases)
-            if not rollouts and self.left_out:
+                plays += await self._play_case(case, cases)
+            if not plays and self.left_out:
                 raise InfrastructureError(self.left_out[0])
-            sights_by_rollout: list[list[Observation]] = []
-            for rollout in rollouts:
-                if time.monotonic() - started > _TIME_LIMIT_SECONDS:
-                    self.left_out.append(
-                        f"{len(sights_by_rollout)} of {len(rollouts)} answers were judged in "
-                        f"{_TIME_LIMIT_SECONDS:g} s; the others were left out"
-                    )
-                    break
-                sights_by_rollout.append(await self._judge_twice(rollout))
-            reordered = list(zip(rollouts, sights_by_rollout, strict=False))
-            random.Random(0).shuffle(reordered)  # noqa: S311 - a reproducible order
-            for place, (rollout, observations) in enumerate(reordered):
-                if time.monotonic() - started > _TIME_LIMIT_SECONDS:
-                    self.left_out.append(
-                        f"{place} of {len(reordered)} answers were judged again in another order "
-                        f"within {_TIME_LIMIT_SECONDS:g} s"
-                    )
-                    break
-                for number, each in enumerate(self._measures.measures_for(rollout)):
-                    later = (await self._judge(each, rollout)).judgement
-                    observations[number] = replace(
-                        observations[number],
-                        later=later.verdict.score,
-                        was_reordered=not later.cause,
-                    )
+            judged = await self._judge_twice(plays, started)
+            await self._judge_in_another_order(judged, started)
         finally:
-            for rollout in rollouts:
+            for play in plays:
                 with contextlib.suppress(Exception):  # the user's code
-                    await end_world(rollout.world)
-        for rollout, observations in zip(rollouts, sights_by_rollout, strict=False):
-            self.observations += observations
+                    await end_world(play.rollout.world)
+        for play in judged:
+            self.observations += play.observations
             if writer is not None:
-                judged = tuple(sight.judgement for sight in observations)
-                writer.append(replace(rollout, judgements=judged, reward=blend(judged)), 0.0)
+                writer.append(play.judged_rollout(), 0.0)
 
-    async def _play_case(self, case: Case, cases: Sequence[Case]) -> list[Rollout]:
+    async def _play_case(self, case: Case, cases: Sequence[Case]) -> list[_NullPlay]:
         """Return the answer of each null player to the case, each with its own world."""
-        rollouts: list[Rollout] = []
+        plays: list[_NullPlay] = []
         try:
             for number, player in enumerate(PLAYERS):
                 if (answer := answer_of(player, case, cases)) is not None:
                     world = await self._world(case)
                     self.has_world_tools = self.has_world_tools or bool(world_tools(world))
-                    rollouts.append(null_rollout(number, case, answer, world))
+                    plays.append(_NullPlay(null_rollout(number, case, answer, world)))
         except Exception as error:  # the user's code
             self.left_out.append(
                 f"making the world of case {case.id} failed: {error_with_line(error)}"
             )
-        return rollouts
+        return plays
 
-    async def _judge_twice(self, rollout: Rollout) -> list[Observation]:
-        observations = []
-        for each in self._measures.measures_for(rollout):
-            first = await self._judge(each, rollout)
-            again = await self._judge(each, rollout)
-            observations.append(
-                Observation(
-                    first.judgement,
-                    f"{NULL_PLAYERS}/{rollout.id}",
-                    rollout.case.id,
-                    player=PLAYERS[rollout.key.step].name,
-                    seconds=first.seconds,
-                    at_once=again.judgement.verdict.score,
-                    was_repeated=not again.judgement.cause,
-                    is_side_condition=each.is_side_condition,
+    async def _judge_twice(self, plays: list[_NullPlay], started: float) -> list[_NullPlay]:
+        """Judge each rollout twice in a row; return those that were judged."""
+        for place, play in enumerate(plays):
+            if time.monotonic() - started > _TIME_LIMIT_SECONDS:
+                self.left_out.append(
+                    f"{place} of {len(plays)} answers were judged in "
+                    f"{_TIME_LIMIT_SECONDS:g} s; the others were left out"
                 )
-            )
-        return observations
+                return plays[:place]
+            for measure in self._measures.measures_for(play.rollout):
+                first = await self._judge(measure, play.rollout)
+                again = await self._judge(measure, play.rollout)
+                play.observations.append(
+                    Observation(
+                        first.judgement,
+                        f"{NULL_PLAYERS}/{play.rollout.id}",
+                        play.rollout.case.id,
+                        player=PLAYERS[play.rollout.key.step].name,
+                        seconds=first.seconds,
+                        at_once=again.judgement.verdict.score,
+                        was_repeated=not again.judgement.cause,
+                        is_side_condition=measure.is_side_condition,
+                    )
+                )
+        return plays
+
+    async def _judge_in_another_order(self, plays: list[_NullPlay], started: float) -> None:
+        reordered = list(plays)
+        random.Random(0).shuffle(reordered)  # noqa: S311 - a reproducible order
+        for place, play in enumerate(reordered):
+            if time.monotonic() - started > _TIME_LIMIT_SECONDS:
+                self.left_out.append(
+                    f"{place} of {len(reordered)} answers were judged again in another order "
+                    f"within {_TIME_LIMIT_SECONDS:g} s"
+                )
+                return
+            for number, measure in enumerate(self._measures.measures_for(play.rollout)):
+                later = (await self._judge(measure, play.rollout)).judgement
+                play.observations[number] = replace(
+                    play.observations[number],
+                    later=later.verdict.score,
+                    was_reordered=not later.cause,
+                )
 
     async def _judge(self, measure: Measure, rollout: Rollout) -> _Judged:
         started = time.monotonic()

@@ -27,7 +27,7 @@ from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
 from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
-from sparring.surfaces.cli.kind_views import Beat, view_of
+from sparring.surfaces.cli.kind_views import Beat, KindView, view_of
 from sparring.surfaces.cli.proof_tables import show_proof
 from sparring.surfaces.cli.tables import printable
 
@@ -142,10 +142,7 @@ def _ask_choice(console: Console) -> str:
 def _wait(
     query: RunQuery, caller: Caller, console: Console, lines: Callable[[Beat], list[str]]
 ) -> Status:
-    """Poll the run until it ends; show a progress bar, and print each new line of progress. Without
-    a terminal, print the progress at least once a minute."""
-    view, last_state, last_activity = view_of(run_status(query, caller).kind), None, ""
-    printed_at, began = time.monotonic(), time.time()
+    """Show the run's progress until it ends."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -154,41 +151,58 @@ def _wait(
         TimeElapsedColumn(),
         TextColumn("{task.fields[news]}"),
     )
+    view = view_of(run_status(query, caller).kind)
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("queued", total=None, news="")
+        display = _Display(bar, view, lines)
         while True:
             status = run_status(query, caller)
-            if status.state is not last_state:
-                last_state = status.state
-                if status.state is RunState.STARTING and status.last_restart:
-                    line = f"restarting: {printable(status.last_restart)}"
-                    console.print(line, soft_wrap=True, highlight=False, markup=False)
-            if (activity := _activity(status)) != last_activity and not console.is_terminal:
-                console.print(activity, soft_wrap=True, highlight=False, markup=False)
-            last_activity = activity
-            bar.update(task, description=activity)
-            if (beat := status.progress) and not _is_of_earlier_attempt(status, began):
-                progress = view.shown(beat)
-                bar.update(task, total=progress.total, completed=progress.done, news=progress.news)
-                new_lines = lines(beat)
-                is_due = time.monotonic() - printed_at >= _LINE_SECONDS
-                if is_due and not (new_lines or console.is_terminal):
-                    new_lines = [
-                        f"{activity}: {progress.done} of {progress.total} · {progress.news}"
-                    ]
-                for line in new_lines:
-                    console.print(line, soft_wrap=True, highlight=False, markup=False)
-                printed_at = time.monotonic() if new_lines else printed_at
+            display.show(status)
             if status.state.has_ended:
                 return status
             time.sleep(_POLL_SECONDS)
 
 
-def _is_of_earlier_attempt(status: Status, began: float) -> bool:
-    """Return whether the progress is that of an attempt that ended before this command began."""
-    beat = status.progress or {}
-    is_waiting = status.state in (RunState.QUEUED, RunState.STARTING)
-    return is_waiting and float(beat.get("time", 0.0)) < began
+class _Display:
+    """A progress bar, and above it each new line of progress. Without a terminal, the progress is
+    printed at least once a minute."""
+
+    def __init__(self, bar: Progress, view: KindView, lines: Callable[[Beat], list[str]]) -> None:
+        self._bar, self._view, self._new_lines = bar, view, lines
+        self._task = bar.add_task("queued", total=None, news="")
+        self._state: RunState | None = None
+        self._activity = ""
+        self._began, self._printed_at = time.time(), time.monotonic()
+
+    def show(self, status: Status) -> None:
+        has_moved, self._state = status.state is not self._state, status.state
+        if has_moved and status.state is RunState.STARTING and status.last_restart:
+            self._print(f"restarting: {printable(status.last_restart)}")
+        has_changed, self._activity = (now := _activity(status)) != self._activity, now
+        if has_changed and not self._bar.console.is_terminal:
+            self._print(self._activity)
+        self._bar.update(self._task, description=self._activity)
+        is_waiting = status.state in (RunState.QUEUED, RunState.STARTING)
+        beat = status.progress
+        # A run that waits has the progress of an earlier attempt.
+        if beat and not (is_waiting and float(beat.get("time", 0.0)) < self._began):
+            self._show_progress(beat)
+
+    def _show_progress(self, beat: Beat) -> None:
+        progress = self._view.shown(beat)
+        self._bar.update(
+            self._task, total=progress.total, completed=progress.done, news=progress.news
+        )
+        lines = self._new_lines(beat)
+        is_due = time.monotonic() - self._printed_at >= _LINE_SECONDS
+        if is_due and not (lines or self._bar.console.is_terminal):
+            lines = [f"{self._activity}: {progress.done} of {progress.total} · {progress.news}"]
+        for line in lines:
+            self._print(line)
+        if lines:
+            self._printed_at = time.monotonic()
+
+    def _print(self, line: str) -> None:
+        self._bar.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 ACTIVITIES = {
