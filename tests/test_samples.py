@@ -20,14 +20,15 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.held_out_ledger import runs_that_looked
 
 SAMPLES = Path(__file__).parent / "samples"
-PROOF = "proof-bell-20261119-195613-d729"
+PROOF = "proof-bell-20261116-184334-e4fc"
+STOPPED = "bell-20261116-184635-3ab8"
 KINDS = {
-    "audit-bell-20261119-195404-da46": "audit",
-    "bell-20261119-195353-b635": "eval",
-    "bell-20261119-195602-066a": "train",
-    "check-bell-20261119-195639-b428": "check",
+    "audit-bell-20261116-184545-5817": "audit",
+    "bell-20261116-184053-77fe": "eval",
+    "bell-20261116-184334-e4fc": "train",
+    "check-bell-20261116-184209-e42b": "check",
     PROOF: "prove",
-    "ship-bell-20261119-195627-f21e": "ship",
+    "ship-bell-20261116-091000-f21e": "ship",
 }
 
 
@@ -41,6 +42,7 @@ def owner(tmp_path: Path) -> Caller:
 
 def test_runs_are_listed_with_kind_and_state(owner: Caller) -> None:
     listed = {line.run: (line.kind, line.state) for line in list_runs(ListRuns(), owner).runs}
+    assert listed.pop(STOPPED) == ("train", "stopped")
     assert listed == {run: (kind, "completed") for run, kind in KINDS.items()}
 
 
@@ -48,8 +50,8 @@ def test_runs_are_listed_with_kind_and_state(owner: Caller) -> None:
 def test_a_run_is_shown_with_results_and_rollouts(run: str, kind: str, owner: Caller) -> None:
     assert show_run(RunQuery(run=run), owner).environment == "bell"
     assert run_results(ResultsQuery(run=run), owner).kind == kind
-    (line,) = list_rollouts(ListRollouts(run=run), owner).rollouts
-    rollout = show_rollout(ShowRollout(run=run, rollout=line.id), owner)
+    first, *_ = list_rollouts(ListRollouts(run=run), owner).rollouts
+    rollout = show_rollout(ShowRollout(run=run, rollout=first.id), owner)
     assert rollout.record["judgements"]
 
 
@@ -58,7 +60,7 @@ def test_a_report_is_written_again(owner: Caller) -> None:
 
 
 def test_looks_at_held_out_cases_count(owner: Caller) -> None:
-    cases = "5d1ec87c8294dd79050f7c539c7751b0c04ae4c3f3f25c43dbef23b147f39536"
+    cases = "2ab9a05690882383a43b11bfff83ab268a8c4f164996cd60a2f226b584e1c87b"
     assert PROOF in runs_that_looked(RunFolder(owner.runs / PROOF), cases)
 
 

@@ -21,9 +21,9 @@ def test_runs_are_listed_by_state_kind_and_environment(terminal: Terminal) -> No
         page = terminal.type("run", "list", *options, "--json").json
         return [each["run"] for each in page["runs"]]
 
-    assert len(listed()) == 6
+    assert len(listed()) == 7
     assert listed("--state", "stopped") == [STOPPED]
-    assert len(listed("--state", "stopped", "--state", "completed")) == 6
+    assert len(listed("--state", "stopped", "--state", "completed")) == 7
     assert listed("--kind", "check") == [CHECK]
     assert listed("--env", "shop") == []
     assert listed("--count", "1", "--after", STOPPED) == ["audit-bell-20261116-184545-5817"]
@@ -67,7 +67,7 @@ def test_an_ended_run_is_deleted_only_on_purpose(terminal: Terminal) -> None:
     assert refused.code == 2
     assert f"sparring run delete {STOPPED} --yes" in refused.err
     assert terminal.type("run", "delete", STOPPED, "--yes", "--json").json["run"] == STOPPED
-    assert terminal.type("run", "reindex", "--json").json["runs"] == 5
+    assert terminal.type("run", "reindex", "--json").json["runs"] == 6
 
 
 def test_what_makes_no_sense_is_refused(terminal: Terminal) -> None:

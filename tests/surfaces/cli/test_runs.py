@@ -33,7 +33,7 @@ def test_a_page_of_runs_names_the_next_one(capsys: pytest.CaptureFixture[str]) -
     assert shown[3].startswith("more: --after ")
     after = shown[3].removeprefix("more: --after ").strip()
     runs.list_all(ALL | {"after": after}, None, as_json=True)
-    assert len(json.loads(capsys.readouterr().out)["runs"]) == 4
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 5
 
 
 def test_no_runs_at_all_and_none_that_match_are_told_apart(
@@ -146,7 +146,7 @@ def test_deleting_needs_confirmation(project: Path, capsys: pytest.CaptureFixtur
 
 def test_an_index_is_built_from_the_folders(capsys: pytest.CaptureFixture[str]) -> None:
     runs.reindex(None, as_json=False)
-    assert capsys.readouterr().out == "6 runs\n"
+    assert capsys.readouterr().out == "7 runs\n"
 
 
 def test_one_run_cannot_be_compared() -> None:
