@@ -10,7 +10,7 @@ import pytest
 
 from sparring.contracts import kinds
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.kinds import KINDS, RunKind, distribution_of, run_kind
+from sparring.contracts.kinds import KINDS, RunKind, run_kind
 from sparring.contracts.specs import RunSpec
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.report import report_module
@@ -38,13 +38,6 @@ def test_what_an_entry_names_exists(kind: RunKind) -> None:
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidInput, match=r"spec\.json: kind is 'odd'; this version knows audit"):
         run_kind("odd", "spec.json")
-
-
-def test_only_a_training_starts_the_ranks_and_servers_that_its_spec_describes() -> None:
-    planned = {"processes": 2, "nodes": 2, "settings": {"sampling": {"servers": 2}, "players": 1}}
-    assert distribution_of({"kind": "train", **planned}) == {"kind": "train", **planned}
-    for kind in set(KINDS) - {"train"}:
-        assert distribution_of({"kind": kind, **planned}) == {}
 
 
 class SweepSpec(RunSpec):

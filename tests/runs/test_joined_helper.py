@@ -144,7 +144,11 @@ def test_a_run_without_use_for_a_helper_says_what_it_needs(
 
 
 def test_no_player_joins_a_run_whose_services_it_cannot_reach(folder: RunFolder) -> None:
-    write_spec(folder, {"players": 2, "sampling": {"servers": "joined"}}, services=[{"name": "db"}])
+    write_spec(
+        folder,
+        {"players": 2, "sampling": {"servers": "joined"}},
+        services=[{"name": "db", "command": ["db"]}],
+    )
     with pytest.raises(InvalidInput, match=r"services of run .* answer on its own host only"):
         free_number(folder, "player")
 
@@ -182,5 +186,11 @@ def server_at(address: str) -> psutil.Process:
     raise AssertionError(f"no server at {address}")
 
 
+SPEC = {"format": 1, "kind": "train", "target": "x.py:X"}
+
+
 def write_spec(folder: RunFolder, settings: dict[str, Any], **more: Any) -> None:
-    write_json(folder.spec, {"format": 1, "kind": "train", "settings": settings, **more})
+    write_json(
+        folder.spec,
+        {**SPEC, "settings": settings, **more},
+    )

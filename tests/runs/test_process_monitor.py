@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import write_json
@@ -54,7 +55,9 @@ class Attempt:
         return process
 
     def monitor(self, **spec: Any) -> ProcessMonitor:
-        return ProcessMonitor(self.writer, self.workers, spec)
+        return ProcessMonitor(
+            self.writer, self.workers, TrainSpec.model_validate({"target": "x.py:X", **spec})
+        )
 
     def report(self, event: str, **fields: Any) -> None:
         append_event(self.folder, event, author="worker", attempt=1, **fields)
@@ -231,11 +234,11 @@ def test_a_lost_host_is_told_before_the_failures_that_follow_from_it(
     monkeypatch.setattr(hosts, "_LOOK_SECONDS", 0.0)
     attempt.workers = WorkerGroup(attempt.folder, Placement(attempt=1, nodes=2))
     attempt.start("rank-0", WAIT, is_over=False)
-    monitor = attempt.monitor(supervision={"start_seconds": 0})
+    monitor = attempt.monitor(supervision={"start_seconds": 1e-9})
     attempt.report("failed", message="connection reset", kind="RuntimeError")
     cause = monitor.find_problem()
     assert cause is not None
-    assert (cause.kind, cause.message) == ("host_lost", "host 1 has not joined within 0 s")
+    assert (cause.kind, cause.message) == ("host_lost", "host 1 has not joined within 1e-09 s")
     lost = {"name": "rank-1", "code": 1, "log": "log"}
     write_json(attempt.folder.host(1), {"attempt": 1, "beats": 1, "lost": lost})
     told = monitor.find_problem()

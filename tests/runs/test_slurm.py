@@ -10,7 +10,9 @@ import psutil
 import pytest
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.specs import PolicySpec, Supervision
+from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.services import Service
+from sparring.contracts.specs import EvalSpec, PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import stop_run
@@ -225,12 +227,16 @@ def test_options_are_words_of_their_own_and_none_of_ours():
     assert _as_options(given) == ["--partition=gpu; rm -rf /", "--exclusive"]
     for name in ("output", "outpu", "wrap", "array", "clusters", "-x", "a b", "a=b"):
         with pytest.raises(InvalidInput, match="Sparring sets it"):
-            _given({"supervision": {"slurm": {name: "x"}}})
+            _given(slurm_spec({name: "x"}))
+
+
+def slurm_spec(slurm, kind=TrainSpec, **fields):
+    return kind(target="x.py:X", supervision=Supervision(slurm=slurm), **fields)
 
 
 def test_components_are_for_runs_that_use_them():
     def components(slurm, **settings):
-        return _components({"supervision": {"slurm": slurm}, "settings": settings})
+        return _components(slurm_spec(slurm, settings=TrainSettings(**settings)))
 
     joined = {"servers": "joined"}
     given = {"servers": {"nodes": 2, "gres": "gpu:8"}, "players": {"partition": "cpu"}}
@@ -238,12 +244,13 @@ def test_components_are_for_runs_that_use_them():
         "server": {"nodes": 2, "gres": "gpu:8"},
         "player": {"partition": "cpu"},
     }
-    assert _given({"supervision": {"slurm": {**given, "partition": "gpu"}}}) == {"partition": "gpu"}
-    for kind in ("prove", "eval", "check"):  # these inherit the table, and start one process
-        assert _components({"kind": kind, "supervision": {"slurm": given}}) == {}
-    needy = {"settings": {"sampling": joined, "players": 1}, "services": [{"name": "db"}]}
+    assert _given(slurm_spec({**given, "partition": "gpu"})) == {"partition": "gpu"}
+    for kind in (EvalSpec, CheckSpec):  # these inherit the table, and start one process
+        assert _components(slurm_spec(given, kind)) == {}
+    needy = TrainSettings(sampling=joined, players=1)
+    services = (Service(name="db", command=["db"]),)
     with pytest.raises(InvalidInput, match="without services"):
-        _components({"supervision": {"slurm": given}, **needy})
+        _components(slurm_spec(given, settings=needy, services=services))
     for wrong, settings, reason in (
         ({"servers": {}}, {"sampling": {"servers": 2}}, "--sampling joined"),
         ({"players": {}}, {"sampling": joined}, "players=1"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
@@ -20,8 +19,7 @@ from sparring.contracts.training import TrainSpec
 
 @dataclass(frozen=True, slots=True)
 class RunKind:
-    """The properties of one kind of run. Only a kind that `is_distributed` starts several ranks,
-    sampling servers and players."""
+    """The properties of one kind of run."""
 
     name: str
     spec: type[RunSpec]
@@ -30,7 +28,6 @@ class RunKind:
     steps_setting: str = "max_steps"
     plays_held_out: bool = False
     has_metrics: bool = False
-    is_distributed: bool = False
 
 
 KINDS: Mapping[str, RunKind] = {
@@ -41,7 +38,6 @@ KINDS: Mapping[str, RunKind] = {
             spec=TrainSpec,
             budget_settings="max_steps, replacement_groups or validation_cases",
             has_metrics=True,
-            is_distributed=True,
         ),
         RunKind(
             name="eval",
@@ -85,10 +81,3 @@ def run_kind(name: str, place: Path | str) -> RunKind:
         known = ", ".join(sorted(KINDS))
         raise InvalidInput(f"{place}: kind is {name!r}; this version knows {known}")
     return kind
-
-
-def distribution_of(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the spec if its kind is distributed, and otherwise an empty mapping. The spec of a
-    check has the ranks and servers of the planned training, but a check is one process."""
-    kind = KINDS.get(str(spec.get("kind", "train")))
-    return spec if kind is not None and kind.is_distributed else {}

@@ -15,13 +15,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.kinds import distribution_of
+from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.orders import Orders
 from sparring.run_folder.server_list import JoinedServers
 from sparring.runs.helpers import Helper, Helpers
@@ -126,34 +126,35 @@ def joined_player(folder: RunFolder, number: int) -> JoinedHelper:
 def free_number(folder: RunFolder, role: str) -> int:
     """Reserve the next free number for a joined player or server. Raise InvalidInput if the run's
     settings do not allow one."""
-    spec = distribution_of(folder.read_spec())
+    spec = read_run_spec(folder)
+    if not isinstance(spec, TrainSpec):  # only a training has separate players and servers
+        spec = TrainSpec(target=spec.target)
     return _free_server(folder, spec) if role == "server" else _free_player(folder, spec)
 
 
-def _free_player(folder: RunFolder, spec: Mapping[str, Any]) -> int:
-    settings = spec.get("settings") or {}
-    players, sampling = int(settings.get("players") or 0), settings.get("sampling") or {}
-    if players == 0:
+def _free_player(folder: RunFolder, spec: TrainSpec) -> int:
+    settings = spec.settings
+    if settings.players == 0:
         raise InvalidInput(
             f"run {folder.id} has no separate players: its ranks play; start it with "
             "--sampling joined --set players=1"
         )
-    if isinstance(sampling.get("servers"), int):
+    if settings.sampling is not None and settings.sampling.number_started:
         raise InvalidInput(
             f"the sampling servers of run {folder.id} answer on its own host only; start it with "
             "--sampling joined, or with --sampling ADDRESS,… of servers that this host can reach"
         )
-    if spec.get("services"):
+    if spec.services:
         raise InvalidInput(
             f"the services of run {folder.id} answer on its own host only, so no player can join; "
             "start the services yourself, at addresses that all hosts can reach"
         )
-    return _reserve(folder.orders / "joined", "player", players)
+    return _reserve(folder.orders / "joined", "player", settings.players)
 
 
-def _free_server(folder: RunFolder, spec: Mapping[str, Any]) -> int:
-    sampling = (spec.get("settings") or {}).get("sampling") or {}
-    if sampling.get("servers") != "joined":
+def _free_server(folder: RunFolder, spec: TrainSpec) -> int:
+    sampling = spec.settings.sampling
+    if sampling is None or sampling.servers != "joined":
         raise InvalidInput(
             f"run {folder.id} does not sample with servers of other hosts; start it with "
             "--sampling joined"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
+from sparring.contracts.specs import RunSpec
 from sparring.runs.causes import (
     Cause,
     ExitedProcess,
@@ -30,11 +29,10 @@ _SLACK_SECONDS = 60.0
 class ProcessMonitor:
     """Monitors processes by exit codes and heartbeats, and further hosts by their reports."""
 
-    def __init__(self, writer: EpochWriter, workers: WorkerGroup, spec: Mapping[str, Any]) -> None:
+    def __init__(self, writer: EpochWriter, workers: WorkerGroup, spec: RunSpec) -> None:
         self._writer = writer
         self._workers = workers
-        limits = spec.get("supervision") or {}
-        self._start_seconds = float(limits.get("start_seconds", 3600.0))
+        self._start_seconds = spec.supervision.start_seconds
         placement = workers.placement
         self._hang_detector = HangDetector(
             placement.attempt,
@@ -153,11 +151,10 @@ class ProcessMonitor:
         return None
 
 
-def _hung_seconds(spec: Mapping[str, Any]) -> float:
+def _hung_seconds(spec: RunSpec) -> float:
     """Return the spec's `hung_seconds`. If no source sets it, it is at least a minute above
     `rollout_seconds`."""
-    seconds = float((spec.get("supervision") or {}).get("hung_seconds", 900.0))
-    if "hung_seconds" in (spec.get("sources") or {}):
+    seconds = spec.supervision.hung_seconds
+    if "hung_seconds" in spec.sources:
         return seconds
-    settings = spec.get("settings") or spec.get("play") or {}
-    return max(seconds, float(settings.get("rollout_seconds", 0.0)) + _SLACK_SECONDS)
+    return max(seconds, spec.play_settings.rollout_seconds + _SLACK_SECONDS)

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sparring.contracts.errors import InvalidInput, LauncherFailed
-from sparring.contracts.kinds import distribution_of
+from sparring.contracts.specs import RunSpec
+from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_run_spec
 from sparring.runs.claims import job_of_claim, newest_epoch
 from sparring.runs.launcher import SupervisorPresence, handle_of
 from sparring.runs.processes import since_boot
@@ -84,8 +86,8 @@ class Slurm:
 
     def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
         """Submit a job; the handle contains its id."""
-        spec = folder.read_spec()
-        nodes = int(distribution_of(spec).get("nodes", 1))
+        spec = read_run_spec(folder)
+        nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
         (folder.path / "logs").mkdir(exist_ok=True)
         options = {
             "job-name": folder.id,
@@ -167,21 +169,21 @@ def _states_of(value: Any) -> frozenset[str]:
     return frozenset(str(state).upper() for state in states)
 
 
-def _given(spec: dict[str, Any]) -> dict[str, Any]:
+def _given(spec: RunSpec) -> dict[str, Any]:
     """Return sbatch's options for the training nodes."""
-    given = dict((spec.get("supervision") or {}).get("slurm") or {})
+    given = spec.supervision.slurm
     options = {name: value for name, value in given.items() if name not in _COMPONENTS}
     _refuse_reserved("slurm", options)
     return options
 
 
-def _components(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _components(spec: RunSpec) -> dict[str, dict[str, Any]]:
     """Return sbatch's options for the components of servers and players, by role; empty for runs
     that start neither."""
-    distribution = distribution_of(spec)
-    given = (distribution.get("supervision") or {}).get("slurm") or {}
-    settings = distribution.get("settings") or {}
-    found = {}
+    if not isinstance(spec, TrainSpec):
+        return {}
+    given, sampling = spec.supervision.slurm, spec.settings.sampling
+    found: dict[str, dict[str, Any]] = {}
     for table, role in _COMPONENTS.items():
         if table not in given:
             continue
@@ -189,13 +191,13 @@ def _components(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
             raise InvalidInput(f"slurm.{table} is a table of sbatch's options, as in {{nodes = 2}}")
         _refuse_reserved(f"slurm.{table}", given[table], but=_SIZES)
         found[role] = dict(given[table])
-    if "server" in found and (settings.get("sampling") or {}).get("servers") != "joined":
+    if "server" in found and (sampling is None or sampling.servers != "joined"):
         raise InvalidInput("slurm.servers needs sampling.servers = 'joined' (--sampling joined)")
-    if "player" in found and distribution.get("services"):
+    if "player" in found and spec.services:
         raise InvalidInput(
             "slurm.players needs an environment without services, which answer on one host only"
         )
-    if "player" in found and not settings.get("players"):
+    if "player" in found and not spec.settings.players:
         raise InvalidInput("slurm.players needs players = 1 or more (--set players=1)")
     return found
 

@@ -18,10 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sparring.contracts.errors import ServiceFailed, SparringError
-from sparring.contracts.kinds import distribution_of
-from sparring.contracts.services import Service
+from sparring.contracts.errors import InvalidInput, ServiceFailed, SparringError
+from sparring.contracts.specs import RunSpec
+from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.files import read_json_or_empty, write_json
 from sparring.runs.causes import Cause, cause_of_failure
 from sparring.runs.claims import claim, claimant
@@ -56,8 +57,7 @@ class Supervisor:
         self._job = job
         self._relaunches_here = relaunches_here
         self._writer = EpochWriter(folder, epoch)
-        self._spec: dict[str, Any] = {}
-        self._limits: dict[str, Any] = {}
+        self._spec: RunSpec
         self._workers: WorkerGroup | None = None
         self._monitor: ProcessMonitor | None = None
         self._stop_by: float | None = None
@@ -78,10 +78,13 @@ class Supervisor:
         self._writer.append_event("claimed")
         if self._writer.look().state.has_ended:
             return 0
-        self._spec = self._folder.read_spec()
-        self._limits = dict(self._spec.get("supervision") or {})
-        self._writer.reserve_space()
         self._end_predecessors()
+        try:
+            self._spec = read_run_spec(self._folder)
+        except InvalidInput as error:
+            name = type(error).__name__
+            return self._fail(Cause("refused", str(error), error=name, exit_code=error.exit_code))
+        self._writer.reserve_space()
         if self._writer.history.takeovers > _MAX_TAKEOVERS:
             return self._give_up()
         if not self._adopt() and (code := self._conclude_for_predecessor()) is not None:
@@ -131,7 +134,7 @@ class Supervisor:
         """Whether a restart can help and the limit of restarts allows it. After an exception, a
         refusal or a service's failure, an attempt is restarted only if it had finished a step or
         saved a checkpoint."""
-        limit = int(self._limits.get("restarts", 3))
+        limit = self._spec.supervision.restarts
         if not cause.is_retried or self._writer.history.restarts >= limit:
             return False
         is_own_failure = cause.kind in ("exception", "refused", "service")
@@ -190,7 +193,7 @@ class Supervisor:
             workers = WorkerGroup(
                 self._folder, _placement(attempt, read_json_or_empty(self._folder.workers))
             )
-            if workers.adopt(report, self._services()):
+            if workers.adopt(report, self._spec.services):
                 self._writer.count_time_without()
                 self._set_workers(workers)
                 return True
@@ -211,10 +214,10 @@ class Supervisor:
             write_json(self._folder.workers, description)
             self._writer.append_event("attempt", attempt=attempt)
             workers.start_services(
-                self._services(), self._is_stop_requested, lambda: self._writer.beat(workers)
+                self._spec.services, self._is_stop_requested, lambda: self._writer.beat(workers)
             )
             if not self._is_stop_requested():
-                workers.start_helpers(distribution_of(self._spec))
+                workers.start_helpers(self._spec)
                 workers.start_ranks(accept_changes=self._writer.history.accept_changes)
         except ServiceFailed as error:
             lost = workers.lost()  # if the service was killed, a restart may help
@@ -239,9 +242,9 @@ class Supervisor:
 
     def _describe_attempt(self, attempt: int) -> dict[str, Any]:
         """Return the content of `workers.json`, which other hosts read to join the attempt."""
-        distribution = distribution_of(self._spec)
-        nodes = int(distribution.get("nodes", 1))
-        host, _, port = str(distribution.get("rendezvous") or "").rpartition(":")
+        training = self._spec if isinstance(self._spec, TrainSpec) else None
+        nodes = training.nodes if training else 1
+        host, _, port = ((training and training.rendezvous) or "").rpartition(":")
         if nodes > 1 and not host:
             host = os.environ.get(HOST_NAME) or socket.gethostname()
         return {
@@ -250,13 +253,10 @@ class Supervisor:
             "epoch": self._writer.epoch,
             "address": host or "127.0.0.1",
             "port": int(port) if nodes > 1 and port else free_port(),
-            "processes": int(distribution.get("processes", 1)),
+            "processes": training.processes if training else 1,
             "nodes": nodes,
             "accept_changes": self._writer.history.accept_changes,
         }
-
-    def _services(self) -> list[Service]:
-        return [Service(**fields) for fields in self._spec.get("services") or ()]
 
     # ------------------------------------------------------------------ monitoring and ending
 
@@ -279,7 +279,8 @@ class Supervisor:
             if monitor.is_done:
                 return monitor.final_cause()
             if self._stop_by is not None and time.monotonic() > self._stop_by:
-                message = f"the run did not stop within {self._stop_seconds:g} s and was killed"
+                seconds = self._spec.supervision.stop_seconds
+                message = f"the run did not stop within {seconds:g} s and was killed"
                 return Cause(_FORCED_STOP, message)
             is_starting = history.state is RunState.STARTING and not history.is_stop_requested
             if monitor.is_working and is_starting:
@@ -287,15 +288,11 @@ class Supervisor:
             workers.wait(_POLL_SECONDS)
 
     def _request_stop(self, workers: WorkerGroup) -> None:
-        self._stop_by = time.monotonic() + self._stop_seconds
+        self._stop_by = time.monotonic() + self._spec.supervision.stop_seconds
         self._writer.move(RunState.STOPPING)
         with contextlib.suppress(OSError):
             write_json(self._folder.stop_request, {"format": 1, "time": time.time()})
         workers.request_stop()
-
-    @property
-    def _stop_seconds(self) -> float:
-        return float(self._limits.get("stop_seconds", 600.0))
 
     def _end_workers(self) -> None:
         if self._workers is None:
@@ -318,7 +315,7 @@ class Supervisor:
     def _enforce_hours(self) -> None:
         """Request a stop when the budget of hours is used up."""
         history = self._writer.history
-        hours = history.hours if history.life > 1 else self._spec.get("hours")
+        hours = history.hours if history.life > 1 else self._spec.hours
         if hours and self._writer.seconds > 3600 * float(hours) and not history.is_stop_requested:
             message = f"the run has used up its budget of {float(hours):g} hours"
             self._writer.append_event("warning", message=message)

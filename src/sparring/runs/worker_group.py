@@ -21,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.services import Service
+from sparring.contracts.specs import RunSpec
+from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.files import write_json
 from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS, read_heartbeats
 from sparring.run_folder.orders import Orders
@@ -149,7 +152,8 @@ class WorkerGroup:
         addresses for the ranks. Calls `on_start` after each start. Returns early, without writing,
         once `give_up()` is true."""
         attempt = self.placement.attempt
-        source = Path(str(self.folder.read_spec()["target"]).rpartition(":")[0] or ".").resolve()
+        target = read_run_spec(self.folder).target
+        source = Path(target.rpartition(":")[0] or ".").resolve()
         for service in services:
             name = f"service-{service.name}"
             log = self.folder.log(attempt, name)
@@ -172,10 +176,13 @@ class WorkerGroup:
         addresses = {name: f"{_LOOPBACK}:{port}" for name, port in self._ports.items()}
         write_json(self.folder.services, {"format": 1, "attempt": attempt, "addresses": addresses})
 
-    def start_helpers(self, spec: Mapping[str, Any]) -> None:
-        """Write the addresses of the run's sampling servers; start the servers and the players."""
-        self._server_ports = [free_port() for _ in range(servers_started(spec))]
-        self._players = int((spec.get("settings") or {}).get("players") or 0)
+    def start_helpers(self, spec: RunSpec) -> None:
+        """Write the addresses of the run's sampling servers; start the servers and the players.
+        Only a training has any."""
+        settings = spec.settings if isinstance(spec, TrainSpec) else TrainSettings()
+        started = settings.sampling.number_started if settings.sampling else 0
+        self._server_ports = [free_port() for _ in range(started)]
+        self._players = settings.players
         if self._server_ports:
             addresses = [f"http://{_LOOPBACK}:{port}" for port in self._server_ports]
             write_json(self.folder.sampling, {"format": 1, "addresses": addresses})
@@ -364,12 +371,6 @@ class WorkerGroup:
             if self._local_heartbeats is not None:
                 shutil.rmtree(self._local_heartbeats, ignore_errors=True)
         return remaining
-
-
-def servers_started(spec: Mapping[str, Any]) -> int:
-    """Return how many sampling servers a run starts; 0 if they are given by address or join."""
-    servers = ((spec.get("settings") or {}).get("sampling") or {}).get("servers")
-    return servers if isinstance(servers, int) else 0
 
 
 def mark_of(folder: RunFolder, host: str = "") -> str:
