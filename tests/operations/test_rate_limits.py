@@ -19,7 +19,7 @@ from sparring.operations.rate_limits import (
     store_answer,
 )
 from sparring.run_folder import RunFolder
-from sparring.runs.history import History
+from sparring.runs.history import History, StopRequest
 from sparring.runs.lifecycle import RunState
 from sparring.runs.status import RunStatus
 from tests.operations.handmade import agent_in, owner_of
@@ -74,7 +74,7 @@ def test_an_answer_from_before_a_reboot_is_not_repeated(
         {"life": 2},
         {"restarts": 1},
         {"warning": "slow"},
-        {"stop_author": "ada"},
+        {"stop": StopRequest("ada")},
     ],
 )
 def test_news_is_answered_at_once(tmp_path: Path, news: dict[str, Any]) -> None:

@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 
 from sparring.runs import causes
 from sparring.runs.causes import ExitedProcess, cause_of_exit, cause_of_failure, last_lines
-from sparring.runs.history import History
+from sparring.runs.history import RankResult
 
 
-def reported(error: str, message: str, code: int = 0) -> History:
-    return History(
-        fact="failed",
-        fact_error=error,
-        fact_message=message,
-        fact_code=code,
-    )
+def reported(error: str, message: str, code: int = 0) -> RankResult:
+    return RankResult("failed", message, error, code)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparring.contracts.errors import IllegalMove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line
-from sparring.runs.history import History, HistoryRead, fold_events, read_history
+from sparring.runs.history import History, HistoryRead, RankResult, fold_events, read_history
 from sparring.runs.lifecycle import ENDED, NEXT, RunState, advance
 
 EPOCHS = st.integers(0, 4)
@@ -117,13 +117,14 @@ def test_of_a_gang_the_first_rank_to_fail_has_the_cause():
     first = {"event": "failed", "attempt": 1, "message": "rank 1 broke", "kind": "ValueError"}
     second = {"event": "failed", "attempt": 1, "message": "connection reset"}
     history = fold_events([*BEGUN, attempt, first, second])
-    assert (history.state, history.fact_message) == (RunState.RUNNING, "rank 1 broke")
+    assert history.state is RunState.RUNNING
+    assert history.attempt.failure == RankResult("failed", "rank 1 broke", "ValueError")
 
 
 def test_a_worker_of_an_earlier_attempt_is_not_listened_to():
     events = [*BEGUN, {"event": "attempt", "epoch": 1, "attempt": 2}]
-    assert fold_events([*events, {"event": "completed", "attempt": 1}]).fact == ""
-    assert fold_events([*events, {"event": "completed", "attempt": 2}]).fact == "completed"
+    assert fold_events([*events, {"event": "completed", "attempt": 1}]).attempt.result is None
+    assert fold_events([*events, {"event": "completed", "attempt": 2}]).attempt.has_completed
 
 
 def test_without_a_supervisor_the_facts_are_the_state():

@@ -66,14 +66,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_a_worker_that_completes_completes_the_run(run: Run) -> None:
     assert run.queue(COMPLETE).supervise() == 0
-    assert (run.history.state, run.history.attempt) == (RunState.COMPLETED, 1)
+    assert (run.history.state, run.history.attempt.number) == (RunState.COMPLETED, 1)
     assert read_json(run.folder.supervisor)["state"] == "completed"
     assert not run.folder.reserve.exists()
 
 
 def test_a_worker_that_is_killed_after_it_completed_has_completed(run: Run) -> None:
     assert run.queue(f"{COMPLETE}; kill -9 $$").supervise() == 0
-    assert (run.history.state, run.history.attempt) == (RunState.COMPLETED, 1)
+    assert (run.history.state, run.history.attempt.number) == (RunState.COMPLETED, 1)
 
 
 def test_a_check_of_a_training_on_many_processes_is_one_process(run: Run) -> None:
@@ -96,20 +96,20 @@ def test_a_run_that_has_ended_is_not_started_again(run: Run) -> None:
     run.queue(COMPLETE).supervise()
     write_json(run.folder.epochs / "000001.json", {})  # not this process: it would be killed
     assert run.supervise(2) == 0
-    assert run.history.attempt == 1
+    assert run.history.attempt.number == 1
 
 
 def test_an_error_of_the_worker_before_its_first_step_fails_the_run_at_once(run: Run) -> None:
     assert run.queue("echo no such file; exit 1").supervise() == 100
     assert (run.history.state, run.history.cause) == (RunState.FAILED, "exception")
     assert "no such file" in run.history.message
-    assert run.history.attempt == 1
+    assert run.history.attempt.number == 1
 
 
 def test_an_error_after_a_checkpoint_is_tried_again(run: Run) -> None:
     worker = f"if [ $SPARRING_ATTEMPT = 1 ]; then {CHECKPOINT}; exit 1; fi; {COMPLETE}"
     assert run.queue(worker).supervise() == 0
-    assert (run.history.state, run.history.attempt) == (RunState.COMPLETED, 2)
+    assert (run.history.state, run.history.attempt.number) == (RunState.COMPLETED, 2)
     assert [each["cause"] for each in run.events("restart")] == ["exception"]
 
 
@@ -117,7 +117,7 @@ def test_a_killed_worker_is_restarted_as_often_as_the_limit_says(run: Run) -> No
     run.queue("kill -9 $$", supervision={"restarts": 2})
     assert run.supervise() == 100
     assert (run.history.state, run.history.cause) == (RunState.FAILED, "killed")
-    assert run.history.attempt == 3
+    assert run.history.attempt.number == 3
 
 
 def test_where_a_scheduler_relaunches_a_failed_attempt_is_handed_back(run: Run) -> None:
@@ -131,7 +131,7 @@ def test_a_stop_that_was_requested_in_the_queue_starts_nothing(run: Run) -> None
     append_event(run.folder, "stop_requested", author="ada")
     assert run.supervise() == 103
     assert (run.history.state, run.history.message) == (RunState.STOPPED, "stopped by ada")
-    assert run.history.attempt == 0
+    assert run.history.attempt.number == 0
 
 
 ASK = """printf '{"event":"stop_requested","author":"ada"}\\n' >> $3/events.jsonl"""
@@ -185,7 +185,7 @@ def test_a_predecessor_is_killed_and_its_lost_attempt_restarted(
     begun_by(run, sleeper)
     assert run.supervise(2) == 0
     assert sleeper.wait() == -signal.SIGKILL
-    assert (run.history.state, run.history.attempt) == (RunState.COMPLETED, 2)
+    assert (run.history.state, run.history.attempt.number) == (RunState.COMPLETED, 2)
     (restart,) = run.events("restart")
     assert "its supervisor ended without reporting a result" in restart["message"]
 
@@ -197,7 +197,7 @@ def test_what_the_worker_reported_after_its_supervisor_died_counts(
     begun_by(run, sleeper)
     append_event(run.folder, "completed", author="worker", attempt=1)
     assert run.supervise(2) == 0
-    assert (run.history.state, run.history.attempt) == (RunState.COMPLETED, 1)
+    assert (run.history.state, run.history.attempt.number) == (RunState.COMPLETED, 1)
 
 
 def test_processes_that_outlived_their_supervisor_are_adopted(
@@ -210,7 +210,7 @@ def test_processes_that_outlived_their_supervisor_are_adopted(
     append_event(run.folder, "stop_requested", author="ada")
     assert run.supervise(2) == 103
     assert sleeper.wait() in (-signal.SIGTERM, -signal.SIGKILL)
-    assert run.history.attempt == 1
+    assert run.history.attempt.number == 1
 
 
 def test_a_run_whose_supervisors_keep_dying_is_given_up(run: Run) -> None:

@@ -141,7 +141,8 @@ def proof_name(run: str) -> str:
 def is_stopped_by_another(history: History, caller: Caller) -> bool:
     """Whether the caller is an operator, and another caller stopped the run. A supervisor stops a
     run whose hours are used up; the budget decides whether it is resumed."""
-    return not caller.is_owner and history.stop_author not in ("", "supervisor", caller.name)
+    stopper = history.stop.author if history.stop else "supervisor"
+    return not caller.is_owner and stopper not in ("supervisor", caller.name)
 
 
 def has_proof_after(folder: RunFolder) -> bool:

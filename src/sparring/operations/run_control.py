@@ -359,9 +359,9 @@ def _refuse_others_run(folder: RunFolder, history: History, caller: Caller) -> N
 
 
 def _refuse_owners_stop(folder: RunFolder, history: History, caller: Caller) -> None:
-    if is_stopped_by_another(history, caller):
+    if history.stop and is_stopped_by_another(history, caller):
         raise NotPermitted(
-            f"run {folder.id} was stopped by {history.stop_author}; only the owner may resume it"
+            f"run {folder.id} was stopped by {history.stop.author}; only the owner may resume it"
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from sparring.contracts.errors import CasesBroken
 from sparring.memory import memory_groups
 from sparring.run_folder.files import read_tail
-from sparring.runs.history import History
+from sparring.runs.history import RankResult
 
 LAST_LINES = 12
 _TAIL, _BYTES_PER_LINE = 1 << 16, 256
@@ -51,19 +51,18 @@ class ExitedProcess:
         return f"{self.name} ended with exit code {self.code}"
 
 
-def cause_of_failure(history: History, place: str, folder: Path) -> Cause:
+def cause_of_failure(result: RankResult, place: str, folder: Path) -> Cause:
     """Return the cause of a failure that a rank reported in the run's events."""
-    message, error = history.fact_message, history.fact_error
+    message, error, code = result.message, result.error, result.exit_code or 100
     if error == CasesBroken.__name__:  # its message may quote anything
-        return Cause("refused", message, False, error, history.fact_code or 100)
+        return Cause("refused", message, False, error, code)
     if _is_full(folder) or any(text in message for text in _NO_SPACE):
         return Cause("disk_full", f"the disk is full {place}: {message}", False, error)
     if error in _NO_MEMORY or any(text in message for text in _NO_MEMORY):
         return Cause("out_of_memory", f"out of memory {place}: {message}", True, error)
     if error == "GuardStop":
-        return Cause("guard", message, False, error, history.fact_code or 100)
+        return Cause("guard", message, False, error, code)
     if _is_our_error(error):
-        code = history.fact_code or 100
         return Cause("refused", message, error in _MAY_PASS, error, code)
     return Cause("exception", f"{message} ({place})", True, error)
 

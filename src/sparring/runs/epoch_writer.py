@@ -115,7 +115,7 @@ class EpochWriter:
             "time": time.time(),
             "state": self.history.state.value,
             "seconds": round(self.seconds, 1),
-            "attempt": self.history.attempt,
+            "attempt": self.history.attempt.number,
             **identity_of(os.getpid()).to_dict(),
             "processes": [],
         }

@@ -7,9 +7,8 @@ replaced. A late writer is therefore harmless on any file system.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sparring.run_folder import RunFolder
@@ -18,23 +17,59 @@ from sparring.runs.lifecycle import RunState, may_become
 
 
 @dataclass(frozen=True, slots=True)
+class RankResult:
+    """What a rank reported at its end; `name` is completed, stopped or failed."""
+
+    name: str
+    message: str = ""
+    error: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The current or last attempt. `checkpoint` is the newest one when it began."""
+
+    number: int = 0
+    has_ended: bool = True
+    checkpoint: int = 0
+    result: RankResult | None = None
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether a rank reported that the run is complete."""
+        return self.result is not None and self.result.name == "completed"
+
+    @property
+    def failure(self) -> RankResult | None:
+        """The failure that a rank reported."""
+        return self.result if self.result is not None and self.result.name == "failed" else None
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """Who requested a stop, and why."""
+
+    author: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """The state of a run after a sequence of events.
 
-    `life` counts how often the run was queued, or started from Python. `fact` is the result that
-    a rank reported: completed, stopped or failed; empty before the report. `model` is the model
-    that the run opened; its spec names none if the agent does.
+    `life` counts how often the run was queued, or started from Python. `stop` is the request to
+    stop since then. `model` is the model that the run opened; its spec names none if the agent
+    does.
     """
 
     state: RunState = RunState.QUEUED
     is_supervised: bool = False
     epoch: int = 0
-    attempt: int = 0
+    attempt: Attempt = Attempt()
     life: int = 0
     author: str = ""
-    ended_attempt: int = 0
-    stop_author: str = ""
-    stop_reason: str = ""
+    stop: StopRequest | None = None
     cause: str = ""
     message: str = ""
     error: str = ""
@@ -52,11 +87,6 @@ class History:
     restart_message: str = ""
     takeovers: int = 0
     checkpoint: int = 0
-    attempt_checkpoint: int = 0  # the newest one when the current attempt began
-    fact: str = ""
-    fact_message: str = ""
-    fact_error: str = ""
-    fact_code: int = 0
     pid: int = 0
     host: str = ""
     links: tuple[tuple[str, str], ...] = ()
@@ -66,12 +96,12 @@ class History:
     @property
     def is_stop_requested(self) -> bool:
         """Whether a stop was requested since the run was last queued."""
-        return bool(self.stop_author)
+        return self.stop is not None
 
     @property
     def has_saved(self) -> bool:
         """Whether the current attempt has saved a checkpoint."""
-        return self.checkpoint > self.attempt_checkpoint
+        return self.checkpoint > self.attempt.checkpoint
 
     def after(self, event: Mapping[str, Any]) -> History:
         """Return the history after one more event. Unknown and malformed events change nothing."""
@@ -85,17 +115,24 @@ class History:
         if changed is None:
             return self
         dated = {"updated": time, "created": self.created or time}
-        return dataclasses.replace(self, **(dated | changed))
+        return replace(self, **(dated | changed))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-compatible values."""
-        return dataclasses.asdict(self)
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> History:
         """Restore a history from `to_dict`."""
-        links = tuple((name, link) for name, link in values["links"])
-        return cls(**{**values, "state": RunState(values["state"]), "links": links})
+        attempt, stop = values["attempt"], values["stop"]
+        result = attempt["result"] and RankResult(**attempt["result"])
+        restored = {
+            "state": RunState(values["state"]),
+            "attempt": Attempt(**{**attempt, "result": result}),
+            "stop": stop and StopRequest(**stop),
+            "links": tuple((name, link) for name, link in values["links"]),
+        }
+        return cls(**{**values, **restored})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +180,7 @@ def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     if state is RunState.RUNNING and not history.started:
         changed["started"] = time
     if state.has_ended:
-        changed |= {"ended": time, "ended_attempt": history.attempt}
+        changed |= {"ended": time, "attempt": replace(history.attempt, has_ended=True)}
     for name in ("cause", "message", "error", "exit_code"):
         if name in event:
             changed[name] = event[name]
@@ -160,7 +197,7 @@ def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
         "is_supervised": True,
         "life": history.life + 1,
         "author": str(event.get("author", "")) if is_new else history.author,
-        "stop_author": "",
+        "stop": None,
         "cause": "",
         "message": "",
         "error": "",
@@ -168,7 +205,7 @@ def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
         "ended": 0.0,
         "restarts": 0,
         "takeovers": 0,
-        "fact": "",
+        "attempt": replace(history.attempt, result=None),
         "queued": float(event.get("time") or history.updated),
         "queued_epoch": int(event.get("after", history.epoch)),
         "runs_at_once": _count(event.get("runs_at_once")),
@@ -193,8 +230,8 @@ def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     if int(event.get("epoch", 0)) < history.epoch:
         return None
     number = int(event.get("attempt", 0))
-    begun = {"attempt": number, "fact": "", "attempt_checkpoint": history.checkpoint}
-    return begun if number > history.attempt else None
+    begun = Attempt(number, has_ended=False, checkpoint=history.checkpoint)
+    return {"attempt": begun} if number > history.attempt.number else None
 
 
 def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -203,24 +240,25 @@ def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     return {
         "restarts": history.restarts + 1,
         "restart_message": f"{event.get('cause', '')}: {event.get('message', '')}",
-        "ended_attempt": int(event.get("attempt", 0)),
-        "fact": "",
+        "attempt": replace(
+            history.attempt,
+            has_ended=int(event.get("attempt", 0)) >= history.attempt.number,
+            result=None,
+        ),
     }
 
 
 def _stop_requested(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     if history.state.has_ended:
         return None
-    return {
-        "stop_author": str(event.get("author") or "somebody"),
-        "stop_reason": str(event.get("reason") or ""),
-    }
+    author, reason = str(event.get("author") or "somebody"), str(event.get("reason") or "")
+    return {"stop": StopRequest(author, reason)}
 
 
 def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     process = {"pid": int(event.get("pid", 0)), "host": str(event.get("host", ""))}
     if "attempt" in event:
-        return process if event["attempt"] == history.attempt else None
+        return process if event["attempt"] == history.attempt.number else None
     # An event without an attempt is from a run without a supervisor, in a process that called the
     # Python API.
     now = float(event.get("time") or history.updated)
@@ -232,28 +270,29 @@ def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
         "started": started,
         "ended": 0.0,
         "queued": history.queued or now,
-        "stop_author": "",
+        "stop": None,
         "error": "",
         "exit_code": 0,
         "cause": "",
         "message": "",
-        "fact": "",
+        "attempt": replace(history.attempt, result=None),
         "life": history.life + 1,
     }
 
 
-def _fact(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _result(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     """Record the result that a rank reports. The first failure is kept, because the failures of
     other ranks usually follow from it."""
     name = str(event["event"])
-    changed: dict[str, Any] = {
-        "fact": name,
-        "fact_message": str(event.get("message", "")),
-        "fact_error": str(event.get("kind", "")),
-        "fact_code": int(event.get("exit_code", 0)),
-    }
+    result = RankResult(
+        name,
+        str(event.get("message", "")),
+        str(event.get("kind", "")),
+        int(event.get("exit_code", 0)),
+    )
+    changed: dict[str, Any] = {"attempt": replace(history.attempt, result=result)}
     if "attempt" in event:
-        is_late = event["attempt"] != history.attempt or history.fact == "failed"
+        is_late = event["attempt"] != history.attempt.number or history.attempt.failure is not None
         return None if is_late else changed
     if history.is_supervised or history.state.has_ended:
         return None
@@ -261,9 +300,9 @@ def _fact(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     changed["ended"] = float(event.get("time") or history.updated)
     if name == "failed":
         changed |= {
-            "message": changed["fact_message"],
-            "error": changed["fact_error"],
-            "exit_code": changed["fact_code"] or 100,
+            "message": result.message,
+            "error": result.error,
+            "exit_code": result.exit_code or 100,
             "cause": str(event.get("cause", "exception")),
         }
     if name == "stopped":
@@ -282,7 +321,7 @@ def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     """Lower `checkpoint` to the step from which the run resumes, so that the checkpoints of
     repeated steps count as progress again."""
     step = int(event.get("step", 0))
-    lowered = {"checkpoint": step, "attempt_checkpoint": step}
+    lowered = {"checkpoint": step, "attempt": replace(history.attempt, checkpoint=step)}
     return lowered if step < history.checkpoint else None
 
 
@@ -307,9 +346,9 @@ _FOLDS = {
     "restart": _restart,
     "stop_requested": _stop_requested,
     "started": _started,
-    "completed": _fact,
-    "stopped": _fact,
-    "failed": _fact,
+    "completed": _result,
+    "stopped": _result,
+    "failed": _result,
     "checkpoint": _checkpoint,
     "resumed": _resumed,
     "links": _links,

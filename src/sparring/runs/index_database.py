@@ -21,7 +21,7 @@ from sparring.contracts.errors import InfrastructureError, InvalidInput, Missing
 from sparring.run_folder.file_locks import file_lock
 from sparring.runs.index_rows import Row, columns_of
 
-VERSION = 2
+VERSION = 3
 _BUSY_SECONDS = 30
 _CREATION_SECONDS = 5.0
 _CONNECT_SECONDS = 10

@@ -86,9 +86,9 @@ class ProcessMonitor:
         """Return the cause of a failure after all ranks have ended without a bad exit code; None
         if they reported that the run completed or stopped, or if no rank was started."""
         history = self._writer.look()
-        if history.fact == "failed":
-            return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
-        if history.fact or not self._workers.ranks:  # a stop came before any rank started
+        if failure := history.attempt.failure:
+            return cause_of_failure(failure, self._hang_detector.place, self._writer.folder.path)
+        if history.attempt.result or not self._workers.ranks:  # a stop came before any rank started
             return None
         first = self._workers.ranks[0]
         return self._cause_of_exit(first.exited or ExitedProcess(first.name, None, first.log))
@@ -111,15 +111,15 @@ class ProcessMonitor:
             lines = last_lines(exited.log)
             message = f"{self._cause_of_exit(exited).message}; the last lines of its log:\n{lines}"
             return Cause("service" if exited.name.startswith(PREFIXES) else "killed", message)
-        if history.fact == "failed":
-            return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
+        if failure := history.attempt.failure:
+            return cause_of_failure(failure, self._hang_detector.place, self._writer.folder.path)
         return self._cause_of_exit(exited)
 
     def _cause_on_other_host(self, cause: Cause) -> Cause:
         """Return the failure that a rank has reported, if any, unless the host itself was lost."""
-        history = self._writer.look()
-        if history.fact == "failed" and cause.kind != "host_lost":
-            return cause_of_failure(history, self._hang_detector.place, self._writer.folder.path)
+        failure = self._writer.look().attempt.failure
+        if failure and cause.kind != "host_lost":
+            return cause_of_failure(failure, self._hang_detector.place, self._writer.folder.path)
         return cause
 
     def _cause_of_exit(self, exited: ExitedProcess) -> Cause:
@@ -130,7 +130,7 @@ class ProcessMonitor:
     def _unexplained_exit(self) -> ExitedProcess | None:
         """Return a rank that ended over 30 s ago without a reported result, while others run."""
         ended = [rank.exited for rank in self._workers.ranks if rank.exited]
-        if not ended or self._workers.is_done or self._writer.history.fact:
+        if not ended or self._workers.is_done or self._writer.history.attempt.result:
             self._unexplained_since = None
             return None
         self._unexplained_since = self._unexplained_since or time.monotonic()

@@ -109,7 +109,7 @@ class Supervisor:
         restarted here, because the scheduler has already launched the run again.
         """
         history = self._writer.look()
-        if history.fact == "completed":  # whatever happened to its processes afterwards
+        if history.attempt.has_completed:  # whatever happened to its processes afterwards
             return self._finish(RunState.COMPLETED)
         if cause is None and not history.is_stop_requested and not self._relaunches_here:
             cause = Cause("killed", "ended by the scheduler")
@@ -121,7 +121,7 @@ class Supervisor:
         if not self._can_restart(cause):
             return self._fail(cause)
         self._writer.append_event(
-            "restart", cause=cause.kind, message=cause.message, attempt=history.attempt
+            "restart", cause=cause.kind, message=cause.message, attempt=history.attempt.number
         )
         self._writer.move(RunState.STARTING)
         self._workers = None
@@ -144,13 +144,13 @@ class Supervisor:
     def _conclude_for_predecessor(self) -> int | None:
         """Conclude the last attempt if its supervisor died before it could do so."""
         history = self._writer.history
-        if history.state is RunState.QUEUED or history.attempt <= history.ended_attempt:
+        if history.state is RunState.QUEUED or history.attempt.has_ended:
             return None
         message = "the run's processes and its supervisor ended without reporting a result"
         cause: Cause | None = Cause("killed", message)
-        if history.fact:
-            has_failed = history.fact == "failed"
-            cause = cause_of_failure(history, "", self._folder.path) if has_failed else None
+        if history.attempt.result:
+            failure = history.attempt.failure
+            cause = cause_of_failure(failure, "", self._folder.path) if failure else None
         return self._conclude(cause, is_own_attempt=False)
 
     def _give_up(self) -> int:
@@ -187,8 +187,9 @@ class Supervisor:
         attempt = report.get("attempt")
         if (
             isinstance(attempt, int)
-            and attempt == history.attempt > history.ended_attempt
-            and not history.fact
+            and attempt == history.attempt.number
+            and not history.attempt.has_ended
+            and not history.attempt.result
         ):
             workers = WorkerGroup(
                 self._folder, _placement(attempt, read_json_or_empty(self._folder.workers))
@@ -203,7 +204,7 @@ class Supervisor:
     def _launch(self) -> Cause | None:
         """Start a new attempt: services, helpers, then ranks. Return the cause of a failure."""
         self._writer.move(RunState.STARTING)
-        attempt = max(self._writer.look().attempt, self._folder.attempts()) + 1
+        attempt = max(self._writer.look().attempt.number, self._folder.attempts()) + 1
         description = self._describe_attempt(attempt)
         placement = _placement(attempt, description)
         workers = WorkerGroup(self._folder, placement, is_bound=not self._relaunches_here)
@@ -346,8 +347,8 @@ def _placement(attempt: int, description: dict[str, Any]) -> Placement:
 
 
 def _stop_message(history: History) -> str:
-    if history.is_stop_requested:
-        return history.stop_reason or f"stopped by {history.stop_author}"
+    if history.stop is not None:
+        return history.stop.reason or f"stopped by {history.stop.author}"
     return "a process of the run received a stop signal"
 
 
