@@ -7,9 +7,9 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from sparring.run_folder.line_search import needle_of
+from sparring.run_folder.records import CaseRecord, JudgementRecord, RolloutRecord
 
 _SHOWN = 200
 _JSON_SYNTAX = re.compile(r'["\\\[\]{}:,]')
@@ -41,7 +41,7 @@ class RecordFilter:
         """Whether there is no condition, so that no record has to be read in full."""
         return self == RecordFilter()
 
-    def matches(self, record: dict[str, Any]) -> bool:
+    def matches(self, record: RolloutRecord) -> bool:
         """Return whether the record meets every condition."""
         return (
             (not self.case or record["case"]["id"] == self.case)
@@ -52,10 +52,10 @@ class RecordFilter:
             and (not self.text or self._matches_text(record))
         )
 
-    def _matches_question(self, case: dict[str, Any]) -> bool:
+    def _matches_question(self, case: CaseRecord) -> bool:
         return self.question.casefold() in shown_input(case).casefold()
 
-    def _matches_advantage(self, record: dict[str, Any]) -> bool:
+    def _matches_advantage(self, record: RolloutRecord) -> bool:
         if self.min_advantage is None and self.max_advantage is None:
             return True
         advantage = record.get("advantage")
@@ -63,7 +63,7 @@ class RecordFilter:
         most = math.inf if self.max_advantage is None else self.max_advantage
         return advantage is not None and least <= advantage <= most
 
-    def _matches_verdict(self, record: dict[str, Any]) -> bool:
+    def _matches_verdict(self, record: RolloutRecord) -> bool:
         judged = record["judgements"]
         if self.measure:
             judged = [each for each in judged if each["measure"] == self.measure]
@@ -74,12 +74,12 @@ class RecordFilter:
             return True
         return not self.verdict or any(_verdict(each) == self.verdict for each in judged)
 
-    def _matches_text(self, record: dict[str, Any]) -> bool:
+    def _matches_text(self, record: RolloutRecord) -> bool:
         wanted = self.text.casefold()
         return any(wanted in text.casefold() for text in texts_of(record))
 
 
-def shown_input(case: dict[str, Any]) -> str:
+def shown_input(case: CaseRecord) -> str:
     """Return a case's input as text; of a conversation, only the last message with text."""
     given = case.get("input")
     if isinstance(given, str):
@@ -91,7 +91,7 @@ def shown_input(case: dict[str, Any]) -> str:
     return "" if given is None else json.dumps(given, ensure_ascii=False)[:_SHOWN]
 
 
-def texts_of(record: dict[str, Any]) -> Iterator[str]:
+def texts_of(record: RolloutRecord) -> Iterator[str]:
     """Yield the texts of a rollout that a search covers: answer, detail, messages, tool calls and
     reasons."""
     yield str(record["answer"])
@@ -106,11 +106,11 @@ def texts_of(record: dict[str, Any]) -> Iterator[str]:
         yield str(judgement["reason"])
 
 
-def _tools(record: dict[str, Any]) -> set[str]:
+def _tools(record: RolloutRecord) -> set[str]:
     return {str(call.get("tool")) for call in record["tool_calls"]}
 
 
-def _verdict(judgement: dict[str, Any]) -> str:
+def _verdict(judgement: JudgementRecord) -> str:
     score = judgement["score"]
     if score is None:
         return "unscored"

@@ -11,6 +11,7 @@ from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
 from sparring.run_folder import RunFolder
+from sparring.run_folder.records import RolloutRecord
 from sparring.run_folder.sharded_log import ShardedLog
 
 _MAX_SIBLINGS = 256
@@ -59,10 +60,10 @@ def _group_size(folder: RunFolder) -> int:
     return max(int(each or 1) for each in sizes)
 
 
-def _siblings(log: ShardedLog, record: dict[str, Any], size: int) -> dict[int, dict[str, Any]]:
+def _siblings(log: ShardedLog, record: RolloutRecord, size: int) -> dict[int, RolloutRecord]:
     """Return the other rollouts of the group by position. Their ids differ only in the index."""
     stem, _, own = str(record["id"]).rpartition(".")
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, RolloutRecord] = {}
     for number in range(_MAX_SIBLINGS):
         if str(number) == own:
             continue
@@ -74,5 +75,5 @@ def _siblings(log: ShardedLog, record: dict[str, Any], size: int) -> dict[int, d
     return found
 
 
-def _without_tokens(record: dict[str, Any]) -> dict[str, Any]:
+def _without_tokens(record: RolloutRecord) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in _WITHOUT}

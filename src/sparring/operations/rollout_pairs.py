@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from sparring.operations.rollouts import readable_run
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS
+from sparring.run_folder.records import RolloutRecord
 from sparring.run_folder.sharded_log import ShardedLog
 
 _MAX_ROLLOUTS = 20_000  # of each side
@@ -80,7 +81,7 @@ class _Played:
     def mean(self) -> float:
         return sum(self.rewards) / len(self.rewards)
 
-    def add(self, record: dict[str, Any], reward: float) -> None:
+    def add(self, record: RolloutRecord, reward: float) -> None:
         found = (reward, str(record["id"]), _reason(record))
         self.rewards.append(reward)
         self.best = max(self.best, found, key=lambda each: each[0])
@@ -166,7 +167,7 @@ def _change(before: float, after: float) -> Change:
     return "both right" if after >= 1 - _SAME else "both wrong"
 
 
-def _reason(record: dict[str, Any]) -> str:
+def _reason(record: RolloutRecord) -> str:
     for each in record["judgements"]:
         if each["score"] is None or each["score"] < each["threshold"]:
             return f"{each['measure']}: {each['reason']}"[:_SHOWN]

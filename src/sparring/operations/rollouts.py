@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from sparring.operations.rollout_filters import RecordFilter, shown_input
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
 from sparring.run_folder.line_search import candidates
+from sparring.run_folder.records import RolloutRecord
 from sparring.run_folder.rollout_log import Item
 from sparring.run_folder.rollout_shards import Entry
 from sparring.run_folder.sharded_log import ShardedLog
@@ -220,12 +221,12 @@ def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
     folder = readable_run(request.run, caller)
     log = open_log(folder, request.log)
     position, record = find_rollout(log, folder, request)
-    return ShownRollout(run=folder.id, record=record, position=position)
+    return ShownRollout(run=folder.id, record=dict(record), position=position)
 
 
 def find_rollout(
     log: ShardedLog, folder: RunFolder, request: ShowRollout
-) -> tuple[int, dict[str, Any]]:
+) -> tuple[int, RolloutRecord]:
     """Return a rollout's position and record. Raise InvalidInput if the log does not have it."""
     position = log.position(request.rollout)
     if position is None:
@@ -297,15 +298,15 @@ def _line(item: Item, position: int, measure: str) -> RolloutLine:
     )
 
 
-def has_passed(record: dict[str, Any]) -> bool | None:
+def has_passed(record: RolloutRecord) -> bool | None:
     """Return whether all measures passed; None if one could not tell or none judged."""
     scores = [(each["score"], each["threshold"]) for each in record["judgements"]]
     if not scores or any(score is None for score, _ in scores):
         return None
-    return all(score >= threshold for score, threshold in scores)
+    return all(score is not None and score >= threshold for score, threshold in scores)
 
 
-def _first_reason(record: dict[str, Any], measure: str) -> str:
+def _first_reason(record: RolloutRecord, measure: str) -> str:
     """Return the reason of a measure that did not pass, first of `measure`, or the detail."""
     for judgement in sorted(record["judgements"], key=lambda each: each["measure"] != measure):
         score = judgement["score"]

@@ -19,6 +19,7 @@ from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.records import RowRecord
 
 _MAX_TOKENS = 200_000
 _TOKENIZER = "tokenizer.json"
@@ -80,11 +81,11 @@ def show_tokens(request: ShowRollout, caller: Caller) -> ShownTokens:
     )
 
 
-def _length(row: dict[str, Any]) -> int:
+def _length(row: RowRecord) -> int:
     return sum(length for _, length in row["spans"])
 
 
-def _row(row: dict[str, Any], decode: Callable[[int], str], max_tokens: int) -> ShownRow:
+def _row(row: RowRecord, decode: Callable[[int], str], max_tokens: int) -> ShownRow:
     ids, logprobs = _unpack("i", row["ids"]), _unpack("f", row["logprobs"])
     gaps = _unpack("f", row.get("gaps") or "")
     versions = _versions(row.get("versions") or [], len(logprobs))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
+
+from sparring.run_folder.records import RolloutRecord
 
 HEAD_BYTES = 65_536
 _DECODER = json.JSONDecoder()
@@ -18,7 +20,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def read_head(line: bytes) -> dict[str, Any]:
+def read_head(line: bytes) -> RolloutRecord:
     """Return the fields at the beginning of a record, up to the first field that is cut off.
     Missing fields that a list needs are empty, and `is_cut` is true."""
     text = line[:HEAD_BYTES].decode("ascii", "replace")
@@ -31,7 +33,7 @@ def read_head(line: bytes) -> dict[str, Any]:
             break
         found[match[1]] = value
     case = {"id": "", "input": None, **(found.get("case") or _cut_case(text))}
-    return {**_DEFAULTS, **found, "case": case, "is_cut": True}
+    return cast("RolloutRecord", {**_DEFAULTS, **found, "case": case, "is_cut": True})
 
 
 def _cut_case(text: str) -> dict[str, Any]:

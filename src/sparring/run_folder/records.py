@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from array import array
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.rollouts import (
@@ -29,9 +29,106 @@ from sparring.contracts.specs import FORMAT
 from sparring.contracts.verdicts import Judgement, Outcome, Verdict
 
 
-def to_record(rollout: Rollout) -> dict[str, Any]:
+class CaseRecord(TypedDict):
+    """A case, without its fields and measures."""
+
+    id: str
+    input: str | list[dict[str, Any]]
+    expected: Any
+    split: str
+
+
+class JudgementRecord(TypedDict):
+    """One measure's verdict."""
+
+    measure: str
+    outcome: str
+    score: float | None
+    reason: str
+    weight: float
+    threshold: float
+    cause: str | None
+
+
+class RequestedCallRecord(TypedDict):
+    """A tool call in a message."""
+
+    id: str
+    tool: str
+    arguments: str
+
+
+class MessageRecord(TypedDict):
+    """One message; empty fields are left out."""
+
+    role: str
+    content: str
+    agent: NotRequired[str]
+    thinking: NotRequired[str]
+    call_id: NotRequired[str]
+    calls: NotRequired[list[RequestedCallRecord]]
+
+
+class ToolCallRecord(RequestedCallRecord):
+    """A tool call with its result."""
+
+    result: str
+    failure: str | None
+    agent: str
+
+
+class _RowMarks(TypedDict, total=False):
+    parent: int
+    versions: list[list[int]]
+    gaps: str
+    discarded: bool
+
+
+class RowRecord(_RowMarks):
+    """A token row; numbers are packed in base64."""
+
+    agent: str
+    start: str
+    ids: str
+    logprobs: str
+    spans: list[tuple[str, int]]
+    bodies: list[tuple[str, int, int]]
+
+
+class _RolloutMarks(TypedDict, total=False):
+    advantage: float
+    dropped: str
+    is_cut: bool
+
+
+class RolloutRecord(_RolloutMarks):
+    """One line of a rollout log. The head of a long line has `is_cut`, and no further fields than
+    a list shows."""
+
+    format: int
+    id: str
+    key: dict[str, int]
+    case: CaseRecord
+    ending: str
+    detail: str
+    answer: str
+    reward: float | None
+    judgements: list[JudgementRecord]
+    turns: int
+    tokens: dict[str, int]
+    messages: list[MessageRecord]
+    tool_calls: list[ToolCallRecord]
+    rows: list[RowRecord]
+
+
+def to_record(rollout: Rollout) -> RolloutRecord:
     """Return the log record of a rollout: all fields except live objects (`world`, `output`)."""
     key, case = rollout.key, rollout.case
+    marks = _RolloutMarks()
+    if rollout.advantage is not None:
+        marks["advantage"] = rollout.advantage
+    if rollout.dropped:
+        marks["dropped"] = rollout.dropped
     return {
         "format": FORMAT,
         "id": rollout.id,
@@ -46,8 +143,7 @@ def to_record(rollout: Rollout) -> dict[str, Any]:
         "detail": rollout.detail,
         "answer": rollout.answer,
         "reward": rollout.reward,
-        **({} if rollout.advantage is None else {"advantage": rollout.advantage}),
-        **({"dropped": rollout.dropped} if rollout.dropped else {}),
+        **marks,
         "judgements": [_judgement_record(judgement) for judgement in rollout.judgements],
         "turns": rollout.turns,
         "tokens": {"prompt": rollout.tokens.prompt, "sampled": rollout.tokens.sampled},
@@ -57,7 +153,7 @@ def to_record(rollout: Rollout) -> dict[str, Any]:
     }
 
 
-def from_record(record: dict[str, Any]) -> Rollout:
+def from_record(record: RolloutRecord) -> Rollout:
     """Return the rollout of a record, without `world` and `output`, which are not stored."""
     case, key, tokens = record["case"], record["key"], record["tokens"]
     return Rollout(
@@ -78,7 +174,7 @@ def from_record(record: dict[str, Any]) -> Rollout:
     )
 
 
-def _judgement_record(judgement: Judgement) -> dict[str, Any]:
+def _judgement_record(judgement: Judgement) -> JudgementRecord:
     return {
         "measure": judgement.measure,
         "outcome": judgement.verdict.outcome.value,
@@ -90,16 +186,19 @@ def _judgement_record(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _judgement(row: dict[str, Any]) -> Judgement:
+def _judgement(row: JudgementRecord) -> Judgement:
     verdict = Verdict(Outcome(row["outcome"]), row["reason"], row["score"])
     return Judgement(row["measure"], verdict, row["weight"], row["threshold"], row["cause"])
 
 
-def _message_record(message: Message) -> dict[str, Any]:
-    record: dict[str, Any] = {"role": message.role, "content": message.content}
-    for name in ("agent", "thinking", "call_id"):
-        if value := getattr(message, name):
-            record[name] = value
+def _message_record(message: Message) -> MessageRecord:
+    record = MessageRecord(role=message.role, content=message.content)
+    if message.agent:
+        record["agent"] = message.agent
+    if message.thinking:
+        record["thinking"] = message.thinking
+    if message.call_id:
+        record["call_id"] = message.call_id
     if message.calls:
         record["calls"] = [
             {"id": call.id, "tool": call.tool, "arguments": call.arguments}
@@ -108,12 +207,18 @@ def _message_record(message: Message) -> dict[str, Any]:
     return record
 
 
-def _message(row: dict[str, Any]) -> Message:
-    calls = tuple(RequestedCall(**call) for call in row.get("calls", ()))
-    return Message(**{**row, "calls": calls})
+def _message(row: MessageRecord) -> Message:
+    return Message(
+        row["role"],
+        row["content"],
+        agent=row.get("agent", ""),
+        thinking=row.get("thinking", ""),
+        calls=tuple(RequestedCall(**call) for call in row.get("calls", ())),
+        call_id=row.get("call_id", ""),
+    )
 
 
-def _call_record(call: ToolCall) -> dict[str, Any]:
+def _call_record(call: ToolCall) -> ToolCallRecord:
     return {
         "id": call.id,
         "tool": call.tool,
@@ -124,27 +229,33 @@ def _call_record(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _call(row: dict[str, Any]) -> ToolCall:
+def _call(row: ToolCallRecord) -> ToolCall:
     failure = CallFailure(row["failure"]) if row["failure"] else None
-    return ToolCall(**{**row, "failure": failure})
+    return ToolCall(row["id"], row["tool"], row["arguments"], row["result"], failure, row["agent"])
 
 
-def _row_record(row: TokenRow) -> dict[str, Any]:
+def _row_record(row: TokenRow) -> RowRecord:
+    start: _RowMarks = {} if row.parent is None else {"parent": row.parent}
+    marks = _RowMarks()
+    if row.versions:
+        marks["versions"] = [list(run) for run in row.versions]
+    if row.gaps:
+        marks["gaps"] = _pack(row.gaps)
+    if row.is_discarded:
+        marks["discarded"] = True
     return {
         "agent": row.agent,
         "start": row.start.value,
-        **({} if row.parent is None else {"parent": row.parent}),
+        **start,
         "ids": _pack(row.ids),
         "logprobs": _pack(row.logprobs),
-        **({"versions": [list(run) for run in row.versions]} if row.versions else {}),
-        **({"gaps": _pack(row.gaps)} if row.gaps else {}),
-        **({"discarded": True} if row.is_discarded else {}),
-        "spans": [[span.kind.value, span.length] for span in row.spans],
-        "bodies": [[body.tool, body.start, body.stop] for body in row.bodies],
+        **marks,
+        "spans": [(span.kind.value, span.length) for span in row.spans],
+        "bodies": [(body.tool, body.start, body.stop) for body in row.bodies],
     }
 
 
-def _row(record: dict[str, Any]) -> TokenRow:
+def _row(record: RowRecord) -> TokenRow:
     return TokenRow(
         agent=record["agent"],
         ids=_unpack("i", record["ids"]),

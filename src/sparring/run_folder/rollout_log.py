@@ -21,7 +21,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.rollouts import Rollout
 from sparring.run_folder.files import dump_line
 from sparring.run_folder.record_heads import HEAD_BYTES, read_head
-from sparring.run_folder.records import to_record
+from sparring.run_folder.records import RolloutRecord, to_record
 from sparring.run_folder.rollout_shards import (
     ENTRY_BYTES,
     SHARD_ROLLOUTS,
@@ -48,7 +48,7 @@ class Item:
     """One rollout: its index entry and its record."""
 
     entry: Entry
-    record: dict[str, Any]
+    record: RolloutRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class RolloutLog:
             yield from unpack_entries(self._block(shard, first, count))
             start += count
 
-    def records(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+    def records(self, start: int = 0, stop: int | None = None) -> Iterator[RolloutRecord]:
         """Yield the records of a range, reading one line at a time."""
         for item in self.items(start, stop):
             yield item.record
@@ -202,7 +202,7 @@ class RolloutLog:
                     yield Item(entry, _record(lines, entry, heads=heads))
             start += SHARD_ROLLOUTS - first
 
-    def read(self, position: int, entry: Entry, *, heads: bool = False) -> dict[str, Any]:
+    def read(self, position: int, entry: Entry, *, heads: bool = False) -> RolloutRecord:
         """Return the record of the entry at `position`; with `heads`, a long record is cut."""
         with ShardLines(self._folder, position // SHARD_ROLLOUTS) as lines:
             return _record(lines, entry, heads=heads)
@@ -240,7 +240,7 @@ class RolloutLog:
         likely = self.steps(int(step), int(step))
         return self._search(rollout_id, likely.start, likely.stop)
 
-    def find(self, rollout_id: str) -> dict[str, Any]:
+    def find(self, rollout_id: str) -> RolloutRecord:
         """Return the record of the rollout with this id; raises InvalidInput if there is none."""
         number = self.position(rollout_id)
         if number is not None:
@@ -285,11 +285,11 @@ class RolloutLog:
         return index_path(self._folder, shard).stat().st_size // ENTRY_BYTES
 
 
-def _record(lines: ShardLines, entry: Entry, *, heads: bool) -> dict[str, Any]:
+def _record(lines: ShardLines, entry: Entry, *, heads: bool) -> RolloutRecord:
     """Return the record of an entry; with `heads`, a long record is cut."""
     if heads and entry.length > HEAD_BYTES:
         return read_head(lines.read(entry.offset, HEAD_BYTES))
-    record: dict[str, Any] = json.loads(lines.read(entry.offset, entry.length))
+    record: RolloutRecord = json.loads(lines.read(entry.offset, entry.length))
     return record
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import InvalidInput
 from sparring.run_folder.layout import RANK
+from sparring.run_folder.records import RolloutRecord
 from sparring.run_folder.rollout_log import Item, RolloutLog, Window
 from sparring.run_folder.rollout_shards import Entry
 
@@ -28,7 +28,7 @@ class ShardedLog:
         for _, log, first, last in self._pieces(start, stop):
             yield from log.entries(first, last)
 
-    def records(self, start: int, stop: int) -> Iterator[dict[str, Any]]:
+    def records(self, start: int, stop: int) -> Iterator[RolloutRecord]:
         """Yield the records of a range."""
         for item in self.items(start, stop):
             yield item.record
@@ -41,7 +41,7 @@ class ShardedLog:
                 full = {**record, "id": f"{name}/{record['id']}"} if name else record
                 yield Item(item.entry, full)
 
-    def read(self, position: int, entry: Entry, *, heads: bool = False) -> dict[str, Any]:
+    def read(self, position: int, entry: Entry, *, heads: bool = False) -> RolloutRecord:
         """Return the record of the entry at `position`; with `heads`, a long record is cut."""
         for name, log in zip(self._names, self._logs, strict=True):
             if position < len(log):
@@ -96,7 +96,7 @@ class ShardedLog:
             before += len(log)
         return None
 
-    def find(self, rollout_id: str) -> dict[str, Any]:
+    def find(self, rollout_id: str) -> RolloutRecord:
         """Return the record of the rollout with this id; raises InvalidInput if no log has it."""
         player, _, rest = rollout_id.partition("/")
         if player in filter(None, self._names):  # otherwise the id itself contains a slash
