@@ -3,12 +3,12 @@ also receive."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
+from sparring.contracts.json import JsonObject, JsonSchema
 from sparring.contracts.rollouts import Message
 
-ToolSchema = Mapping[str, Any]  # what `tool_schema` returns, from whoever wrote it
+ToolSchema = JsonSchema  # what `tool_schema` returns, from whoever wrote it
 
 
 class ChatFunction(TypedDict):
@@ -56,7 +56,7 @@ def chat_message(message: Message) -> ChatMessage:
     return chat
 
 
-def tool_schema(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def tool_schema(name: str, description: str, parameters: JsonSchema) -> JsonObject:
     """Return a tool; `parameters` is the JSON Schema of its arguments."""
     function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}

@@ -6,7 +6,9 @@ text on as untrusted data.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
+
+from sparring.contracts.json import JsonObject
 
 
 class Mark:
@@ -25,5 +27,5 @@ SUMMARY = Mark("summary")  # like MIXED, with sentences of Sparring's own under 
 
 ForeignText = Annotated[str, FOREIGN]
 MixedText = Annotated[str, MIXED]
-ForeignTable = Annotated[dict[str, Any], FOREIGN]
-MixedTable = Annotated[dict[str, Any], MIXED]
+ForeignTable = Annotated[JsonObject, FOREIGN]
+MixedTable = Annotated[JsonObject, MIXED]

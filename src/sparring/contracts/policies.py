@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from sparring.contracts.chat import ToolSchema
+from sparring.contracts.json import JsonSchema
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
 
 
@@ -109,7 +110,7 @@ class ChatRequest:
     messages: Sequence[Message]
     tools: Sequence[ToolSchema]
     sampling: Sampling
-    output_schema: Mapping[str, Any] | None = None
+    output_schema: JsonSchema | None = None
     tool_choice: str | None = None
     parallel_tool_calls: bool | None = None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from sparring.contracts.json import Beat
 
-def headline(beat: Mapping[str, Any]) -> str:
+
+def headline(beat: Beat) -> str:
     """Return loss, reward, pass rates, live groups, speed and time left on one line."""
     row = beat.get("metrics") or {}
     parts = []
@@ -26,7 +27,7 @@ def headline(beat: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _validation_text(beat: Mapping[str, Any]) -> str:
+def _validation_text(beat: Beat) -> str:
     reward = beat.get("validation")
     return "unknown: no rollout could be scored" if reward is None else f"{reward:.3f}"
 
@@ -54,7 +55,7 @@ class NewLines:
         self._step = 0
         self._validated_at = -1
 
-    def __call__(self, beat: Mapping[str, Any]) -> list[str]:
+    def __call__(self, beat: Beat) -> list[str]:
         if beat.get("pid") != self._process:  # a new attempt repeats the messages
             self._process, self._shown = beat.get("pid"), 0
         messages = list(beat["said"])

@@ -3,12 +3,10 @@ checkpoint."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from sparring.contracts.errors import AmbiguousRun, InvalidInput, RunNotFound
-from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec
+from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec, Table
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.resolution import resolve_run
@@ -24,14 +22,14 @@ class ChatWith(Frozen):
     target: str = Field(
         description="an environment, for its base model, or a run, for its trained model"
     )
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Table = Field(default_factory=dict)
 
 
 class ChatSpec(Frozen):
     """Everything that the chat process needs."""
 
     target: str
-    config: dict[str, Any]
+    config: Table
     policy: PolicySpec
     play: PlaySettings
     about: str = Field(default="", description="the model that answers; shown first")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from sparring.contracts.errors import NotPermitted
@@ -14,7 +12,7 @@ from sparring.contracts.proof_specs import (
     AuditSpec,
     CheckSpec,
 )
-from sparring.contracts.specs import EndpointSpec, Frozen
+from sparring.contracts.specs import EndpointSpec, Frozen, Table
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.resolution import resolve_run
@@ -43,9 +41,7 @@ class StartCheck(Frozen):
     price_per_hour: float | None = Field(
         default=None, gt=0, description="price of one machine per hour"
     )
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="settings of the planned training"
-    )
+    settings: Table = Field(default_factory=dict, description="settings of the planned training")
 
 
 class StartAudit(Frozen):
@@ -53,7 +49,7 @@ class StartAudit(Frozen):
 
     environment: str = Field(description="name of the environment; for owners also FILE:NAME")
     cases: int = Field(default=8, ge=2, le=1000, description="cases that null players answer")
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Table = Field(default_factory=dict)
 
 
 @operation(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sparring.contracts.foreign import MIXED, ForeignText
+from sparring.contracts.json import JsonObject, MetricsRow
 from sparring.contracts.specs import Frozen
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller, Role, operation
@@ -39,7 +40,7 @@ class Curves(Frozen):
     )
     attempt: int = Field(default=0, description="the last attempt with metrics")
     cursor: int = Field(description="pass as `metrics` to run.changes for later rows")
-    events: Annotated[tuple[dict[str, Any], ...], MIXED] = ()
+    events: Annotated[tuple[JsonObject, ...], MIXED] = ()
     events_cursor: int = Field(description="pass as `events` to run.changes for later events")
 
 
@@ -62,12 +63,12 @@ class Changes(Frozen):
     doing: str = ""
     seconds_left: float | None = None
     minutes: float = 0.0
-    progress: Annotated[dict[str, Any] | None, MIXED] = None
+    progress: Annotated[JsonObject | None, MIXED] = None
     rollouts: int = Field(default=0, description="rollouts played, if the run reports them")
-    rows: Annotated[tuple[dict[str, Any], ...], MIXED] = Field(
+    rows: Annotated[tuple[MetricsRow, ...], MIXED] = Field(
         default=(), description="new rows of metrics, one per attempt and step"
     )
-    new_events: Annotated[tuple[dict[str, Any], ...], MIXED] = ()
+    new_events: Annotated[tuple[JsonObject, ...], MIXED] = ()
     metrics: int
     events: int
 

@@ -16,7 +16,8 @@ from pydantic import Field
 from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
-from sparring.contracts.specs import Frozen
+from sparring.contracts.json import JsonObject
+from sparring.contracts.specs import Frozen, Table
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.projects import find_project
@@ -35,7 +36,7 @@ class ConfigQuery(EnvironmentQuery):
     """The kind of run whose settings are shown, and changes to preview."""
 
     kind: Literal["train", "eval"] = Field(default="train", description="kind of run")
-    settings: dict[str, Any] = Field(default_factory=dict, description="changes to preview")
+    settings: Table = Field(default_factory=dict, description="changes to preview")
 
 
 class ShownSetting(Frozen):
@@ -98,7 +99,7 @@ class TryEnvironment(EnvironmentQuery):
 
     model: str = "tiny"
     cases: int = Field(default=2, ge=1, le=100)
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Table = Field(default_factory=dict)
 
 
 class Tried(Frozen):
@@ -216,7 +217,7 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
     )
 
 
-def _warm_start(request: TryEnvironment, caller: Caller) -> dict[str, Any]:
+def _warm_start(request: TryEnvironment, caller: Caller) -> Table:
     """Return the model to train, and the warm start's file of demonstrations or ""."""
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
     settings = run_settings.train_settings
@@ -269,7 +270,7 @@ def _shown(run_settings: RunSettings) -> Iterator[ShownSetting]:
         )
 
 
-def _lock_of(lock: Lock | None) -> dict[str, Any]:
+def _lock_of(lock: Lock | None) -> JsonObject:
     if lock is None:
         return {}
     by = f"{lock.author}, {lock.source}" if lock.author else lock.source

@@ -6,14 +6,11 @@ chooses which file is executed and which server receives a key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pydantic import Field
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import NotPermitted
-from sparring.contracts.specs import EvalSpec, Frozen, PolicySpec
+from sparring.contracts.specs import EvalSpec, Frozen, PolicySpec, Table
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.resolution import RunSettings, resolve_run
@@ -26,7 +23,7 @@ class StartEval(Frozen):
     environment: str = Field(description="name of the environment; for owners also FILE:NAME")
     split: Split = Split.VALIDATION
     cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Table = Field(default_factory=dict)
     servers: PolicySpec | None = Field(
         default=None, description="servers that answer in place of in-process weights"
     )
@@ -53,7 +50,7 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 
-def _with_thinking(servers: PolicySpec, spec: EvalSpec, command: Mapping[str, Any]) -> PolicySpec:
+def _with_thinking(servers: PolicySpec, spec: EvalSpec, command: Table) -> PolicySpec:
     """Return the servers with the settings for thinking: the command's, else those that the
     servers were given with, else the evaluation's."""
     names = {"thinking", "history_thinking"} - (servers.model_fields_set - command.keys())

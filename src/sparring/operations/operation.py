@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import wraps
@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.operations.activity.log import Entry, facts_of, logged, note_done, note_refusal
 from sparring.operations.limits import budget_for
@@ -68,7 +69,7 @@ class Caller:
 
 
 OWNER_ONLY = "owner_only"  # marks a field that only the owner may set; tools leave it out
-FOR_OWNERS: dict[str, Any] = {OWNER_ONLY: True}
+FOR_OWNERS: JsonObject = {OWNER_ONLY: True}
 
 
 class NoArguments(Frozen):
@@ -140,7 +141,7 @@ class Operation(Generic[Request, Result]):
             logged_result |= facts_of(result)
             return result
 
-    def ask(self, arguments: Mapping[str, Any], caller: Caller) -> Result:
+    def ask(self, arguments: JsonObject, caller: Caller) -> Result:
         """Call the operation with plain values. Raise InvalidInput if they do not validate."""
         try:
             request = self.request.model_validate(dict(arguments))
@@ -157,12 +158,10 @@ class Operation(Generic[Request, Result]):
         """
         return self.changes_state and (not caller.is_owner or caller.runs.is_dir())
 
-    def _entry(self, caller: Caller, arguments: Mapping[str, Any]) -> Entry:
+    def _entry(self, caller: Caller, arguments: JsonObject) -> Entry:
         return Entry(caller.name, caller.role.name.lower(), self.name, arguments, self.starts)
 
-    def _run_unlogged(
-        self, request: Request, caller: Caller, arguments: Mapping[str, Any]
-    ) -> Result:
+    def _run_unlogged(self, request: Request, caller: Caller, arguments: JsonObject) -> Result:
         """Run the operation, and log only an error of an operator's or viewer's call."""
         try:
             return self._run_permitted(request, caller)

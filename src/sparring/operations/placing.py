@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import Field
 
 from sparring.contracts.errors import IllegalMove, InvalidInput
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller, Forms, Role, operation
@@ -94,7 +94,7 @@ def render_manifest(request: RenderManifest, caller: Caller) -> Manifest:
     return Manifest(run=folder.id, manifest=yaml.safe_dump_all(documents, sort_keys=False))
 
 
-def _service(name: str, namespace: str) -> dict[str, Any]:
+def _service(name: str, namespace: str) -> JsonObject:
     """Return a headless service, which gives every pod a DNS name."""
     return {
         "apiVersion": "v1",
@@ -108,11 +108,9 @@ def _service(name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def _job(
-    name: str, request: RenderManifest, nodes: int, project: str, script: str
-) -> dict[str, Any]:
+def _job(name: str, request: RenderManifest, nodes: int, project: str, script: str) -> JsonObject:
     """Return an indexed job: pod 0 supervises the run, the others join it."""
-    container: dict[str, Any] = {
+    container: JsonObject = {
         "name": "sparring",
         "image": request.image,
         "workingDir": project,

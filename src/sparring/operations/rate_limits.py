@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.json import JsonObject
 from sparring.operations.operation import Caller
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
@@ -27,7 +28,7 @@ def seconds_between(status: RunStatus) -> float:
     return min(MOST_SECONDS, max(LEAST_SECONDS, float(row.get("seconds") or LEAST_SECONDS)))
 
 
-def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[str, Any] | None:
+def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> JsonObject | None:
     """Return this caller's last answer if it is recent and there is no news since, otherwise None.
     Owners always get None."""
     if caller.is_owner:
@@ -42,9 +43,7 @@ def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[st
     return None
 
 
-def store_answer(
-    folder: RunFolder, status: RunStatus, caller: Caller, answer: dict[str, Any]
-) -> None:
+def store_answer(folder: RunFolder, status: RunStatus, caller: Caller, answer: JsonObject) -> None:
     """Store an operator's answer for `last_answer`."""
     if caller.is_owner:
         return

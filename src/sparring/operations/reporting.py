@@ -13,6 +13,7 @@ from pydantic import Field
 
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.foreign import MIXED, SUMMARY
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.run_views import RunQuery
@@ -43,7 +44,7 @@ class Comparison(Frozen):
 
     runs: tuple[str, ...]
     settings: Annotated[tuple[tuple[str, tuple[Any, ...]], ...], MIXED]
-    differences: Annotated[tuple[dict[str, Any], ...], SUMMARY]
+    differences: Annotated[tuple[JsonObject, ...], SUMMARY]
     html: str = ""
 
     def short(self) -> Comparison:

@@ -17,7 +17,7 @@ from sparring.contracts.errors import (
     NotPermitted,
     SettingError,
 )
-from sparring.contracts.specs import COMMAND, PlaySettings, PolicySpec, Supervision
+from sparring.contracts.specs import COMMAND, PlaySettings, PolicySpec, Supervision, Table
 from sparring.contracts.training import TrainSettings
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
@@ -54,7 +54,7 @@ class RunSettings:
     found: FoundEnvironment
     description: EnvironmentDescription
     resolved: Resolved
-    values: dict[str, Any]
+    values: Table
     settings: PlaySettings
     supervision: Supervision
     kind: Kind
@@ -62,7 +62,7 @@ class RunSettings:
     binding: tuple[Lock, ...]
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Table:
         """The environment's config."""
         return dict(self.values.get("config") or {})
 
@@ -88,7 +88,7 @@ class RunSettings:
             history_thinking=self.settings.history_thinking,
         )
 
-    def shared(self) -> dict[str, Any]:
+    def shared(self) -> Table:
         """Return the fields that the specs of all kinds share."""
         return {
             "target": self.found.target,
@@ -117,7 +117,7 @@ class RunSettings:
         return changed_from_defaults(self.resolved)
 
 
-def resolve_run(target: str, kind: Kind, command: dict[str, Any], caller: Caller) -> RunSettings:
+def resolve_run(target: str, kind: Kind, command: Table, caller: Caller) -> RunSettings:
     """Find and describe the environment, merge the layers of settings and enforce the locks."""
     refuse_unsafe_values(command, COMMAND)
     project = find_project(caller.folder)
@@ -174,7 +174,7 @@ def layers_of(
     found: FoundEnvironment,
     description: EnvironmentDescription,
     kind: Kind,
-    command: dict[str, Any],
+    command: Table,
 ) -> list[Layer]:
     """Return the layers, lowest first: defaults, environment, project file, command."""
     own = description.settings
@@ -195,7 +195,7 @@ def layers_of(
 
 
 def _refuse_bare_config_fields(
-    command: dict[str, Any], description: EnvironmentDescription, kind: Kind
+    command: Table, description: EnvironmentDescription, kind: Kind
 ) -> None:
     """Refuse `name=…` for a field of the config, which must be written as `config.name=…`."""
     for name in command:
@@ -228,7 +228,7 @@ def _refuse_locks_on_unknown_fields(
 
 
 def _resolve_paths(
-    values: dict[str, Any],
+    values: Table,
     description: EnvironmentDescription,
     resolved: Resolved,
     project: Project,
@@ -262,7 +262,7 @@ def _resolve_paths(
             warm["source"] = path
 
 
-def _with_source(settings: PlaySettings, values: dict[str, Any]) -> PlaySettings:
+def _with_source(settings: PlaySettings, values: Table) -> PlaySettings:
     """Return the settings with the resolved path of the warm start's source."""
     if not isinstance(settings, TrainSettings) or settings.warm_start is None:
         return settings
@@ -275,7 +275,7 @@ def _is_training_setting(field: str) -> bool:
     return field.partition(".")[0] in known_names("train")
 
 
-def _refuse_paths_outside(values: dict[str, Any], resolved: Resolved, project: Project) -> None:
+def _refuse_paths_outside(values: Table, resolved: Resolved, project: Project) -> None:
     """Refuse an operator's path outside of the project, even in a field that operators may set."""
     by_name = {f"config.{name}": value for name, value in values["config"].items()}
     by_name["warm_start.source"] = (values.get("warm_start") or {}).get("source")

@@ -7,7 +7,7 @@ from typing import Any
 from sparring.contracts.errors import LockedField
 from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.ship_specs import ShipSpec
-from sparring.contracts.specs import COMMAND, EvalSpec, PlaySettings, RunSpec
+from sparring.contracts.specs import COMMAND, EvalSpec, PlaySettings, RunSpec, Table
 from sparring.contracts.training import TrainSpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller
@@ -45,19 +45,19 @@ def revalidate(spec: RunSpec, caller: Caller) -> None:
             )
 
 
-def settings_of(spec: RunSpec) -> dict[str, Any]:
+def settings_of(spec: RunSpec) -> Table:
     """Return the settings of a run that are not defaults, by dotted name."""
     settings = all_settings(spec)
     return {name: settings[name] for name in spec.sources if name in settings}
 
 
-def request_of(spec: RunSpec) -> dict[str, Any]:
+def request_of(spec: RunSpec) -> Table:
     """Return the settings that the command set for this run, by dotted name."""
     settings = settings_of(spec).items()
     return {name: value for name, value in settings if spec.sources[name] == COMMAND}
 
 
-def all_settings(spec: RunSpec) -> dict[str, Any]:
+def all_settings(spec: RunSpec) -> Table:
     """Return all settings of a run, by dotted name."""
     tables = spec.model_dump(mode="json")
     values = {**tables.get("settings", {}), **tables.get("play", {}), **tables["supervision"]}
@@ -69,7 +69,7 @@ def all_settings(spec: RunSpec) -> dict[str, Any]:
     return dict(flatten(values))
 
 
-def _today(run_settings: RunSettings) -> dict[str, Any]:
+def _today(run_settings: RunSettings) -> Table:
     """Return the settings that a new run of this environment would have."""
     shared = run_settings.shared()
     values = run_settings.settings.model_dump(mode="json")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from sparring.contracts.foreign import ForeignTable, MixedText
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
@@ -75,5 +74,5 @@ def _siblings(log: ShardedLog, record: RolloutRecord, size: int) -> dict[int, Ro
     return found
 
 
-def _without_tokens(record: RolloutRecord) -> dict[str, Any]:
+def _without_tokens(record: RolloutRecord) -> JsonObject:
     return {name: value for name, value in record.items() if name not in _WITHOUT}

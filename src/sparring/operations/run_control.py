@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -22,7 +21,8 @@ from sparring.contracts.errors import (
     OverBudget,
     SparringError,
 )
-from sparring.contracts.specs import EvalSpec, Frozen, RunSpec
+from sparring.contracts.json import Beat
+from sparring.contracts.specs import EvalSpec, Frozen, RunSpec, Table
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.limits import budget_for
@@ -79,7 +79,7 @@ class ResumeRun(RunQuery):
 class CloneRun(RunQuery):
     """The run to clone."""
 
-    settings: dict[str, Any] = Field(default_factory=dict, description="settings to change")
+    settings: Table = Field(default_factory=dict, description="settings to change")
 
 
 class Deleted(Frozen):
@@ -339,7 +339,7 @@ def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:
     append_state(folder, RunState.STOPPED, author=caller.name, message=message, exit_code=103)
 
 
-def _take_over(folder: RunFolder, heartbeat: Mapping[str, Any]) -> Started:
+def _take_over(folder: RunFolder, heartbeat: Beat) -> Started:
     """Start a supervisor here. Raise IllegalMove if the old supervisor's heartbeat changes."""
     time.sleep(_HEARTBEAT_WAIT_SECONDS)
     now = status_of(folder).supervisor

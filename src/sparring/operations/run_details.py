@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sparring.contracts.foreign import MIXED, MixedText
-from sparring.contracts.specs import Frozen
+from sparring.contracts.specs import Frozen, Table
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
@@ -36,7 +36,7 @@ class RunDetails(Frozen):
     after: str = ""
     training: str = Field(default="", description="the training run that was proved or shipped")
     settings: tuple[RunSetting, ...]
-    measures: Annotated[dict[str, Any], MIXED] = Field(default_factory=dict)
+    measures: Annotated[Table, MIXED] = Field(default_factory=dict)
     code_digest: str = ""
 
 
@@ -111,7 +111,7 @@ def run_checkpoints(request: RunQuery, caller: Caller) -> Checkpoints:
     )
 
 
-def _of(name: str, table: dict[str, Any]) -> Any:
+def _of(name: str, table: Table) -> Any:
     """Return the entry of a dotted name, or of the nearest table that contains it. In `table`,
     names such as `policy.model` have no `policy.`."""
     parts = name.removeprefix("policy.").split(".")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import CasesBroken
+from sparring.contracts.json import Beat, JsonObject, MetricsRow
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller
 from sparring.operations.rate_limits import seconds_between
@@ -63,15 +63,15 @@ def message_for(caller: Caller, folder: RunFolder, message: str, error: str = ""
 
 
 def visible_events(
-    caller: Caller, folder: RunFolder, events: Iterable[dict[str, Any]]
-) -> tuple[dict[str, Any], ...]:
+    caller: Caller, folder: RunFolder, events: Iterable[JsonObject]
+) -> tuple[JsonObject, ...]:
     """Return the events that the caller may see. Operators see only news, without messages that may
     quote a held-out case."""
     chosen = [each for each in events if caller.is_owner or each.get("event") in NEWS]
     return tuple(_visible_event(caller, folder, each) for each in chosen)
 
 
-def _visible_event(caller: Caller, folder: RunFolder, event: dict[str, Any]) -> dict[str, Any]:
+def _visible_event(caller: Caller, folder: RunFolder, event: JsonObject) -> JsonObject:
     message = str(event.get("message") or "")
     if event.get("event") == "state" and event.get("state") == RunState.STOPPED:
         return event
@@ -104,9 +104,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
     spec, history, heartbeat = folder.read_spec(), status.history, status.progress or {}
     rows = recent_rows(folder)
     metrics = heartbeat.get("metrics") or {}
-    validated: dict[str, Any] = next(
-        (row for row in reversed(rows) if "validation/reward" in row), {}
-    )
+    validated: MetricsRow = next((row for row in reversed(rows) if "validation/reward" in row), {})
     left = time_left(status, rows)
     message = message_of(history, caller, folder)
     if status.state is RunState.QUEUED and not message:
@@ -152,7 +150,7 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
     )
 
 
-def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> dict[str, Any] | None:
+def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> JsonObject | None:
     """Return the progress of a run. Operators do not see interim results on held-out cases: that
     would count as a look at the cases."""
     if not status.progress:
@@ -211,7 +209,7 @@ def _processes(status: RunStatus) -> list[ProcessLine]:
     return [_process({**supervisor, **own}), *map(_process, supervisor.get("processes", ()))]
 
 
-def _process(row: Mapping[str, Any]) -> ProcessLine:
+def _process(row: Beat) -> ProcessLine:
     """Return a process with its last reported state, or `gone` if it has died since."""
     identity = Identity.from_dict(row)
     state = str(row["state"])
@@ -225,7 +223,7 @@ def _process(row: Mapping[str, Any]) -> ProcessLine:
     )
 
 
-def _rates(row: dict[str, Any], prefix: str) -> dict[str, float]:
+def _rates(row: MetricsRow, prefix: str) -> dict[str, float]:
     return {
         name.removeprefix(prefix): float(value)
         for name, value in row.items()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from sparring.contracts.errors import NotFinished
 from sparring.contracts.foreign import MIXED, SUMMARY, ForeignText, MixedTable
+from sparring.contracts.json import JsonObject, MetricsRow, Summary
 from sparring.contracts.kinds import KINDS
 from sparring.contracts.specs import Frozen
 from sparring.runs.lifecycle import RunState
@@ -114,7 +114,7 @@ class ShownRun(Frozen):
     links: Annotated[dict[str, str], MIXED] = Field(default_factory=dict)
     warning: ForeignText = ""
     proof: str = Field(default="", description="id of the proof that follows this training")
-    progress: Annotated[dict[str, Any] | None, MIXED] = None
+    progress: Annotated[JsonObject | None, MIXED] = None
     next_check_seconds: float = 5.0
     is_repeated: bool = Field(
         default=False, description="true if this repeats the last answer: you polled too soon"
@@ -137,7 +137,7 @@ class Status(Frozen):
     exit_code: int = 0
     error: str = ""
     last_restart: ForeignText = ""
-    progress: Annotated[dict[str, Any] | None, MIXED] = None
+    progress: Annotated[JsonObject | None, MIXED] = None
     doing: str = Field(default="", description="the current activity of rank 0")
 
 
@@ -154,9 +154,9 @@ class Results(Frozen):
     kind: str
     state: RunState
     message: ForeignText = ""
-    summary: Annotated[dict[str, Any], SUMMARY]
+    summary: Annotated[Summary, SUMMARY]
     final: MixedTable = Field(default_factory=dict, description="the last row of metrics")
-    history: Annotated[tuple[dict[str, Any], ...], MIXED] = ()
+    history: Annotated[tuple[MetricsRow, ...], MIXED] = ()
     best_checkpoint: str | None = None
     last_checkpoint: str | None = None
 
@@ -206,7 +206,7 @@ class News(Frozen):
     steps: int | None = None
     reward: float | None = None
     message: ForeignText
-    news: Annotated[tuple[dict[str, Any], ...], MIXED]
+    news: Annotated[tuple[JsonObject, ...], MIXED]
     cursor: int = Field(description="pass as `since` to get only later news")
 
     def short(self) -> News:
@@ -253,7 +253,7 @@ _BRIEF_METRICS = ("step", "reward", "validation/reward", "pass_rate/", "validati
 _MORE_METRICS = ("loss", "live_groups", "truncated", "unscored", "call_rate", "kl", "seconds")
 
 
-def _key_metrics(row: Mapping[str, Any], *, is_brief: bool = False) -> dict[str, Any]:
+def _key_metrics(row: MetricsRow, *, is_brief: bool = False) -> MetricsRow:
     """Return the key metrics of a row; if `is_brief`, only step, rewards and pass rates."""
     wanted = _BRIEF_METRICS if is_brief else (*_BRIEF_METRICS, *_MORE_METRICS)
     return {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotFinished, NotPermitted, RunNotFound
+from sparring.contracts.json import JsonObject
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import is_python_target
 from sparring.operations.held_out import figures_of, is_held_out
@@ -173,7 +173,7 @@ def wait_for_run(request: WaitFor, caller: Caller) -> News:
     cursor = request.since
     if cursor is None:
         cursor = folder.events.stat().st_size if folder.events.exists() else 0
-    events: list[dict[str, Any]] = []
+    events: list[JsonObject] = []
     while True:
         status = _status(folder, caller)
         lines = read_from(folder.events, cursor)
@@ -188,7 +188,7 @@ def wait_for_run(request: WaitFor, caller: Caller) -> News:
 def _news(
     folder: RunFolder,
     status: RunStatus,
-    events: list[dict[str, Any]],
+    events: list[JsonObject],
     cursor: int,
     caller: Caller,
 ) -> News:

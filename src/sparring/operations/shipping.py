@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
+from sparring.contracts.json import Summary
 from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import Frozen
 from sparring.contracts.training import TrainSpec
@@ -184,7 +184,7 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
     """Return the newest proof with the verdict "better": of the requested checkpoint, or of any
     checkpoint if none is requested. With `unproven`, fall back to the newest proof, or None;
     otherwise raise NotProved."""
-    found: list[tuple[RunFolder, dict[str, Any]]] = []
+    found: list[tuple[RunFolder, Summary]] = []
     for spec in sorted(folder.path.parent.glob("*/spec.json"), reverse=True):
         proof = RunFolder(spec.parent)
         content = read_json_or_empty(spec)

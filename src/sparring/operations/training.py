@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from sparring.contracts.errors import InvalidInput, RunNotFound
-from sparring.contracts.specs import Frozen
+from sparring.contracts.specs import Frozen, Table
 from sparring.contracts.training import TrainSpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Forms, Role, operation
@@ -23,7 +22,7 @@ class StartTrain(Frozen):
     """The training run to start."""
 
     environment: str = Field(description="name of the environment; for owners also FILE:NAME")
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Table = Field(default_factory=dict)
     prove: bool = Field(
         default=True, description="start a proof on held-out cases when the training completes"
     )

@@ -6,9 +6,8 @@ import http.client
 import json
 import subprocess
 import urllib.request
-from collections.abc import Mapping
-from typing import Any
 
+from sparring.contracts.specs import Table
 from sparring.installed import version_of
 
 TESTED_ALONE = "0.32"  # in a separate environment
@@ -23,7 +22,7 @@ _PROBE = (
 _SECONDS = 20.0
 
 
-def server_versions(sampling: Mapping[str, Any]) -> dict[str, str | None]:
+def server_versions(sampling: Table) -> dict[str, str | None]:
     """Return vLLM's version by server, command or environment; None if it is unknown."""
     servers = sampling.get("servers", 1)
     if isinstance(servers, str) and servers != "joined":

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparring.contracts.chat import chat_message
 from sparring.contracts.errors import InfrastructureError, InvalidInput
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import ChatReply, ChatRequest, Finish, ParsedCall, Reply, SampleKey
 from sparring.contracts.rollouts import clean_text
 from sparring.contracts.specs import EndpointSpec
@@ -69,7 +70,7 @@ class EndpointPolicy:
         return [picked, *(number for number in range(len(self._endpoints)) if number != picked)]
 
     async def _request(self, number: int, request: ChatRequest) -> ChatReply:
-        options: dict[str, Any] = {}
+        options: JsonObject = {}
         if request.tools:
             options["tools"] = [dict(tool) for tool in request.tools]
         if request.output_schema is not None:
@@ -99,10 +100,10 @@ class EndpointPolicy:
         )
 
 
-def _settings(request: ChatRequest) -> dict[str, Any]:
+def _settings(request: ChatRequest) -> JsonObject:
     """Return the request options that the agent's model settings set. Options that are left out
     have the server's defaults."""
-    sampling, options = request.sampling, dict[str, Any]()
+    sampling, options = request.sampling, JsonObject()
     if sampling.top_p != 1.0:
         options["top_p"] = sampling.top_p
     if sampling.frequency_penalty:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from sparring.contracts.chat import ToolSchema
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.tool_calls import MAX_CALLS, call_of
 
@@ -119,8 +120,8 @@ class _Reader:
         text, self._place = self._text[self._place : end], end + len(_QUOTE)
         return text
 
-    def _fields(self, depth: int) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
+    def _fields(self, depth: int) -> JsonObject:
+        fields: JsonObject = {}
         while not self._closes("}", is_first=not fields):
             key = self._key()
             fields[key] = self.value(depth + 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import MissingPackage
+from sparring.contracts.specs import Table
 from sparring.policies.model_names import locate
 from sparring.run_folder.files import read_json, write_json
 
@@ -39,13 +40,13 @@ def widen_adapter(model: Any) -> None:
             weights.data = weights.data.float()
 
 
-def quantization_of(checkpoint: Path) -> dict[str, Any] | None:
+def quantization_of(checkpoint: Path) -> Table | None:
     """Return the recorded quantization of a checkpoint's base; None if there is none."""
     file = checkpoint / _FILE
     return dict(read_json(file)["quantization"]) if file.is_file() else None
 
 
-def load_rounded(base: str, quantization: dict[str, Any], **options: Any) -> Any:
+def load_rounded(base: str, quantization: Table, **options: Any) -> Any:
     """Load a base, quantize it and dequantize it, which gives the weights of a 4-bit training."""
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
@@ -64,7 +65,7 @@ def load_rounded(base: str, quantization: dict[str, Any], **options: Any) -> Any
     return model.dequantize()
 
 
-def load_adapted(checkpoint: Path, quantization: dict[str, Any], **options: Any) -> Any:
+def load_adapted(checkpoint: Path, quantization: Table, **options: Any) -> Any:
     """Load the adapter of a checkpoint on its rounded base, as a PEFT model."""
     from peft import PeftModel
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.chat import ToolSchema
+from sparring.contracts.json import JsonObject, JsonSchema
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 from sparring.policies.tool_calls import MAX_CALLS, arguments_problem
@@ -112,12 +113,10 @@ def _blocks(text: str) -> Iterator[str | None]:
         yield body if closed else None
 
 
-def typed_arguments(
-    tool: str, texts: Mapping[str, str], tools: Sequence[ToolSchema]
-) -> dict[str, Any]:
+def typed_arguments(tool: str, texts: Mapping[str, str], tools: Sequence[ToolSchema]) -> JsonObject:
     """Return the values of a call's arguments, converted to the types in the tool's schema."""
     functions = (schema.get("function", {}) for schema in tools)
-    function: Mapping[str, Any] = next((each for each in functions if each.get("name") == tool), {})
+    function: JsonSchema = next((each for each in functions if each.get("name") == tool), {})
     parameters = function.get("parameters") or {}
     properties = parameters.get("properties") or {}
     definitions = parameters.get("$defs") or {}
@@ -127,7 +126,7 @@ def typed_arguments(
     }
 
 
-def _types_of(schema: Any, definitions: Mapping[str, Any]) -> set[str]:
+def _types_of(schema: Any, definitions: JsonSchema) -> set[str]:
     """Return the JSON types that a schema allows; empty if it names none."""
     if not isinstance(schema, Mapping):
         return set()

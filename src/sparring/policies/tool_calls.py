@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparring.contracts.chat import ToolSchema
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 
@@ -115,7 +116,7 @@ class NoCalls:
         return Reply(text.strip().removeprefix(self.before).removesuffix(self.after).strip())
 
 
-def arguments_problem(tool: str, arguments: dict[str, Any]) -> str:
+def arguments_problem(tool: str, arguments: JsonObject) -> str:
     """Return an error text if the arguments of a call are nested too deeply, else an empty
     string."""
     if _is_deeper_than(arguments, _MAX_DEPTH):

@@ -7,13 +7,13 @@ of the temperature-scaled softmax.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.policies.json_http import ConnectionBroken, JsonHttp, JsonReply
 
@@ -43,12 +43,12 @@ class PublishedWeights:
     path: Path
     is_adapter: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the fields as JSON values, for `from_dict`."""
         return {**asdict(self), "path": str(self.path)}
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> PublishedWeights:
+    def from_dict(cls, value: JsonObject) -> PublishedWeights:
         """Restore weights from the result of `to_dict`."""
         return cls(**{**value, "path": Path(value["path"])})
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from sparring.contracts.json import JsonObject
 from sparring.run_folder.files import read_json
 from sparring.run_folder.training_paths import existing_folder
 
@@ -21,7 +21,7 @@ class Checkpoint:
     """A checkpoint's folder and its manifest."""
 
     path: Path
-    manifest: Mapping[str, Any]
+    manifest: JsonObject
 
     @property
     def step(self) -> int:
@@ -33,7 +33,7 @@ class Checkpoint:
         """The mean validation reward; None if the checkpoint was not validated."""
         return self.manifest.get("score")
 
-    def difficulty(self) -> Mapping[str, Any] | None:
+    def difficulty(self) -> JsonObject | None:
         """Return the saved estimate of the cases' difficulty; None if there is none."""
         path = self.path / DIFFICULTY
         return read_json(path) if path.is_file() else None

@@ -8,19 +8,19 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from sparring.contracts.json import JsonObject
 from sparring.run_folder.file_locks import wait_for_lock
 
 _LOCK_SECONDS = 1.0
 
 
-def dump_line(value: Mapping[str, Any]) -> bytes:
+def dump_line(value: Mapping[str, object]) -> bytes:
     """Return one JSON line, in ASCII, because model output may contain lone surrogates."""
     return json.dumps(value, default=repr, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = True) -> None:
+def write_json(path: Path, value: JsonObject, *, durable: bool = True) -> None:
     """Replace `path` atomically: a crash leaves the old file or the new one. Without `durable`, a
     power loss may leave neither; this is for files that are rewritten every second."""
     data = json.dumps(value, indent=2 if durable else None, default=repr).encode("ascii") + b"\n"
@@ -49,7 +49,7 @@ def _replace(path: Path, data: bytes, durable: bool) -> None:
         sync_folder(path.parent)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """Return the JSON object in a file; raises ValueError if it contains anything else."""
     value = json.loads(path.read_bytes())
     if not isinstance(value, dict):
@@ -57,7 +57,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_json_or_empty(path: Path) -> dict[str, Any]:
+def read_json_or_empty(path: Path) -> JsonObject:
     """Return the JSON object in a file; an empty one if the file is missing or unreadable."""
     try:
         return read_json(path)
@@ -65,7 +65,7 @@ def read_json_or_empty(path: Path) -> dict[str, Any]:
         return {}
 
 
-def append_line(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
+def append_line(path: Path, value: JsonObject, *, durable: bool = False) -> None:
     """Append one complete line, after a newline if the last line is torn. With `durable`, the line
     survives a power loss once this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def append_line(path: Path, value: Mapping[str, Any], *, durable: bool = False) 
 class Lines:
     """Complete lines of an append-only file, and the offset after the last of them."""
 
-    values: list[dict[str, Any]]
+    values: list[JsonObject]
     cursor: int
 
 
@@ -116,7 +116,7 @@ def read_tail(path: Path, size: int) -> str:
         return ""
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Iterator[JsonObject]:
     """Yield the JSON objects of an append-only file; torn and malformed lines are skipped."""
     if not path.is_file():
         return
@@ -126,7 +126,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield value
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> JsonObject:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

@@ -12,13 +12,13 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import ActivityLogBusy
+from sparring.contracts.json import JsonObject
 from sparring.run_folder.files import dump_line, read_json_or_empty, write_json
 
 _LOCK_SECONDS = 10.0
@@ -53,9 +53,7 @@ class HashChain:
         self._head = path.with_suffix(".head.json")
         self._lock = path.with_suffix(".lock")
 
-    def append(
-        self, entry: Mapping[str, Any], allowed: Callable[[HashChain], None] | None = None
-    ) -> None:
+    def append(self, entry: JsonObject, allowed: Callable[[HashChain], None] | None = None) -> None:
         """Append one entry, synced to disk before this returns. `allowed` may refuse it by raising
         an error; it runs under the lock, so no entry comes between its check and this one."""
         with self._locked():
@@ -70,7 +68,7 @@ class HashChain:
             self._write(dump_line({**stored, "digest": digest}))
             write_json(self._head, {"format": 1, "number": number, "digest": digest})
 
-    def backwards(self) -> Iterator[dict[str, Any]]:
+    def backwards(self) -> Iterator[JsonObject]:
         """Yield the entries from the last to the first, reading the file as needed."""
         for line in _lines_backwards(self.path):
             value = _parse(line)
@@ -147,15 +145,15 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _digest(value: Mapping[str, Any]) -> str:
+def _digest(value: JsonObject) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-def _without_digest(value: Mapping[str, Any]) -> dict[str, Any]:
+def _without_digest(value: JsonObject) -> JsonObject:
     return {name: field for name, field in value.items() if name != "digest"}
 
 
-def _has_valid_digest(value: Mapping[str, Any]) -> bool:
+def _has_valid_digest(value: JsonObject) -> bool:
     return bool(value.get("digest") == _digest(_without_digest(value)))
 
 
@@ -170,13 +168,13 @@ def _is_torn(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _number(value: Mapping[str, Any] | None, counted: int) -> int:
+def _number(value: JsonObject | None, counted: int) -> int:
     """Return the number in the entry, if valid, so that a gap is reported as one fault."""
     number = (value or {}).get("number")
     return number if isinstance(number, int) and number > 0 else counted
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> JsonObject | None:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

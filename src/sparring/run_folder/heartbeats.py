@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from sparring.contracts.json import Beat
 from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.layout import RunFolder
 
@@ -31,8 +31,6 @@ def local_heartbeats() -> Path | None:
     return Path(name) if name else None
 
 
-def read_heartbeats(
-    folder: RunFolder, ranks: Iterable[int], local: Path | None
-) -> dict[int, dict[str, Any]]:
+def read_heartbeats(folder: RunFolder, ranks: Iterable[int], local: Path | None) -> dict[int, Beat]:
     """Return the last heartbeat of each rank in `ranks`; an empty one before its first."""
     return {rank: read_json_or_empty(heartbeat_file(folder, rank, local)) for rank in ranks}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import NewerFormat, RunNotFound
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import FORMAT
 from sparring.run_folder.files import read_json, write_json
 
@@ -185,12 +185,12 @@ class RunFolder:
         logs = self.path / "logs"
         return len(list(logs.glob("attempt-*"))) if logs.is_dir() else 0
 
-    def create(self, spec: dict[str, Any]) -> None:
+    def create(self, spec: JsonObject) -> None:
         """Create the folder and write the spec; fails if the folder exists."""
         self.path.mkdir(parents=True, exist_ok=False)
         write_json(self.spec, spec)
 
-    def read_spec(self) -> dict[str, Any]:
+    def read_spec(self) -> JsonObject:
         """Return the spec. Raises RunNotFound if there is none, NewerFormat if it is too new."""
         if not self.spec.is_file():
             raise RunNotFound(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from sparring.contracts.json import MetricsRow
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.layout import RunFolder
 
 
-def read_history_rows(folder: RunFolder) -> list[dict[str, Any]]:
+def read_history_rows(folder: RunFolder) -> list[MetricsRow]:
     """Return one row per step. If an attempt resumed from a checkpoint, the later steps of earlier
     attempts are left out, because they did not lead to the current weights."""
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, MetricsRow] = {}
     attempt = 0
     for line in read_lines(folder.metrics):
         if line["attempt"] < attempt:
@@ -24,9 +24,7 @@ def read_history_rows(folder: RunFolder) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows)]
 
 
-def sampled(
-    rows: Sequence[dict[str, Any]], count: int, best: int | None = None
-) -> list[dict[str, Any]]:
+def sampled(rows: Sequence[MetricsRow], count: int, best: int | None = None) -> list[MetricsRow]:
     """Return `count` evenly spaced rows, including the first and the last. The row of step `best`
     replaces the nearest of the others."""
     if count <= 0:

@@ -12,8 +12,8 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from sparring.contracts.json import JsonObject
 from sparring.run_folder.files import dump_line, read_json_or_empty, read_lines, write_json
 
 _SUFFIX = ".json"
@@ -24,7 +24,7 @@ class Order:
     """One order: its name and the plays that it requests."""
 
     name: str
-    body: dict[str, Any]
+    body: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Orders:
 
     folder: Path
 
-    def post(self, name: str, body: dict[str, Any]) -> None:
+    def post(self, name: str, body: JsonObject) -> None:
         """Offer an order to the players."""
         write_json(self._open / f"{name}{_SUFFIX}", body, durable=False)
 
@@ -47,7 +47,7 @@ class Orders:
                 return Order(path.name.removesuffix(_SUFFIX), read_json_or_empty(claimed))
         return None
 
-    def finish(self, player: str, name: str, results: list[dict[str, Any]]) -> None:
+    def finish(self, player: str, name: str, results: list[JsonObject]) -> None:
         """Publish the results of an order atomically and remove the player's claim."""
         place = self.folder / "done" / f"{name}.jsonl"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class Orders:
         aside.replace(place)
         (self._claims_of(player) / f"{name}{_SUFFIX}").unlink(missing_ok=True)
 
-    def take(self, name: str) -> list[dict[str, Any]] | None:
+    def take(self, name: str) -> list[JsonObject] | None:
         """Remove and return the results of an order; None if it is not finished."""
         place = self.folder / "done" / f"{name}.jsonl"
         if not place.is_file():
@@ -83,7 +83,7 @@ class Orders:
         """Return the file of a player's heartbeat."""
         return self.folder / "players" / f"{player}{_SUFFIX}"
 
-    def beats(self) -> dict[str, Any]:
+    def beats(self) -> JsonObject:
         """Return the last heartbeat of each player with claimed orders, by player."""
         holders = (path for path in (self.folder / "claimed").glob("*") if any(_files(path)))
         return {path.name: read_json_or_empty(self.heartbeat(path.name)) for path in holders}

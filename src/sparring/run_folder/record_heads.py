@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, cast
+from typing import cast
 
+from sparring.contracts.json import JsonObject
 from sparring.run_folder.records import RolloutRecord
 
 HEAD_BYTES = 65_536
 _DECODER = json.JSONDecoder()
 _KEY = re.compile(r'[{,]"((?:[^"\\]|\\.){1,80})":')
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: JsonObject = {
     "id": "",
     "case": {},
     "detail": "",
@@ -24,7 +25,7 @@ def read_head(line: bytes) -> RolloutRecord:
     """Return the fields at the beginning of a record, up to the first field that is cut off.
     Missing fields that a list needs are empty, and `is_cut` is true."""
     text = line[:HEAD_BYTES].decode("ascii", "replace")
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     place = 0
     while (match := _KEY.match(text, place)) is not None:
         try:
@@ -36,7 +37,7 @@ def read_head(line: bytes) -> RolloutRecord:
     return cast("RolloutRecord", {**_DEFAULTS, **found, "case": case, "is_cut": True})
 
 
-def _cut_case(text: str) -> dict[str, Any]:
+def _cut_case(text: str) -> JsonObject:
     """Return the id of a case whose input is cut off."""
     match = re.search(r'"case":\{"id":', text)
     if match is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.json import Beat
 from sparring.contracts.sampling import SamplingServers
 from sparring.run_folder.files import read_json, read_json_or_empty, write_json
 from sparring.run_folder.layout import RunFolder
@@ -50,7 +51,7 @@ class JoinedServers:
             self._read_at = now
         return self._addresses
 
-    def _lives(self, row: dict[str, Any], now: float) -> bool:
+    def _lives(self, row: Beat, now: float) -> bool:
         """Whether a server's heartbeat has changed within the last minute, by this process's
         clock."""
         address, beats = row.get("address"), row.get("beats")

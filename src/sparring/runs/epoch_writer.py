@@ -10,10 +10,11 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from sparring.contracts.errors import CasesBroken
+from sparring.contracts.json import JsonObject
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import read_json_or_empty, write_json
@@ -108,7 +109,7 @@ class EpochWriter:
         """Write the supervisor's heartbeat, with the state of each process of `workers`."""
         self.check()
         self._beat_at = time.monotonic()
-        report: dict[str, Any] = {
+        report: JsonObject = {
             "format": 1,
             "epoch": self.epoch,
             "since_boot": since_boot(),
@@ -147,7 +148,7 @@ class EpochWriter:
                 time.sleep(0.1 if remaining == _TRIES else 2.0)
 
 
-def _print(event: str, data: Mapping[str, Any]) -> None:
+def _print(event: str, data: JsonObject) -> None:
     """Print an event to the supervisor's log. The message of `CasesBroken` is cut to its first
     line, because the rest may quote held-out cases; the run's events hold all of it."""
     if data.get("error") == CasesBroken.__name__:

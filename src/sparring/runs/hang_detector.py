@@ -10,8 +10,8 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from sparring.contracts.json import Beat
 from sparring.runs.causes import Cause
 
 _LOADING = ("", "starting", "loading", "measuring memory")
@@ -43,7 +43,7 @@ class HangDetector:
         self._hung_seconds = hung_seconds
         self._start_seconds = start_seconds
 
-    def note_heartbeats(self, heartbeats: Mapping[int, Mapping[str, Any]]) -> None:
+    def note_heartbeats(self, heartbeats: Mapping[int, Beat]) -> None:
         """Record the last heartbeat of each rank. Heartbeats of other attempts are ignored."""
         now = time.monotonic()
         for rank, state in self._ranks.items():

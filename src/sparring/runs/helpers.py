@@ -11,12 +11,13 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.json import JsonObject
 from sparring.runs.causes import ExitedProcess
 
 MAX_ENDS = 3  # consecutive ends without work in between
@@ -70,7 +71,7 @@ class Helpers:
             self.helpers.append(helper)
             self._start(helper)
 
-    def adopt(self, helpers: Iterable[Helper], members: Mapping[str, Any]) -> None:
+    def adopt(self, helpers: Iterable[Helper], members: JsonObject) -> None:
         """Take over the processes of a previous supervisor's helpers; start the missing ones."""
         for helper in helpers:
             self.helpers.append(helper)

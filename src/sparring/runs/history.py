@@ -7,13 +7,16 @@ replaced. A late writer is therefore harmless on any file system.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sparring.contracts.json import Event, JsonObject
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from
 from sparring.runs.lifecycle import RunState, may_become
+
+_Changes = dict[str, Any]  # fields of a History, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class History:
         """Whether the current attempt has saved a checkpoint."""
         return self.checkpoint > self.attempt.checkpoint
 
-    def after(self, event: Mapping[str, Any]) -> History:
+    def after(self, event: Event) -> History:
         """Return the history after one more event. Unknown and malformed events change nothing."""
         if (fold := _FOLDS.get(str(event.get("event")))) is None:
             return self
@@ -114,15 +117,15 @@ class History:
             return self
         if changed is None:
             return self
-        dated = {"updated": time, "created": self.created or time}
+        dated: _Changes = {"updated": time, "created": self.created or time}
         return replace(self, **(dated | changed))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the fields as JSON-compatible values."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> History:
+    def from_dict(cls, values: JsonObject) -> History:
         """Restore a history from `to_dict`."""
         attempt, stop = values["attempt"], values["stop"]
         result = attempt["result"] and RankResult(**attempt["result"])
@@ -150,7 +153,7 @@ def read_history(folder: RunFolder, known: HistoryRead | None = None) -> History
     return HistoryRead(fold_events(lines.values, known.history), lines.cursor)
 
 
-def fold_events(events: Iterable[Mapping[str, Any]], history: History | None = None) -> History:
+def fold_events(events: Iterable[Event], history: History | None = None) -> History:
     """Return the history after `events`, starting from `history` or an empty one."""
     history = history or History()
     for event in events:
@@ -161,7 +164,7 @@ def fold_events(events: Iterable[Mapping[str, Any]], history: History | None = N
 # ---------------------------------------------------------------------- one function per event
 
 
-def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _state(history: History, event: Event) -> _Changes | None:
     try:
         state = RunState(str(event.get("state")))
     except ValueError:  # written by a newer version
@@ -175,7 +178,7 @@ def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
         return {"epoch": epoch}
     if not may_become(history.state, state):
         return None
-    changed: dict[str, Any] = {"state": state, "epoch": epoch, "is_supervised": True}
+    changed: _Changes = {"state": state, "epoch": epoch, "is_supervised": True}
     time = float(event.get("time") or history.updated)
     if state is RunState.RUNNING and not history.started:
         changed["started"] = time
@@ -187,7 +190,7 @@ def _state(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
     return changed
 
 
-def _queued(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _queued(history: History, event: Event) -> _Changes | None:
     """Queue a new run, or requeue a stopped or failed one."""
     is_new = history.life == 0 and history.state is RunState.QUEUED
     if not is_new and not may_become(history.state, RunState.QUEUED):
@@ -219,13 +222,13 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _claimed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _claimed(history: History, event: Event) -> _Changes | None:
     epoch = int(event.get("epoch", 0))
     claimed = {"epoch": epoch, "takeovers": history.takeovers + 1}
     return claimed if epoch > history.epoch else None
 
 
-def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _attempt(history: History, event: Event) -> _Changes | None:
     """Begin an attempt; from here on, starts and results of earlier attempts are ignored."""
     if int(event.get("epoch", 0)) < history.epoch:
         return None
@@ -234,7 +237,7 @@ def _attempt(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     return {"attempt": begun} if number > history.attempt.number else None
 
 
-def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _restart(history: History, event: Event) -> _Changes | None:
     if int(event.get("epoch", 0)) < history.epoch:
         return None
     return {
@@ -248,14 +251,14 @@ def _restart(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     }
 
 
-def _stop_requested(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _stop_requested(history: History, event: Event) -> _Changes | None:
     if history.state.has_ended:
         return None
     author, reason = str(event.get("author") or "somebody"), str(event.get("reason") or "")
     return {"stop": StopRequest(author, reason)}
 
 
-def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _started(history: History, event: Event) -> _Changes | None:
     process = {"pid": int(event.get("pid", 0)), "host": str(event.get("host", ""))}
     if "attempt" in event:
         return process if event["attempt"] == history.attempt.number else None
@@ -280,7 +283,7 @@ def _started(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     }
 
 
-def _result(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _result(history: History, event: Event) -> _Changes | None:
     """Record the result that a rank reports. The first failure is kept, because the failures of
     other ranks usually follow from it."""
     name = str(event["event"])
@@ -290,7 +293,7 @@ def _result(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
         str(event.get("kind", "")),
         int(event.get("exit_code", 0)),
     )
-    changed: dict[str, Any] = {"attempt": replace(history.attempt, result=result)}
+    changed: _Changes = {"attempt": replace(history.attempt, result=result)}
     if "attempt" in event:
         is_late = event["attempt"] != history.attempt.number or history.attempt.failure is not None
         return None if is_late else changed
@@ -310,14 +313,14 @@ def _result(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None
     return changed
 
 
-def _checkpoint(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _checkpoint(history: History, event: Event) -> _Changes | None:
     """Record a newer checkpoint, and reset the counts of restarts and takeovers."""
     step = int(event.get("step", 0))
     further = {"checkpoint": step, "restarts": 0, "takeovers": 0}
     return further if step > history.checkpoint else None
 
 
-def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _resumed(history: History, event: Event) -> _Changes | None:
     """Lower `checkpoint` to the step from which the run resumes, so that the checkpoints of
     repeated steps count as progress again."""
     step = int(event.get("step", 0))
@@ -325,17 +328,17 @@ def _resumed(history: History, event: Mapping[str, Any]) -> dict[str, Any] | Non
     return lowered if step < history.checkpoint else None
 
 
-def _links(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _links(history: History, event: Event) -> _Changes | None:
     common = ("format", "event", "time", "author", "attempt")
     links = {name: str(link) for name, link in event.items() if name not in common}
     return {"links": tuple(sorted((dict(history.links) | links).items()))}
 
 
-def _warning(_: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _warning(_: History, event: Event) -> _Changes | None:
     return {"warning": str(event.get("message", ""))}
 
 
-def _inputs(history: History, event: Mapping[str, Any]) -> dict[str, Any] | None:
+def _inputs(history: History, event: Event) -> _Changes | None:
     return {"model": str(event.get("model") or history.model)}
 
 

@@ -13,11 +13,12 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.json import Beat, JsonObject
 from sparring.run_folder import RunFolder
 from sparring.run_folder.file_locks import file_lock
 from sparring.run_folder.files import read_json, read_json_or_empty, write_json
@@ -40,7 +41,7 @@ class Hosts:
         self._folder = folder
         self._attempt = attempt
         self._numbers = range(1, nodes)
-        self._reports: dict[int, dict[str, Any]] = {}
+        self._reports: dict[int, Beat] = {}
         self._looked_at = float("-inf")
         self._beats: dict[int, tuple[Any, float]] = {}
         self._since = time.monotonic()
@@ -91,7 +92,7 @@ class Hosts:
         self._look_if_due()
         return all(report.get("is_done") for report in self._reports.values())
 
-    def heartbeats(self) -> dict[int, dict[str, Any]]:
+    def heartbeats(self) -> dict[int, Beat]:
         """Return the last heartbeat of each rank on the further hosts, by rank."""
         self._look_if_due()
         return {
@@ -108,7 +109,7 @@ class Hosts:
         self._looked_at = time.monotonic()
         self._reports = {number: self._report(number) for number in self._numbers}
 
-    def _report(self, number: int) -> dict[str, Any]:
+    def _report(self, number: int) -> JsonObject:
         with contextlib.suppress(OSError, ValueError):
             report = read_json(self._folder.host(number))
             if report.get("attempt") == self._attempt:
@@ -151,7 +152,7 @@ class JoinedHost:
         except OSError:
             return False
 
-    def _follow(self, plan: Mapping[str, Any]) -> None:
+    def _follow(self, plan: JsonObject) -> None:
         attempt = plan.get("attempt")
         current = self._workers.placement.attempt if self._workers else None
         if self._workers and (attempt != current or plan.get("is_over")):
@@ -201,7 +202,7 @@ class JoinedHost:
             if self._folder.spec.exists():
                 write_json(self._folder.host(self._number), report, durable=False)
 
-    def _lost(self, workers: WorkerGroup) -> dict[str, Any] | None:
+    def _lost(self, workers: WorkerGroup) -> JsonObject | None:
         lost = workers.lost()
         if lost is None:
             return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import agent_of_target, is_python_target
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
@@ -61,7 +62,7 @@ def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
         return None
 
 
-def columns_of(row: Row) -> dict[str, Any]:
+def columns_of(row: Row) -> JsonObject:
     """Return the values of a row by column name."""
     history = row.history
     return {
@@ -92,7 +93,7 @@ def plain_text(value: Any) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _environment_in(spec: dict[str, Any]) -> str:
+def _environment_in(spec: JsonObject) -> str:
     """Derive the environment's name from the target of a spec without the field `environment`."""
     target = str(spec.get("target") or "")
     if is_python_target(target):

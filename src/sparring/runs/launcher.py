@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 
+Handle = dict[str, Any]  # what a launcher stores to find its supervisor again
+
 
 class SupervisorPresence(Enum):
     """Whether a run has a supervisor, as far as this host can tell."""
@@ -25,17 +27,17 @@ class SupervisorPresence(Enum):
 class Launcher(Protocol):
     """Starts supervisors in one place, such as this machine or a cluster."""
 
-    def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
+    def start(self, folder: RunFolder, epoch: int) -> Handle:
         """Start the supervisor of this epoch; returns the handle that `look` and `stop` take."""
 
-    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
+    def look(self, folder: RunFolder, handle: Handle, after: int) -> SupervisorPresence:
         """Return whether a supervisor of an epoch after `after` is alive or about to start."""
 
-    def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
+    def stop(self, folder: RunFolder, handle: Handle) -> bool:
         """Cancel a pending start. Return whether there was one."""
 
 
-def handle_of(folder: RunFolder) -> dict[str, Any]:
+def handle_of(folder: RunFolder) -> Handle:
     """Return the handle of the last started supervisor; empty if there is no valid one."""
     with contextlib.suppress(OSError, ValueError):
         handle = read_json(folder.launch)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from sparring.contracts.errors import SettingError
 from sparring.installed import load_plugin, plugin_names
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
-from sparring.runs.launcher import Launcher, SupervisorPresence, handle_of
+from sparring.runs.launcher import Handle, Launcher, SupervisorPresence, handle_of
 from sparring.runs.processes import boot_id, since_boot
 
 GROUP = "sparring.launchers"
@@ -45,7 +44,7 @@ def launcher_named(name: str) -> Launcher:
     return launcher
 
 
-def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
+def launch(folder: RunFolder, epoch: int) -> Handle:
     """Start a supervisor for an epoch; save and return its handle. The handle counts the starts for
     the epoch, so that the queue can give up on supervisors that die before their claim. A start may
     take as long as a scheduler's answer: until then, the handle says that it is under way."""
@@ -63,7 +62,7 @@ def launch(folder: RunFolder, epoch: int) -> dict[str, Any]:
     return handle
 
 
-def seconds_since_start(handle: Mapping[str, Any]) -> float:
+def seconds_since_start(handle: Handle) -> float:
     """Return the age of a handle, which another host may have written. Infinite without a
     handle."""
     if handle.get("boot") not in (None, boot_id()):
@@ -77,5 +76,5 @@ def find_supervisor(folder: RunFolder, after: int = 0) -> SupervisorPresence:
     return launcher_of(folder).look(folder, handle_of(folder), after)
 
 
-def _now() -> dict[str, Any]:
+def _now() -> Handle:
     return {"since_boot": since_boot(), "boot": boot_id(), "time": time.time()}

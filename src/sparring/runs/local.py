@@ -6,12 +6,11 @@ import contextlib
 import fcntl
 import subprocess
 import sys
-from typing import Any
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.runs.claims import claimant, newest_epoch
-from sparring.runs.launcher import SupervisorPresence
+from sparring.runs.launcher import Handle, SupervisorPresence
 from sparring.runs.processes import Identity, boot_id, identity_of, since_boot
 
 SILENT_SECONDS = 15.0
@@ -20,7 +19,7 @@ SILENT_SECONDS = 15.0
 class Local:
     """Starts supervisors as processes that outlive their parent."""
 
-    def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
+    def start(self, folder: RunFolder, epoch: int) -> Handle:
         """Start the supervisor; its handle is its process identity."""
         folder.path.joinpath("logs").mkdir(exist_ok=True)
         log = folder.path / "logs" / "supervisor.log"
@@ -35,7 +34,7 @@ class Local:
             )
         return identity_of(process.pid).to_dict()
 
-    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
+    def look(self, folder: RunFolder, handle: Handle, after: int) -> SupervisorPresence:
         """Check the process that claimed the newest epoch, and the process started last. A process
         without a heartbeat for 15 s is suspended or hung, and counts as dead."""
         newest = newest_epoch(folder)
@@ -47,11 +46,11 @@ class Local:
         is_elsewhere = holder is not None and not holder.is_of_this_host
         return SupervisorPresence.ELSEWHERE if is_elsewhere else SupervisorPresence.NO
 
-    def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:  # noqa: ARG002
+    def stop(self, folder: RunFolder, handle: Handle) -> bool:  # noqa: ARG002
         """Return False: local starts are never pending. A supervisor reads stop requests itself."""
         return False
 
-    def _is_responsive(self, folder: RunFolder, process: Identity, handle: dict[str, Any]) -> bool:
+    def _is_responsive(self, folder: RunFolder, process: Identity, handle: Handle) -> bool:
         is_last = Identity.from_dict(handle) == process
         heard_at = float(handle.get("since_boot", 0.0)) if is_last else 0.0
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):

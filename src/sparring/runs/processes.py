@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from sparring.contracts.json import JsonObject
 from sparring.sandbox.processes import ticks_at_start
 
 MARK = "SPARRING_WORKER_GROUP"
@@ -34,7 +35,7 @@ class Identity:
     host: str
     boot: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the fields as a dictionary."""
         return asdict(self)
 

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sparring.contracts.errors import InvalidInput, LauncherFailed
-from sparring.contracts.specs import RunSpec
+from sparring.contracts.specs import RunSpec, Table
 from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec
 from sparring.runs.claims import job_of_claim, newest_epoch
-from sparring.runs.launcher import SupervisorPresence, handle_of
+from sparring.runs.launcher import Handle, SupervisorPresence, handle_of
 from sparring.runs.processes import since_boot
 
 _SECONDS = 30.0
@@ -84,7 +84,7 @@ class Slurm:
 
     _jobs: ClassVar[_Jobs] = _Jobs()
 
-    def start(self, folder: RunFolder, epoch: int) -> dict[str, Any]:
+    def start(self, folder: RunFolder, epoch: int) -> Handle:
         """Submit a job; the handle contains its id."""
         spec = read_run_spec(folder)
         nodes = spec.nodes if isinstance(spec, TrainSpec) else 1
@@ -106,7 +106,7 @@ class Slurm:
         self._jobs.requested_at = float("-inf")
         return {"launcher": "slurm", "job": output.strip().partition(";")[0]}
 
-    def look(self, folder: RunFolder, handle: dict[str, Any], after: int) -> SupervisorPresence:
+    def look(self, folder: RunFolder, handle: Handle, after: int) -> SupervisorPresence:
         """Check the job submitted last, and the one that claimed the run: it may be another if two
         commands started the run at once. Without a usable answer from the controller, return
         ELSEWHERE, because jobs continue without the controller."""
@@ -128,7 +128,7 @@ class Slurm:
             states = self._states().get(job)
         return states is not None and bool(states & _LIVE_STATES)
 
-    def stop(self, folder: RunFolder, handle: dict[str, Any]) -> bool:
+    def stop(self, folder: RunFolder, handle: Handle) -> bool:
         """Cancel the job if it waits for nodes; the supervisor of a running job reads the stop
         request in the folder. Return whether no other job has claimed the run and is alive."""
         job = str(handle.get("job") or "")
@@ -169,7 +169,7 @@ def _states_of(value: Any) -> frozenset[str]:
     return frozenset(str(state).upper() for state in states)
 
 
-def _given(spec: RunSpec) -> dict[str, Any]:
+def _given(spec: RunSpec) -> Table:
     """Return sbatch's options for the training nodes."""
     given = spec.supervision.slurm
     options = {name: value for name, value in given.items() if name not in _COMPONENTS}
@@ -177,13 +177,13 @@ def _given(spec: RunSpec) -> dict[str, Any]:
     return options
 
 
-def _components(spec: RunSpec) -> dict[str, dict[str, Any]]:
+def _components(spec: RunSpec) -> dict[str, Table]:
     """Return sbatch's options for the components of servers and players, by role; empty for runs
     that start neither."""
     if not isinstance(spec, TrainSpec):
         return {}
     given, sampling = spec.supervision.slurm, spec.settings.sampling
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Table] = {}
     for table, role in _COMPONENTS.items():
         if table not in given:
             continue
@@ -202,7 +202,7 @@ def _components(spec: RunSpec) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _refuse_reserved(table: str, options: Mapping[str, Any], but: Sequence[str] = ()) -> None:
+def _refuse_reserved(table: str, options: Table, but: Sequence[str] = ()) -> None:
     for name in options:
         # sbatch accepts any unambiguous prefix of an option's name.
         is_reserved = any(option.startswith(name) for option in _RESERVED_OPTIONS)
@@ -212,7 +212,7 @@ def _refuse_reserved(table: str, options: Mapping[str, Any], but: Sequence[str] 
             )
 
 
-def _as_options(options: dict[str, Any]) -> list[str]:
+def _as_options(options: Table) -> list[str]:
     """Return `--name=value` for each option, or `--name` if the value is True."""
     return [
         f"--{name}" if value is True else f"--{name}={value}"

@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from sparring.contracts.json import Beat, JsonObject
 from sparring.contracts.services import Service
 from sparring.contracts.specs import RunSpec
 from sparring.contracts.training import TrainSettings, TrainSpec
@@ -100,7 +100,7 @@ class Member:
             return None if code is None else ExitedProcess(self.name, code, self.log)
         return None if self.identity.is_alive else ExitedProcess(self.name, None, self.log)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the row of this process in the supervisor's heartbeat, as `adopt` reads it."""
         exited = self.exited
         state = "running" if exited is None else exited.describe().removeprefix(f"{self.name} ")
@@ -246,7 +246,7 @@ class WorkerGroup:
 
     # ------------------------------------------------------------------ taking over
 
-    def adopt(self, report: Mapping[str, Any], services: Sequence[Service]) -> bool:
+    def adopt(self, report: JsonObject, services: Sequence[Service]) -> bool:
         """Adopt the processes in a previous supervisor's heartbeat, and restart ended helpers.
         Return False if a rank or service is not alive; some processes are then not adopted."""
         members, helpers = [], {}
@@ -284,7 +284,7 @@ class WorkerGroup:
             log = self.folder.log(self.placement.attempt, f"service-{service.name}")
             self._probes[f"service-{service.name}"] = (service, port, log)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the part of the supervisor's heartbeat that `adopt` reads."""
         return {
             "attempt": self.placement.attempt,
@@ -297,7 +297,7 @@ class WorkerGroup:
 
     # ------------------------------------------------------------------ monitoring
 
-    def heartbeats(self) -> dict[int, dict[str, Any]]:
+    def heartbeats(self) -> dict[int, Beat]:
         """Return the last heartbeat of each rank of this host, by rank."""
         return read_heartbeats(self.folder, self.placement.ranks, self._local_heartbeats)
 

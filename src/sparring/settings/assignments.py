@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.specs import Table
 from sparring.settings.fields import normalised
 
 _MAX_DEPTH = 8
 
 
-def assigned(assignments: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
+def assigned(assignments: Sequence[str], values: Table) -> Table:
     """Add the assignments to `values`, in place, and return it. Values are JSON; any other text is
     a string. A short form, such as `sampling=2`, and single fields of its table, such as
     `sampling.wait_seconds=60`, may be given together, in any order."""
@@ -25,7 +26,7 @@ def assigned(assignments: Sequence[str], values: dict[str, Any]) -> dict[str, An
     return values
 
 
-def _assign(values: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+def _assign(values: Table, parts: Sequence[str], value: Any) -> None:
     *tables, last = parts
     if tables and values.get(tables[0]) is not None:
         values |= normalised({tables[0]: values[tables[0]]})
@@ -43,7 +44,7 @@ def _assign(values: dict[str, Any], parts: Sequence[str], value: Any) -> None:
 
 def _expanded(parts: Sequence[str], value: Any) -> Any:
     """Return the value of a setting with its short form expanded."""
-    table: dict[str, Any] = {parts[-1]: value}
+    table: Table = {parts[-1]: value}
     for part in reversed(parts[:-1]):
         table = {part: table}
     expanded: Any = normalised(table)

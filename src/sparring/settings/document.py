@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.specs import Table
 from sparring.settings.safe_values import refuse_unsafe_values
 
 _LONG = 100  # lines
@@ -20,7 +21,7 @@ class Document:
     """The tables of a file, and the line of each dotted name in them."""
 
     name: str
-    tables: Mapping[str, Any]
+    tables: Table
     lines: Mapping[str, int]
 
     def place_of(self, dotted: str) -> str:

@@ -23,9 +23,10 @@ from pydantic_core import SchemaValidator, core_schema
 
 from sparring.contracts.environments import FieldDescription
 from sparring.contracts.errors import ConfigError, SettingError
+from sparring.contracts.json import JsonSchema
 from sparring.contracts.refused_settings import OURS
 from sparring.contracts.sampling import as_table
-from sparring.contracts.specs import PlaySettings, Supervision
+from sparring.contracts.specs import PlaySettings, Supervision, Table
 from sparring.contracts.training import TrainSettings
 from sparring.settings.layers import DEFAULTS, Resolved
 
@@ -53,7 +54,7 @@ _OF_TRAINING = frozenset(known_names("train")) - {"config"}
 PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
 
 
-def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> dict[str, Any]:
+def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> Table:
     """Return the default of every setting, and of every optional field of an environment's
     config."""
     values = normalised(MODELS[kind]().model_dump(mode="json"))
@@ -83,7 +84,7 @@ def types_of_settings(kind: Kind = "train") -> Mapping[str, str]:
     return types
 
 
-def _type_text(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def _type_text(field: JsonSchema, definitions: JsonSchema) -> str:
     if reference := field.get("$ref"):
         return _type_text(definitions[reference.rpartition("/")[2]], definitions)
     if choices := field.get("enum"):
@@ -119,7 +120,7 @@ class CheckedSettings:
     """Validated settings: `values` holds all of them by name, `settings` and `supervision` the
     validated models."""
 
-    values: dict[str, Any]
+    values: Table
     settings: PlaySettings
     supervision: Supervision
 
@@ -145,7 +146,7 @@ def check_types(
     return CheckedSettings(values, settings, supervision)
 
 
-def _validated(model: type[Model], values: Mapping[str, Any], resolved: Resolved) -> Model:
+def _validated(model: type[Model], values: Table, resolved: Resolved) -> Model:
     given = {name: values[name] for name in model.model_fields if name in values}
     try:
         return model.model_validate(given)
@@ -153,9 +154,7 @@ def _validated(model: type[Model], values: Mapping[str, Any], resolved: Resolved
         raise SettingError(_error_text(error, resolved, model)) from error
 
 
-def _checked_config(
-    config: Any, fields: Sequence[FieldDescription], resolved: Resolved
-) -> dict[str, Any]:
+def _checked_config(config: Any, fields: Sequence[FieldDescription], resolved: Resolved) -> Table:
     """Return the config fields that a layer sets. Defaults are left out: the environment applies
     them itself, and JSON may not be able to express them."""
     known = {each.name: each for each in fields}
@@ -203,7 +202,7 @@ _Validator: Any = extend(  # type: ignore[no-untyped-call]
 )
 
 
-def _problem(value: Any, schema: Mapping[str, Any]) -> str:
+def _problem(value: Any, schema: JsonSchema) -> str:
     """Return an error text if a value does not fit a schema, else an empty string. A schema that
     cannot be applied here is left to pydantic, in the environment."""
     try:
@@ -219,10 +218,10 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
-def normalised(values: Mapping[str, Any]) -> dict[str, Any]:
+def normalised(values: Table) -> Table:
     """Return the settings with short forms expanded to tables, so that later layers can set single
     fields of them."""
-    expanded: dict[str, Any] = dict(values)
+    expanded: Table = dict(values)
     if expanded.get("lora") is True:
         expanded["lora"] = {}
     for name, field in (("warm_start", "source"), ("vllm", "mode")):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.contracts.specs import Table
 from sparring.settings.locks import UNSET, Lock
 from sparring.settings.names import covers, flatten, nested, touches
 
@@ -22,7 +23,7 @@ class Layer:
     """
 
     source: str
-    values: Mapping[str, Any]
+    values: Table
     places: Mapping[str, str] | None = None
     is_written: bool = False
     is_command: bool = False
@@ -58,7 +59,7 @@ class Resolved:
 
     settings: Mapping[str, Setting]
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Table:
         """Return the values as nested tables."""
         return nested({name: setting.value for name, setting in self.settings.items()})
 

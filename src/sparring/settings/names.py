@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sparring.contracts.specs import Table
+
 # Sparring does not define the fields of these tables. A value in them may be a table with any keys,
 # even dotted ones, and is treated as one value.
 OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "slurm", "vllm"})
@@ -22,9 +24,9 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield dotted, value
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def nested(values: Table) -> Table:
     """Return values with dotted names as nested tables."""
-    tables: dict[str, Any] = {}
+    tables: Table = {}
     for dotted, value in values.items():
         *path, last = dotted.split(".")
         target = tables

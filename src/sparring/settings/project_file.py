@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.specs import Frozen
+from sparring.contracts.specs import Frozen, Table
 from sparring.settings.document import Document
 from sparring.settings.fields import PLAYED, known_names, nearest, normalised, refuse_unknown
 from sparring.settings.layers import Layer
@@ -71,9 +71,9 @@ class EnvironmentTable(Frozen):
     """An `[environment.NAME]` table: settings, config and evaluation settings of one
     environment."""
 
-    settings: dict[str, Any] = Field(default_factory=dict)
-    config: dict[str, Any] = Field(default_factory=dict)
-    eval: dict[str, Any] = Field(default_factory=dict)
+    settings: Table = Field(default_factory=dict)
+    config: Table = Field(default_factory=dict)
+    eval: Table = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class ProjectFile:
     project: ProjectTable = field(default_factory=ProjectTable)
     budget: Budget = field(default_factory=Budget)
     operators: OperatorsTable = field(default_factory=OperatorsTable)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Mapping[str, Any] = field(default_factory=dict)
-    eval: Mapping[str, Any] = field(default_factory=dict)
+    settings: Table = field(default_factory=dict)
+    sampling: Table = field(default_factory=dict)
+    eval: Table = field(default_factory=dict)
     environments: Mapping[str, EnvironmentTable] = field(default_factory=dict)
     locks: tuple[LockTable, ...] = ()
 
@@ -136,7 +136,7 @@ class ProjectFile:
                 return f"{where}: there is no environment {name!r}; {hint}"
         return ""
 
-    def _nested_layer(self, setting: str, values: Mapping[str, Any], table: str = "") -> Layer:
+    def _nested_layer(self, setting: str, values: Table, table: str = "") -> Layer:
         """Return a layer that sets the fields of one setting from a separate table: `table`, by
         default the table with the setting's name."""
         places = {
@@ -146,7 +146,7 @@ class ProjectFile:
         given = {setting: dict(values)} if values else {}
         return Layer(self.document.name, given, places, is_written=True)
 
-    def _layer(self, table: str, values: Mapping[str, Any]) -> Layer:
+    def _layer(self, table: str, values: Table) -> Layer:
         places = self.document.places_below(table)
         return Layer(self.document.name, normalised(values), places, is_written=True)
 
@@ -214,7 +214,7 @@ def _refuse_unknown_settings(file: ProjectFile) -> None:
             raise InvalidInput(f"{place}: may_set: {name} is not locked by default; {hint}")
 
 
-def _table(document: Document, name: str) -> dict[str, Any]:
+def _table(document: Document, name: str) -> Table:
     value = document.tables.get(name, {})
     if not isinstance(value, dict):
         raise InvalidInput(
@@ -245,7 +245,7 @@ def _expanded_value(lock: LockTable) -> Any:
     return normalised({lock.field: lock.value})[lock.field]
 
 
-def _inherited_by_eval(values: Mapping[str, Any]) -> dict[str, Any]:
+def _inherited_by_eval(values: Table) -> Table:
     """Return the settings that also apply to evaluations: all that evaluations have, except
     `num_generations` and `seed`."""
     return {name: value for name, value in values.items() if name in PLAYED}

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparring.contracts.errors import SettingError
+from sparring.contracts.specs import Table
 
 _MAX_DEPTH, _MAX_VALUES, _MAX_INTEGER, _MAX_LENGTH = 12, 20_000, 2**63, 100_000
 
 
-def refuse_unsafe_values(table: Mapping[str, Any], place: str) -> None:
+def refuse_unsafe_values(table: Table, place: str) -> None:
     """Raise SettingError if a value cannot be a setting. `place` is named in the error.
 
     Refused are values that JSON cannot express, strings and integers that are too large, and more

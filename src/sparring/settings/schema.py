@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import BaseModel
 
 from sparring.contracts.guards import Action
+from sparring.contracts.json import JsonObject
 from sparring.contracts.sampling import SamplingServers
 from sparring.contracts.specs import Supervision
 from sparring.settings.fields import BESIDES, MODELS, Kind, known_names
 from sparring.settings.project_file import Budget, LockTable, OperatorsTable, ProjectTable
 
-Schema = dict[str, Any]
+Schema = JsonObject
 
 
 def project_file_schema() -> Schema:

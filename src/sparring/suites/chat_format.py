@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparring.contracts.errors import SuiteError
+from sparring.contracts.json import JsonObject
 
 
-def to_input_items(messages: Sequence[Any], where: str) -> list[dict[str, Any]]:
+def to_input_items(messages: Sequence[Any], where: str) -> list[JsonObject]:
     """Return a conversation as input items: each tool call and each result becomes an item.
 
     Items that are already in the SDK's form are unchanged. `where` names the record in errors.
@@ -17,7 +18,7 @@ def to_input_items(messages: Sequence[Any], where: str) -> list[dict[str, Any]]:
     return [item for message in messages for item in _items(message, where)]
 
 
-def _items(message: Any, where: str) -> Iterator[dict[str, Any]]:
+def _items(message: Any, where: str) -> Iterator[JsonObject]:
     if not isinstance(message, Mapping):
         raise SuiteError(
             f"the input of {where} contains a value of type {type(message).__name__}; an input "
@@ -42,7 +43,7 @@ def _items(message: Any, where: str) -> Iterator[dict[str, Any]]:
         yield dict(message)
 
 
-def _call(call: Any, where: str) -> dict[str, Any]:
+def _call(call: Any, where: str) -> JsonObject:
     function: Any = call.get("function") if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str) or not isinstance(call.get("id"), str):

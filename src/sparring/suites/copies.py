@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import SuiteError
+from sparring.suites.records import Record
 from sparring.suites.splitting import normal
 
 
@@ -22,7 +23,7 @@ class CopyDetector:
         self._copies = 0
         self._example = ""
 
-    def add(self, record: Mapping[str, Any], case_input: Any, expected: Any, split: Split) -> None:
+    def add(self, record: Record, case_input: Any, expected: Any, split: Split) -> None:
         """Record a case, and count it if an earlier case in another split has the same content."""
         other_fields = {
             name: value

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import SuiteError
+from sparring.suites.records import Record
 
 
-def json_records(path: Path) -> list[Mapping[str, Any]]:
+def json_records(path: Path) -> list[Record]:
     """Return the items of a JSON file that contains an array."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -25,14 +26,14 @@ def json_records(path: Path) -> list[Mapping[str, Any]]:
     return content
 
 
-def records_by_split(datasets: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def records_by_split(datasets: Mapping[str, Any]) -> Iterator[Record]:
     """Yield the records of a dictionary of datasets, each with its dataset's key as `split`."""
     for split, dataset in datasets.items():
         for record in dataset:
             yield {**record, "split": split}
 
 
-def inspect_records(task: Any) -> Iterator[Mapping[str, Any]]:
+def inspect_records(task: Any) -> Iterator[Record]:
     """Yield a record per Inspect sample: its metadata, and `id`, `input` and `expected`."""
     samples = getattr(task, "dataset", task)
     if isinstance(samples, str | Mapping) or not hasattr(samples, "__iter__"):

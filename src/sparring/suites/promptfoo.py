@@ -15,6 +15,8 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from sparring.contracts.errors import SuiteError
+from sparring.contracts.json import JsonObject
+from sparring.suites.records import Record
 
 ASSERTION_TYPES = frozenset(
     ("equals", "contains", "icontains", "contains-any", "contains-all", "icontains-any",
@@ -35,9 +37,7 @@ _THRESHOLD = re.compile(r"\(\d+(\.\d+)?\)$")
 _FILE = "file://"
 
 
-def promptfoo_records(
-    path: Path, *, ignore_assertions: Sequence[str]
-) -> Iterator[Mapping[str, Any]]:
+def promptfoo_records(path: Path, *, ignore_assertions: Sequence[str]) -> Iterator[Record]:
     """Yield one record per test: its metadata, its variables, `input` and `assertions`.
 
     If the configuration has exactly one prompt, `input` is that prompt with the variables filled
@@ -81,7 +81,7 @@ def _parsed(path: Path) -> Any:
         raise SuiteError(f"{path} is not {path.suffix[1:].upper() or 'YAML'}: {error}") from error
 
 
-def _csv_test(row: Mapping[str, Any]) -> dict[str, Any]:
+def _csv_test(row: Record) -> JsonObject:
     """Return the test of a CSV row; the `__expected…` columns hold its assertions."""
     variables = {name: value for name, value in row.items() if not str(name).startswith("__")}
     asserted = [
@@ -90,7 +90,7 @@ def _csv_test(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"vars": variables, "assert": [_short_form(each) for each in asserted]}
 
 
-def _short_form(text: str) -> dict[str, Any]:
+def _short_form(text: str) -> JsonObject:
     """Return the assertion of a CSV cell: `type: value`, `type(threshold): value`, a type that
     needs no value, or a text that the answer must equal."""
     kind, colon, value = text.partition(":")
@@ -146,7 +146,7 @@ def _prompt(prompts: Any, folder: Path) -> str | None:
         raise SuiteError(f"the prompt {file} cannot be read: {error}") from error
 
 
-def _filled(template: str, variables: Mapping[str, Any], place: str) -> str:
+def _filled(template: str, variables: JsonObject, place: str) -> str:
     environment = SandboxedEnvironment(undefined=StrictUndefined)
     try:
         return environment.from_string(template).render(variables)
@@ -154,13 +154,13 @@ def _filled(template: str, variables: Mapping[str, Any], place: str) -> str:
         raise SuiteError(f"{place}: {template[:60]!r} cannot be filled in: {error}") from error
 
 
-def _combinations(variables: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _combinations(variables: JsonObject) -> Iterator[JsonObject]:
     choices = [value if isinstance(value, list) else [value] for value in variables.values()]
     for values in itertools.product(*choices):
         yield dict(zip(map(str, variables), values, strict=True))
 
 
-def _assertion(given: Any, place: str) -> dict[str, Any]:
+def _assertion(given: Any, place: str) -> JsonObject:
     if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
         raise SuiteError(f"{place} has an assertion without a type: {given!r}")
     kind = str(given["type"])
@@ -180,9 +180,7 @@ def _expected(value: Any, folder: Path, place: str) -> Any:
     return _loaded(value, folder)
 
 
-def _with_variables(
-    assertion: Mapping[str, Any], variables: Mapping[str, Any], place: str
-) -> dict[str, Any]:
+def _with_variables(assertion: JsonObject, variables: JsonObject, place: str) -> JsonObject:
     """Return the assertion with the variables filled into its text, or into the texts in its list.
     A text of several alternatives is split at its commas."""
 
@@ -197,7 +195,7 @@ def _with_variables(
     return {**assertion, "value": value}
 
 
-def _refuse_unknown(assertions: list[dict[str, Any]], place: str) -> None:
+def _refuse_unknown(assertions: list[JsonObject], place: str) -> None:
     unknown = sorted({each["type"] for each in assertions} - ASSERTION_TYPES)
     if unknown:
         raise SuiteError(

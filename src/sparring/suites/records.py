@@ -13,13 +13,15 @@ from typing import Any, Protocol
 
 from sparring.contracts.errors import SuiteError
 
+Record = Mapping[str, Any]  # what the user wrote: its columns are theirs
+
 
 class Records(Protocol):
     """A sequence of mappings with cheap random access."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, number: int) -> Mapping[str, Any]: ...
+    def __getitem__(self, number: int) -> Record: ...
 
 
 class JsonlRecords:
@@ -44,7 +46,7 @@ class JsonlRecords:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def __getitem__(self, number: int) -> Mapping[str, Any]:
+    def __getitem__(self, number: int) -> Record:
         # `pread` instead of a seek, because threads share the file.
         start = self._offsets[number]
         stop = self._offsets[number + 1] if number + 1 < len(self) else os.fstat(self._fd).st_size
@@ -72,13 +74,13 @@ class JsonlRecords:
 class ListRecords:
     """Records in memory."""
 
-    def __init__(self, records: list[Mapping[str, Any]]) -> None:
+    def __init__(self, records: list[Record]) -> None:
         self._records = records
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def __getitem__(self, number: int) -> Mapping[str, Any]:
+    def __getitem__(self, number: int) -> Record:
         record = self._records[number]
         if not isinstance(record, Mapping):
             raise SuiteError(
@@ -88,7 +90,7 @@ class ListRecords:
         return record
 
 
-def spool(records: Iterable[Mapping[str, Any]]) -> JsonlRecords:
+def spool(records: Iterable[Record]) -> JsonlRecords:
     """Write a stream of records to a temporary file, one at a time, and index it."""
     descriptor, name = tempfile.mkstemp(prefix="suite-", suffix=".jsonl")
     path = Path(name)
@@ -129,7 +131,7 @@ def _line(record: Any, number: int, inexact: set[str]) -> bytes:
         raise SuiteError(f"record {number} cannot be written as JSON: {error}") from error
 
 
-def csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def csv_rows(path: Path) -> Iterator[Record]:
     """Yield the rows of a CSV file with a header, as mappings by column."""
     if not path.is_file():
         raise SuiteError(f"{path} does not exist; give the path of a CSV file with a header")

@@ -14,14 +14,23 @@ from typing import Any, TypedDict, Unpack
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SplitTooSmall, SuiteError
 from sparring.contracts.rollouts import clean_text
+from sparring.contracts.specs import Table
 from sparring.suites.chat_format import to_input_items
 from sparring.suites.copies import CopyDetector, json_line
 from sparring.suites.other_tools import inspect_records, json_records, records_by_split
 from sparring.suites.promptfoo import promptfoo_records
-from sparring.suites.records import JsonlRecords, ListRecords, Records, csv_rows, is_json, spool
+from sparring.suites.records import (
+    JsonlRecords,
+    ListRecords,
+    Record,
+    Records,
+    csv_rows,
+    is_json,
+    spool,
+)
 from sparring.suites.splitting import SPLIT_NAMES, Splitter, input_digest, question_digest
 
-Column = str | Callable[[Mapping[str, Any]], Any]
+Column = str | Callable[[Record], Any]
 _SPLITS = tuple(Split)
 # A small suite fills validation first, then training, then held-out.
 _NEEDED_SPLITS = {Split.VALIDATION: 1, Split.TRAINING: 2, Split.HELD_OUT: 3}
@@ -80,7 +89,7 @@ class Suite:
     @classmethod
     def from_records(
         cls,
-        records: Iterable[Mapping[str, Any]],
+        records: Iterable[Record],
         *,
         input: Column = "input",
         expected: Column | None = None,
@@ -301,7 +310,7 @@ class Suite:
         detector.refuse_copies()
         return digest.hexdigest()
 
-    def _other_fields(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def _other_fields(self, record: Record) -> Table:
         """Return the fields that measures may read besides the columns. Only JSON values count: the
         text of another object may differ between processes."""
         columns = self._columns
@@ -342,7 +351,7 @@ class Suite:
             fields=dict(record),
         )
 
-    def _input(self, record: Mapping[str, Any], number: int) -> str | list[dict[str, Any]]:
+    def _input(self, record: Record, number: int) -> str | list[dict[str, Any]]:
         value = _column_value(record, self._columns.input, number)
         if not isinstance(value, str | list) or not value:
             raise SuiteError(
@@ -351,19 +360,19 @@ class Suite:
             )
         return value
 
-    def _expected(self, record: Mapping[str, Any], number: int) -> Any:
+    def _expected(self, record: Record, number: int) -> Any:
         """Return the expected answer. It is optional unless its column is named, because a missing
         named column is probably a typo."""
         if self._columns.expected is None:
             return record.get("expected")
         return _column_value(record, self._columns.expected, number)
 
-    def _id(self, record: Mapping[str, Any], number: int) -> str:
+    def _id(self, record: Record, number: int) -> str:
         if self._columns.id is None:
             return input_digest(self._input(record, number))
         return clean_text(str(_column_value(record, self._columns.id, number)))
 
-    def _split_of(self, record: Mapping[str, Any], case_id: str, number: int) -> Split:
+    def _split_of(self, record: Record, case_id: str, number: int) -> Split:
         column = self._columns.split
         if column is None and "split" not in record:
             return self.splitter.side(case_id)
@@ -377,7 +386,7 @@ class Suite:
             ) from None
 
 
-def _column_value(record: Mapping[str, Any], column: Column | None, number: int) -> Any:
+def _column_value(record: Record, column: Column | None, number: int) -> Any:
     if column is None:
         return None
     if callable(column):

@@ -21,6 +21,7 @@ import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
+from sparring.contracts.json import JsonObject
 from sparring.operations.operation import Caller
 from sparring.surfaces.tools.catalogue import (
     INSTRUCTIONS,
@@ -106,7 +107,7 @@ async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> A
 
 
 def _call(
-    tool: Tool | None, tools: dict[str, Tool], name: str, arguments: dict[str, Any], caller: Caller
+    tool: Tool | None, tools: dict[str, Tool], name: str, arguments: JsonObject, caller: Caller
 ) -> Answer:
     if tool is None:
         return refuse_unknown_tool(name, arguments, caller, tools)

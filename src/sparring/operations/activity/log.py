@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,6 +29,7 @@ from sparring.contracts.errors import (
     OverBudget,
     SparringError,
 )
+from sparring.contracts.json import JsonObject
 from sparring.run_folder.hash_chain import HashChain
 
 DAY_SECONDS = 86_400.0
@@ -55,11 +56,11 @@ class Entry:
     who: str
     role: str
     verb: str
-    request: Mapping[str, Any]
+    request: JsonObject
     starts: bool = False
     call: str = field(default_factory=lambda: secrets.token_hex(6))
 
-    def line(self, outcome: Outcome, **more: Any) -> dict[str, Any]:
+    def line(self, outcome: Outcome, **more: Any) -> JsonObject:
         """Return the log line for one outcome of this call."""
         line = {"time": time.time(), "call": self.call, "who": self.who, "role": self.role}
         line |= {"verb": self.verb, "outcome": outcome.value}
@@ -76,7 +77,7 @@ def activity_log(runs: Path) -> HashChain:
 @contextmanager
 def logged(
     entry: Entry, runs: Path, *, max_starts: Callable[[], int | None], is_binding: bool
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Log one call that changes state. The yielded table is logged as its result.
 
     `max_starts` returns how many runs all operators together may start in 24 hours. Counting and
@@ -84,7 +85,7 @@ def logged(
     call whose request cannot be logged is refused.
     """
     log = activity_log(runs)
-    result: dict[str, Any] = {}
+    result: JsonObject = {}
     request = entry.line(Outcome.REQUESTED, request=_short(entry.request))
     with _handle_write_errors(is_binding):
         try:
@@ -118,7 +119,7 @@ def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool
         activity_log(runs).append(line)
 
 
-def note_done(entry: Entry, runs: Path, result: Mapping[str, Any]) -> None:
+def note_done(entry: Entry, runs: Path, result: JsonObject) -> None:
     """Log a completed call of the owner that created the folder of runs."""
     line = entry.line(Outcome.DONE, request=_short(entry.request), result=_short(result))
     with _handle_write_errors(is_binding=False):
@@ -174,10 +175,10 @@ def starts_today(chain: HashChain, now: float | None = None) -> int:
     return count
 
 
-def facts_of(result: BaseModel) -> dict[str, Any]:
+def facts_of(result: BaseModel) -> JsonObject:
     """Return the fields of a result that are logged: run, plan, proof, state and message."""
     values = {name: getattr(result, name, None) for name in _LOGGED_RESULT_FIELDS}
-    facts: dict[str, Any] = {name: str(value) for name, value in values.items() if value}
+    facts: JsonObject = {name: str(value) for name, value in values.items() if value}
     return facts if getattr(result, "is_new", True) else {**facts, "is_new": False}
 
 
@@ -203,7 +204,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:_MAX_CHARACTERS]
 
 
-def _short(table: Mapping[str, Any]) -> Any:
+def _short(table: JsonObject) -> Any:
     """Return the table, or its first characters if it is long, so that a log line stays short."""
     text = json.dumps(table, default=repr)
     return table if len(text) <= _MAX_CHARACTERS else {"shortened": text[:_MAX_CHARACTERS]}

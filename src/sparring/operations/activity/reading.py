@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 from pydantic import Field
 
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.operations.activity.log import Outcome, activity_log
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
@@ -24,7 +24,7 @@ class Activity(Frozen):
     """Entries of the activity log."""
 
     file: str
-    entries: tuple[dict[str, Any], ...] = Field(description="newest last")
+    entries: tuple[JsonObject, ...] = Field(description="newest last")
 
 
 class VerifyActivity(NoArguments):

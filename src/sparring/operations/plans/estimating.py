@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import Field
 
+from sparring.contracts.json import JsonObject
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.specs import EvalSpec, Frozen
 from sparring.contracts.training import TrainSpec
@@ -96,7 +96,7 @@ def _seconds_per_rollout(folder: RunFolder, kind: str) -> float | None:
 
 def _seconds_per_step(folder: RunFolder, kind: str) -> float:
     if kind == "check":
-        estimate: dict[str, Any] = read_json_or_empty(folder.summary)["estimate"]
+        estimate: JsonObject = read_json_or_empty(folder.summary)["estimate"]
         return float(estimate["seconds_per_step"]["value"])
     seconds = [float(row["seconds"]) for row in recent_rows(folder) if "loss" in row]
     return sum(seconds) / len(seconds)

@@ -16,7 +16,8 @@ from pydantic import Field
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotPermitted, PlanRefused, SettingError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
-from sparring.contracts.specs import EvalSpec, Frozen
+from sparring.contracts.json import JsonObject
+from sparring.contracts.specs import EvalSpec, Frozen, Table
 from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
 from sparring.operations.evaluating import evaluation_of
@@ -47,7 +48,7 @@ class PlanRun(Frozen):
         default="train",
         description="train: train the model; eval: play validation cases and judge them",
     )
-    settings: dict[str, Any] = Field(
+    settings: Table = Field(
         default_factory=dict,
         description="changes to the project's values, by dotted name, as in "
         "{'temperature': 0.9, 'config.level': 2}; null turns an optional setting off",
@@ -119,7 +120,7 @@ class _Prospect:
     spec: TrainSpec | EvalSpec
     proves: bool
 
-    def resolved(self) -> dict[str, Any]:
+    def resolved(self) -> JsonObject:
         """Return everything that determines the run, to store with the plan and compare later."""
         proof = None
         if self.proves and isinstance(self.spec, TrainSpec):
@@ -318,15 +319,15 @@ def _expand_like(request: PlanRun, caller: Caller) -> PlanRun:
     return request.model_copy(update=update)
 
 
-def _expand_dotted(settings: dict[str, Any]) -> dict[str, Any]:
+def _expand_dotted(settings: Table) -> Table:
     """Return settings such as `{"config.level": 2}` as nested tables."""
-    tables: dict[str, Any] = plain(settings)
+    tables: Table = plain(settings)
     for name in [each for each in tables if "." in each]:
         _put(tables, name.split("."), tables.pop(name))
     return tables
 
 
-def _put(table: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(table: Table, path: list[str], value: Any) -> None:
     for part in path[:-1]:
         inner = table.get(part)
         table[part] = inner if isinstance(inner, dict) else {}

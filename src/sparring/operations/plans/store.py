@@ -13,11 +13,11 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import PlanRefused
+from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.run_folder.files import read_json, write_json
 from sparring.settings.names import flatten
@@ -36,8 +36,8 @@ class StoredPlan(Frozen):
     role: str
     created: float
     revises: str = ""
-    request: dict[str, Any]
-    resolved: dict[str, Any]
+    request: JsonObject
+    resolved: JsonObject
 
 
 class Plans:
@@ -50,8 +50,8 @@ class Plans:
         self,
         author: str,
         role: str,
-        request: dict[str, Any],
-        resolved: dict[str, Any],
+        request: JsonObject,
+        resolved: JsonObject,
         revises: str,
     ) -> StoredPlan:
         """Store a new plan under a new id. The author's oldest plans beyond 1,000 are deleted."""
@@ -137,25 +137,25 @@ def _delete_oldest(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def digest_of(resolved: Mapping[str, Any]) -> str:
+def digest_of(resolved: JsonObject) -> str:
     """Return the SHA-256 digest of a plan's resolved content, in hex."""
     return hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
 
 
-def plain(table: Mapping[str, Any]) -> dict[str, Any]:
+def plain(table: JsonObject) -> JsonObject:
     """Return a copy of the table with the values that a round trip through JSON gives."""
-    copy: dict[str, Any] = json.loads(json.dumps(table, default=repr))
+    copy: JsonObject = json.loads(json.dumps(table, default=repr))
     return copy
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def changes(before: JsonObject, now: JsonObject) -> str:
     """Return the first names whose values differ, as text; empty if none differ."""
     names = list(_differing(before, now))
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more
 
 
-def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _differing(before: JsonObject, now: JsonObject) -> Iterator[str]:
     old, new = dict(flatten(before)), dict(flatten(now))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import (
@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from sparring.contracts.errors import GuardStop, NotFinished, RunFailed
+from sparring.contracts.json import Beat, Summary
 from sparring.operations.operation import Caller
 from sparring.operations.run_control import stop_run
 from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery, Status
@@ -27,7 +28,7 @@ from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
 from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
-from sparring.surfaces.cli.kind_views import Beat, KindView, view_of
+from sparring.surfaces.cli.kind_views import KindView, view_of
 from sparring.surfaces.cli.proof_tables import show_proof
 from sparring.surfaces.cli.tables import printable
 
@@ -92,7 +93,7 @@ def follow(
         show_proof(proof_summary, Console())
 
 
-def _wait_for_proof(run: str, caller: Caller, console: Console) -> dict[str, Any] | None:
+def _wait_for_proof(run: str, caller: Caller, console: Console) -> Summary | None:
     """Return the summary of a run's proof. A proof that fails does not fail the training run."""
     console.print(Text.assemble("proof ", (run, "bold")), soft_wrap=True)
     status = _wait_or_ask(RunQuery(run=run), caller, console, default_choice="leave")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rich.console import Console
 
+from sparring.contracts.json import Beat, Summary
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.progress import NewLines, duration_text
 from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
 from sparring.surfaces.cli.ship_tables import show_shipment
 from sparring.surfaces.cli.tables import show_summary, show_training
-
-Beat = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class KindView:
 
     stopping: str
     shown: Callable[[Beat], Shown]
-    show: Callable[[dict[str, Any], Console], None]
+    show: Callable[[Summary, Console], None]
     resume_hint: Callable[[Beat, str], str]
     lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
     shows_stopped: bool = False
@@ -77,7 +75,7 @@ def _playing_resume_hint(beat: Beat, run: str) -> str:
     )
 
 
-def _playing_view(show: Callable[[dict[str, Any], Console], None]) -> KindView:
+def _playing_view(show: Callable[[Summary, Console], None]) -> KindView:
     """Return the view of a kind that plays rollouts and does not train."""
     return KindView(
         stopping="stopping…",

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.json import JsonObject
 from sparring.operations.operation import Caller
 from sparring.operations.run_views import LogQuery, RunQuery
 from sparring.operations.runs import run_logs, run_status
@@ -21,7 +21,7 @@ from sparring.surfaces.cli.starting import reader
 from sparring.surfaces.cli.tables import print_json, printable
 
 
-def logs(query: dict[str, Any], runs: str | None, *, follow: bool, as_json: bool) -> None:
+def logs(query: JsonObject, runs: str | None, *, follow: bool, as_json: bool) -> None:
     """Print the end of a process's log; with `follow`, also print text appended later."""
     if follow and as_json:
         raise InvalidInput("--follow prints text; leave out --follow or --json")

@@ -6,19 +6,18 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.cases import Split
+from sparring.contracts.json import Summary
 from sparring.run_folder.checkpoint_list import MANIFEST, step_of
 from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.ids import short_id
 
 Steps = Mapping[str, str]
-Summary = Mapping[str, Any]
 
 
 def show_next_steps(steps: Steps, console: Console) -> None:

@@ -6,13 +6,13 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
+from sparring.contracts.json import JsonObject
 from sparring.operations.activity.reading import (
     ShowActivity,
     VerifyActivity,
@@ -78,7 +78,7 @@ def print_tools(role: str) -> None:
 
 
 def make_plan(
-    request: dict[str, Any], assignments: list[str], runs: str | None, *, as_json: bool
+    request: JsonObject, assignments: list[str], runs: str | None, *, as_json: bool
 ) -> None:
     """Make a plan and print it."""
     plan = PlanRun.model_validate({**request, "settings": assigned(assignments, {})})
@@ -154,7 +154,7 @@ def limits(runs: str | None, *, as_json: bool) -> None:
     console.print(table)
 
 
-def show_log(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+def show_log(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
     """Print entries of the activity log."""
     activity = show_activity(ShowActivity.model_validate(query), owner(runs))
     if as_json:

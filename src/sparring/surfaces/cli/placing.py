@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
+from sparring.contracts.json import JsonObject
 from sparring.operations.placing import RenderManifest, render_manifest, supervise_run
 from sparring.operations.run_views import RunQuery
 from sparring.runs.supervisor import supervise
@@ -22,7 +21,7 @@ def supervise_here(run: str, runs: str | None) -> None:
     raise typer.Exit(supervise(found.folder, found.epoch))
 
 
-def print_manifest(run: str, pods: dict[str, Any], runs: str | None) -> None:
+def print_manifest(run: str, pods: JsonObject, runs: str | None) -> None:
     """Print the Kubernetes manifest of a run."""
     request = RenderManifest.model_validate({"run": run, **pods})
     print(render_manifest(request, owner(runs)).manifest, end="")

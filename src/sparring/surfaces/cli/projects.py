@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.errors import EnvironmentBroken
+from sparring.contracts.json import JsonObject
 from sparring.operations.chatting import ChatWith, prepare_chat
 from sparring.operations.doctor import examine
 from sparring.operations.environments import (
@@ -166,7 +167,7 @@ def show_config(
 
 def chat(target: str, model: str | None, assignments: list[str], runs: str | None) -> int:
     """Chat with an agent in a child process, and return its exit code."""
-    values: dict[str, Any] = {"model": model} if model else {}
+    values: JsonObject = {"model": model} if model else {}
     caller = owner(runs)
     spec = prepare_chat(ChatWith(target=target, settings=assigned(assignments, values)), caller)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

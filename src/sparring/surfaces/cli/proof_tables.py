@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sparring.contracts.json import JsonObject, Summary
 from sparring.contracts.progress import counted, duration_text
 from sparring.surfaces.cli.next_steps import (
     after_check,
@@ -29,7 +30,7 @@ _STYLES = {
 _BAR = 24
 
 
-def show_check(summary: dict[str, Any], console: Console) -> None:
+def show_check(summary: Summary, console: Console) -> None:
     """Print the summary of a check."""
     _headline(summary["verdict"], summary["why"], console)
     if summary["measures"]:
@@ -48,7 +49,7 @@ def show_check(summary: dict[str, Any], console: Console) -> None:
     show_next_steps(after_check(summary), console)
 
 
-def show_audit(summary: dict[str, Any], console: Console) -> None:
+def show_audit(summary: Summary, console: Console) -> None:
     """Print the findings of an audit of measures."""
     findings = summary["audit"]
     verdict = counted(len(findings), "finding") if findings else "nothing found"
@@ -71,7 +72,7 @@ def show_audit(summary: dict[str, Any], console: Console) -> None:
     show_next_steps(after_look(summary["run"]), console)
 
 
-def show_proof(summary: dict[str, Any], console: Console) -> None:
+def show_proof(summary: Summary, console: Console) -> None:
     """Print the verdict of a proof, the differences, and the remaining failures."""
     is_good = summary.get("is_good", True) or summary["verdict"] != "better"
     style = None if is_good else _DOUBTFUL
@@ -106,7 +107,7 @@ def show_proof(summary: dict[str, Any], console: Console) -> None:
     show_next_steps(after_proof(summary), console)
 
 
-def show_comparison(comparison: dict[str, Any], console: Console) -> None:
+def show_comparison(comparison: JsonObject, console: Console) -> None:
     """Print the settings that differ between runs, and their differences in reward."""
     names = comparison["runs"]
     table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
@@ -128,7 +129,7 @@ def show_comparison(comparison: dict[str, Any], console: Console) -> None:
         console.print(Text(comparison["html"], style="dim"), soft_wrap=True)
 
 
-def _basis(summary: dict[str, Any]) -> list[str]:
+def _basis(summary: Summary) -> list[str]:
     reward = summary["reward"] or {}
     lines = [
         f"{summary['cases']} {summary['split']} cases × {summary['rollouts_per_case']} rollouts of "
@@ -161,7 +162,7 @@ def _headline(verdict: str, why: str, console: Console, style: str | None = None
     console.print(Text.assemble("\n", (verdict, style), f": {printable(why)}"), soft_wrap=True)
 
 
-def _notes(notes: list[dict[str, Any]], console: Console) -> None:
+def _notes(notes: list[JsonObject], console: Console) -> None:
     for note in notes:
         mark = ("✗ ", _BAD) if note["is_grave"] else ("● ", _DOUBTFUL)
         line = Text.assemble(mark, (note["what"], "bold"), f": {printable(note['message'])}")
@@ -172,7 +173,7 @@ def _notes(notes: list[dict[str, Any]], console: Console) -> None:
             console.print(Text(f"  → {note['advice']}", style="cyan"), soft_wrap=True)
 
 
-def _live(summary: dict[str, Any]) -> Table:
+def _live(summary: Summary) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("group size", "live groups", "in the first five steps", ""):
         table.add_column(title, justify="right" if title else "left")
@@ -191,7 +192,7 @@ def _live(summary: dict[str, Any]) -> Table:
 _MOVEMENTS = {"can be learned": "green", "already passed": "dim", "constant": "yellow"}
 
 
-def _measures(measures: list[dict[str, Any]], group_size: int) -> Table:
+def _measures(measures: list[JsonObject], group_size: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("measure", "passed", f"differs in groups of {group_size}", ""):
         table.add_column(title, justify="left" if title in ("measure", "") else "right")
@@ -205,12 +206,12 @@ def _measures(measures: list[dict[str, Any]], group_size: int) -> Table:
     return table
 
 
-def _movement(measure: dict[str, Any]) -> str:
+def _movement(measure: JsonObject) -> str:
     is_rare = measure["movement"] == "never passes" and measure["passed"]
     return "hardly ever passes" if is_rare else str(measure["movement"])
 
 
-def _cases(cases: list[dict[str, Any]]) -> Table:
+def _cases(cases: list[JsonObject]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("case", "passed", "pass rate lies in", ""):
         justify: Any = "left" if title in ("case", "") else "right"
@@ -240,7 +241,7 @@ def _band(low: float, high: float) -> Text:
     return bar
 
 
-def _models(models: list[dict[str, Any]]) -> Table:
+def _models(models: list[JsonObject]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("model", "cases", "rollouts", "correct", "accuracy", "any correct", "time", ""):
         table.add_column(title, justify="left" if title in ("model", "") else "right")
@@ -258,7 +259,7 @@ def _models(models: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _estimate(estimate: dict[str, Any]) -> Table:
+def _estimate(estimate: JsonObject) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from sparring.contracts.json import JsonObject
 from sparring.operations.models import FetchModel, fetch_model
 from sparring.operations.rollouts import (
     ListRollouts,
@@ -25,7 +24,7 @@ _SPAN_STYLES = {"prompt": "", "sampled": "bold green", "observed": "cyan"}
 _MAX_CHARACTERS = 2000
 
 
-def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+def list_page(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
     """Print one page of a run's rollouts."""
     page = list_rollouts(ListRollouts.model_validate(query), reader(runs))
     if as_json:
@@ -42,7 +41,7 @@ def list_page(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None
     console.print(Text(f"{range_text} of {page.total}{more}", style="dim"))
 
 
-def show(query: dict[str, Any], runs: str | None, *, full: bool, as_json: bool) -> None:
+def show(query: JsonObject, runs: str | None, *, full: bool, as_json: bool) -> None:
     """Print one rollout: messages, verdicts, reward and advantage."""
     record = show_rollout(ShowRollout.model_validate(query), reader(runs)).record
     if as_json:
@@ -65,7 +64,7 @@ def show(query: dict[str, Any], runs: str | None, *, full: bool, as_json: bool) 
         console.print(Text(printable(f"not trained on: {reason}"), style="dim"))
 
 
-def show_raw(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+def show_raw(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
     """Print the text of a rollout's token rows, including instructions, tools and template."""
     shown = show_tokens(ShowRollout.model_validate(query), reader(runs))
     if as_json:
@@ -102,7 +101,7 @@ def _show_line(line: RolloutLine, console: Console) -> None:
             console.print(Padding(row, (0, 0, 0, 6)), no_wrap=True, overflow="ellipsis")
 
 
-def _show_message(message: dict[str, Any], console: Console, *, full: bool) -> None:
+def _show_message(message: JsonObject, console: Console, *, full: bool) -> None:
     role = message["role"]
     who = f"{role} ({message['agent']})" if role == "assistant" else role
     console.print(Text(printable(who), style=_STYLES.get(role, "")))

@@ -9,7 +9,6 @@ import time
 import webbrowser
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.json import JsonObject, MetricsRow
 from sparring.contracts.progress import duration_text
 from sparring.operations.operation import NoArguments
 from sparring.operations.reporting import CompareRuns, compare_runs, report_run
@@ -69,7 +69,7 @@ _MAX_WAIT_SECONDS = 45.0
 _PIPE_WIDTH = 160
 
 
-def list_all(query: dict[str, Any], runs: str | None, *, as_json: bool) -> None:
+def list_all(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
     """Print one page of runs."""
     page = list_runs(ListRuns.model_validate(query), reader(runs))
     if as_json:
@@ -208,7 +208,7 @@ def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
             console.print(Text(f"{which} checkpoint: {path}", style="dim"), soft_wrap=True)
 
 
-def _show_history(rows: list[dict[str, Any]], console: Console) -> None:
+def _show_history(rows: list[MetricsRow], console: Console) -> None:
     rates = [name for name in rows[-1] if name.startswith("pass_rate/")]
     columns = ["step", "loss", "reward", *rates, "live_groups", "validation/reward"]
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -244,7 +244,7 @@ def wait(
     """Wait for a run, and return its exit code; 101 if it has not ended."""
     caller = reader(runs)
     until = None if seconds is None else time.monotonic() + seconds
-    events: list[dict[str, Any]] = []
+    events: list[JsonObject] = []
     while True:
         left = _MAX_WAIT_SECONDS if until is None else max(0.0, until - time.monotonic())
         query = WaitFor(run=run, since=cursor, timeout=min(left, _MAX_WAIT_SECONDS))
@@ -287,7 +287,7 @@ def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
         print(f"{shown.run} is stopping; `sparring run wait {shown.run}` waits for it")
 
 
-def resume(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+def resume(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> None:
     """Resume a run, and follow it unless detached."""
     caller = owner(runs)
     started = resume_run(ResumeRun.model_validate(request), caller)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sparring.contracts.json import JsonObject, Summary
 from sparring.surfaces.cli.next_steps import after_shipment, after_trial, show_next_steps
 from sparring.surfaces.cli.tables import printable
 
 _STYLES = {"equal": "bold green", "checked": "bold green", "cannot tell": "bold yellow"}
 
 
-def show_shipment(summary: dict[str, Any], console: Console) -> None:
+def show_shipment(summary: Summary, console: Console) -> None:
     """Print the verdict, one line per file, and the commands that run the model."""
     word = summary["verdict"]
     style = _STYLES.get(word, "bold red")
@@ -45,7 +44,7 @@ def show_shipment(summary: dict[str, Any], console: Console) -> None:
     show_next_steps(after_shipment(summary), console)
 
 
-def _artefacts(rows: list[dict[str, Any]]) -> Table:
+def _artefacts(rows: list[JsonObject]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("file", "MB", "prompts equal", "mean gap", "KL", "on validation", "played by"):
         table.add_column(title, justify="left" if title in ("file", "played by") else "right")

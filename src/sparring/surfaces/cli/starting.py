@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import InvalidInput, NotBetter, SparringError
+from sparring.contracts.json import JsonObject, Summary
 from sparring.contracts.proof_specs import OPENROUTER, OPENROUTER_KEY
 from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval
@@ -45,7 +45,7 @@ def reader(runs: str | None = None) -> Caller:
     return replace(caller, can_supervise=is_own)
 
 
-def settings_from(options: dict[str, Any], assignments: list[str]) -> dict[str, Any]:
+def settings_from(options: JsonObject, assignments: list[str]) -> JsonObject:
     """Return the settings from options that are not None and from `--set NAME=VALUE`.
 
     `a.b=c` sets the key `b` of the table `a`.
@@ -61,7 +61,7 @@ def servers_from(
     vllm: str | None,
     key_variable: str | None,
     family: str | None,
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Return the servers of the model; None if the run's process loads the weights."""
     if vllm and endpoints:
         raise InvalidInput("--vllm and --endpoint exclude each other; pass one of them")
@@ -77,12 +77,12 @@ def servers_from(
     return {"kind": kind, "model": model, "endpoints": servers, "family": family}
 
 
-def _server(url: str, model: str, key_variable: str | None) -> dict[str, Any]:
+def _server(url: str, model: str, key_variable: str | None) -> JsonObject:
     named = {"key_variable": key_variable} if key_variable else {}
     return {"base_url": url, "model": model, **named}
 
 
-def models_from(names: list[str] | None, key_variable: str | None) -> list[dict[str, Any]] | None:
+def models_from(names: list[str] | None, key_variable: str | None) -> list[JsonObject] | None:
     """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. Without
     `names`, return None, which stands for the default models."""
     if names is None:
@@ -104,21 +104,21 @@ def models_from(names: list[str] | None, key_variable: str | None) -> list[dict[
     return endpoints
 
 
-def evaluate(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+def evaluate(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> None:
     """Start an evaluation, and follow it unless detached."""
     caller = owner(runs)
     started = start_eval(StartEval.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
 
-def train(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> None:
+def train(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> None:
     """Start a training run, and follow it and its proof unless detached."""
     caller = owner(runs)
     started = start_train(StartTrain.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
 
-def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+def check(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
     """Start a check. Return 110 unless it is detached or the verdict is learnable, else 0."""
     caller = owner(runs)
     started = start_check(StartCheck.model_validate(request), caller)
@@ -126,19 +126,19 @@ def check(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
     return 0 if detach else _exit_code(started, caller, lambda each: each["verdict"] == "learnable")
 
 
-def audit(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+def audit(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
     """Start an audit of measures. Return 110 if it is followed and a finding is serious, else 0."""
     caller = owner(runs)
     started = start_audit(StartAudit.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
 
-    def is_fine(summary: dict[str, Any]) -> bool:
+    def is_fine(summary: Summary) -> bool:
         return not any(finding["is_grave"] for finding in summary["audit"])
 
     return 0 if detach else _exit_code(started, caller, is_fine)
 
 
-def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+def prove(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
     """Start a proof. Return 110 unless it is detached or the verdict is better, else 0."""
     caller = owner(runs)
     started = start_proof(StartProof.model_validate(request), caller)
@@ -146,7 +146,7 @@ def prove(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: b
     return 0 if detach else _exit_code(started, caller, lambda each: each["verdict"] == "better")
 
 
-def ship(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bool) -> int:
+def ship(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
     """Start a shipment. Return 0 if it is detached or its verdict is fine, else 110."""
     caller = owner(runs)
     started = start_ship.ask(request, caller)
@@ -154,6 +154,6 @@ def ship(request: dict[str, Any], runs: str | None, *, detach: bool, as_json: bo
     return 0 if detach else _exit_code(started, caller, lambda each: bool(each["is_fine"]))
 
 
-def _exit_code(started: Started, caller: Caller, is_fine: Callable[[dict[str, Any]], bool]) -> int:
+def _exit_code(started: Started, caller: Caller, is_fine: Callable[[Summary], bool]) -> int:
     summary = run_results(ResultsQuery(run=started.run), caller).summary
     return 0 if is_fine(summary) else NotBetter.exit_code

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sparring.contracts.json import JsonObject, Summary
 from sparring.contracts.progress import duration_text
 from sparring.surfaces.cli.next_steps import after_eval, after_training, show_next_steps
 
 _BAR = 16
 
 
-def show_summary(summary: dict[str, Any], console: Console) -> None:
+def show_summary(summary: Summary, console: Console) -> None:
     """Print the summary of an evaluation."""
     console.print()
     setup = (
@@ -37,13 +36,13 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
     show_next_steps(after_eval(summary), console)
 
 
-def _show_unsandboxed(summary: dict[str, Any], console: Console) -> None:
+def _show_unsandboxed(summary: Summary, console: Console) -> None:
     if summary.get("unsandboxed"):
         warning = "code that the model wrote ran without a sandbox (unsandboxed=true)"
         console.print(Text(warning, style="bold red"))
 
 
-def show_training(summary: dict[str, Any], console: Console) -> None:
+def show_training(summary: Summary, console: Console) -> None:
     """Print the summary of a training run."""
     console.print()
     console.print(Text.assemble((printable(summary["model"]), "bold"), f": {summary['plan']}"))
@@ -78,7 +77,7 @@ def show_training(summary: dict[str, Any], console: Console) -> None:
     show_next_steps(after_training(summary), console)
 
 
-def _measures(summary: dict[str, Any]) -> Table:
+def _measures(summary: Summary) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("measure", "passed", "95 % interval", "", "weight", "judged", "unsure"):
         table.add_column(title, justify="left" if title in ("measure", "") else "right")
@@ -113,7 +112,7 @@ def _bar(rate: dict[str, float] | None) -> Text:
     return bar
 
 
-def _facts(summary: dict[str, Any]) -> Table:
+def _facts(summary: Summary) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
@@ -135,13 +134,13 @@ def _facts(summary: dict[str, Any]) -> Table:
     return table
 
 
-def _show_all_reasons(summary: dict[str, Any], console: Console) -> None:
+def _show_all_reasons(summary: Summary, console: Console) -> None:
     for name, measure in summary["measures"].items():
         _show_reasons(f"why {name} did not pass", measure["reasons_for_failing"], console)
     _show_reasons("why rollouts ended without an answer", summary["causes"], console)
 
 
-def _show_reasons(title: str, rows: list[dict[str, Any]], console: Console) -> None:
+def _show_reasons(title: str, rows: list[JsonObject], console: Console) -> None:
     """Print how often each kind of reason occurred, with one example in full."""
     if not rows:
         return
@@ -155,7 +154,7 @@ def _show_reasons(title: str, rows: list[dict[str, Any]], console: Console) -> N
     console.print(table)
 
 
-def print_json(answer: BaseModel | Mapping[str, Any]) -> None:
+def print_json(answer: BaseModel | JsonObject) -> None:
     """Print one line of ASCII JSON, so that text from models or data cannot control a terminal."""
     plain = json.loads(answer.model_dump_json()) if isinstance(answer, BaseModel) else answer
     print(json.dumps(plain, separators=(",", ":")))

@@ -7,9 +7,9 @@ import time
 import webbrowser
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
+from sparring.contracts.json import JsonObject
 from sparring.operations.operation import NoArguments
 from sparring.operations.run_views import ListRuns
 from sparring.operations.runs import list_runs
@@ -74,7 +74,7 @@ def export(folder: str, names: list[str], runs: str | None, *, has_held_out: boo
         )
 
 
-def serve(runs: str | None, options: dict[str, Any]) -> None:
+def serve(runs: str | None, options: JsonObject) -> None:
     """Serve the web view, the HTTP API and MCP until interrupted."""
     serving = _serving()
     if bool(options["certificate"]) is not bool(options["key"]):

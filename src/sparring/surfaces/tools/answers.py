@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from sparring.contracts.foreign import FOREIGN, MIXED, SUMMARY
+from sparring.contracts.json import JsonObject
 
 Detail = Literal["short", "full"]
 UNTRUSTED = "untrusted"
@@ -56,7 +57,7 @@ _SIZES = (
 _PAGE_LINE = _Size(1_000, 300)
 
 
-def answer(result: BaseModel, detail: Detail) -> dict[str, Any]:
+def answer(result: BaseModel, detail: Detail) -> JsonObject:
     """Return one result as a table that fits the limit of `detail`.
 
     A page that is too long loses items at its end, and its `next` moves accordingly.
@@ -84,7 +85,7 @@ def marked(value: Any, detail: Detail) -> Any:
         if isinstance(value, list | tuple):
             return [marked(each, detail) for each in value]
         return _rounded(plain(value), detail)
-    table: dict[str, Any] = {}
+    table: JsonObject = {}
     for name, field in type(value).model_fields.items():
         inner = getattr(value, name)
         default = field.get_default(call_default_factory=True)
@@ -103,7 +104,7 @@ def marked(value: Any, detail: Detail) -> Any:
     return table
 
 
-def fitted(table: dict[str, Any], limit: int) -> dict[str, Any]:
+def fitted(table: JsonObject, limit: int) -> JsonObject:
     """Return a table cut to `limit` characters. `shortened` and `left_out` report the cuts."""
     if _length(table) <= limit:
         return table
@@ -150,7 +151,7 @@ def _text(value: str) -> str:
 
 def _mark_strings(value: Any, detail: Detail, trusted: frozenset[str], name: str = "") -> Any:
     if isinstance(value, dict):
-        shown: dict[str, Any] = {}
+        shown: JsonObject = {}
         for number, (key, each) in enumerate(value.items()):
             inner = _mark_strings(each, detail, trusted, key)
             if _NAME.fullmatch(key):

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from sparring.contracts.chat import tool_schema
 from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.json import JsonObject
 from sparring.operations.activity.log import Entry, note_refusal
 from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role
 from sparring.operations.registry import all_operations
@@ -59,7 +60,7 @@ no tool changes them. The activity log holds every call that changes something, 
 class Answer:
     """The answer to a call: a table, for refusals too."""
 
-    table: dict[str, Any]
+    table: JsonObject
     is_error: bool = False
 
 
@@ -84,7 +85,7 @@ class Tool:
         """The operation's description on one line."""
         return " ".join(self.operation.about.split())
 
-    def input_schema(self) -> dict[str, Any]:
+    def input_schema(self) -> JsonObject:
         """Return the JSON Schema of the arguments, except those that only the owner may pass."""
         schema = _without_titles(self.operation.request.model_json_schema())
         fields = schema.get("properties", {})
@@ -102,7 +103,7 @@ class Tool:
         }
         return {"$defs": referenced, **inputs} if referenced else inputs
 
-    def output_schema(self) -> dict[str, Any]:
+    def output_schema(self) -> JsonObject:
         """Return a JSON Schema with the answer's fields and their descriptions. No field is
         required, because short answers leave out defaults."""
         fields = self.operation.result.model_fields
@@ -112,7 +113,7 @@ class Tool:
         }
         return {"type": "object", "properties": properties}
 
-    def call(self, arguments: Mapping[str, Any], caller: Caller) -> Answer:
+    def call(self, arguments: JsonObject, caller: Caller) -> Answer:
         """Perform the operation. An error is returned as a table with `error`, never raised."""
         request = dict(arguments)
         try:
@@ -145,7 +146,7 @@ def tools_for(role: Role) -> dict[str, Tool]:
 
 
 def refuse_unknown_tool(
-    name: str, arguments: Mapping[str, Any], caller: Caller, known: Mapping[str, Tool]
+    name: str, arguments: JsonObject, caller: Caller, known: Mapping[str, Tool]
 ) -> Answer:
     """Refuse a call of a tool that does not exist, and log the refusal."""
     message = f"there is no tool {name[:80]!r}; the tools are {', '.join(known)}"
@@ -158,7 +159,7 @@ def refuse_unknown_tool(
     return Answer(_error_table(error), is_error=True)
 
 
-def function_schemas(role: Role = Role.OPERATOR) -> list[dict[str, Any]]:
+def function_schemas(role: Role = Role.OPERATOR) -> list[JsonObject]:
     """Return the tools as function schemas for chat APIs, for agent loops without an SDK."""
     return [
         tool_schema(tool.name, tool.description, tool.input_schema())
@@ -166,7 +167,7 @@ def function_schemas(role: Role = Role.OPERATOR) -> list[dict[str, Any]]:
     ]
 
 
-def limit_exceeded(arguments: Mapping[str, Any]) -> str:
+def limit_exceeded(arguments: JsonObject) -> str:
     """Return a message about the size limit that the arguments exceed; empty if they fit."""
     seen, characters = 0, 0
     waiting: list[tuple[Any, int]] = [(arguments, 0)]
@@ -188,7 +189,7 @@ def limit_exceeded(arguments: Mapping[str, Any]) -> str:
     return ""
 
 
-def refusal(verb: str, caller: Caller, request: Mapping[str, Any], reason: str) -> InvalidInput:
+def refusal(verb: str, caller: Caller, request: JsonObject, reason: str) -> InvalidInput:
     """Log a refusal and return its error."""
     error = InvalidInput(reason)
     entry = Entry(caller.name, caller.role.name.lower(), verb, dict(request))
@@ -196,9 +197,9 @@ def refusal(verb: str, caller: Caller, request: Mapping[str, Any], reason: str) 
     return error
 
 
-def _error_table(error: SparringError) -> dict[str, Any]:
+def _error_table(error: SparringError) -> JsonObject:
     message = with_tool_names(str(error))
-    fields: dict[str, Any] = {"type": error.name}
+    fields: JsonObject = {"type": error.name}
     fields["message"] = {UNTRUSTED: message} if error.is_foreign else message
     return fitted(plain({"error": {**fields, "remedy": remedy_for(error)}}), MOST["short"])
 

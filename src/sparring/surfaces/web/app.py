@@ -22,6 +22,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.json import JsonObject
 from sparring.operations.curves import Changes, ChangesQuery, run_changes
 from sparring.operations.operation import Caller
 from sparring.operations.reporting import report_run
@@ -273,7 +274,7 @@ def _unauthorized(request: Request) -> Response:
     return RedirectResponse("/enter", status_code=303)
 
 
-async def _json_body(request: Request) -> dict[str, Any]:
+async def _json_body(request: Request) -> JsonObject:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise InvalidInput("send the arguments as application/json")

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparring.contracts import errors
 from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.json import JsonObject
 from sparring.operations.activity.log import Entry, note_refusal
 from sparring.operations.operation import Caller, Operation, Role
 from sparring.operations.registry import all_operations
@@ -65,10 +66,10 @@ def pool_of(name: str) -> str:
     return _SLOW.get(name, "quick")
 
 
-def query_arguments(operation: Operation[Any, Any], pairs: list[tuple[str, str]]) -> dict[str, Any]:
+def query_arguments(operation: Operation[Any, Any], pairs: list[tuple[str, str]]) -> JsonObject:
     """Return the arguments in a query string. Fields of type array become lists; any other name
     that occurs twice is refused."""
-    arguments: dict[str, Any] = {}
+    arguments: JsonObject = {}
     fields = operation.request.model_json_schema().get("properties", {})
     for name, value in pairs:
         if (fields.get(name) or {}).get("type") == "array":
@@ -81,7 +82,7 @@ def query_arguments(operation: Operation[Any, Any], pairs: list[tuple[str, str]]
 
 
 def call(
-    operation: Operation[Any, Any], arguments: Mapping[str, Any], caller: Caller
+    operation: Operation[Any, Any], arguments: JsonObject, caller: Caller
 ) -> tuple[int, bytes]:
     """Perform an operation, and return the status code and the body of the answer."""
     try:

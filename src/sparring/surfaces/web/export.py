@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.json import JsonObject
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller, Role
 from sparring.operations.registry import all_operations
@@ -25,7 +25,7 @@ from sparring.surfaces.web.app import STATIC
 _PAGE = 100
 _MAX_ROLLOUTS = 1_000  # of each log
 
-Arguments = dict[str, Any]
+Arguments = JsonObject
 
 
 class Export:
@@ -103,7 +103,7 @@ class Export:
             self._store("rollout.list", given, {**page, "next": None if is_last else start})
             yield from (line["id"] for line in page["rollouts"])
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
+    def _lines(self) -> Iterator[JsonObject]:
         after = ""
         while True:
             page = self._ask("run.list", {"count": 1000, "after": after})
@@ -112,11 +112,11 @@ class Export:
             if not after:
                 return
 
-    def _ask(self, name: str, given: Arguments) -> dict[str, Any]:
-        answer: dict[str, Any] = plain(all_operations()[name].ask(given, self._caller))
+    def _ask(self, name: str, given: Arguments) -> JsonObject:
+        answer: JsonObject = plain(all_operations()[name].ask(given, self._caller))
         return answer
 
-    def _answer(self, name: str, given: Arguments) -> dict[str, Any] | None:
+    def _answer(self, name: str, given: Arguments) -> JsonObject | None:
         """Call an operation and store its result; an error is not stored."""
         try:
             answer = self._ask(name, given)
@@ -125,7 +125,7 @@ class Export:
         self._store(name, given, answer)
         return answer
 
-    def _store(self, name: str, given: Arguments, answer: dict[str, Any]) -> None:
+    def _store(self, name: str, given: Arguments, answer: JsonObject) -> None:
         # The app writes arguments as JSON with sorted keys and no spaces.
         arguments = json.dumps(
             dict(sorted(given.items())), separators=(",", ":"), ensure_ascii=False

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from sparring.contracts.json import JsonObject
 from sparring.operations.operation import OWNER_ONLY, Operation
 from sparring.surfaces.web.calls import web_operations
 
@@ -28,7 +29,7 @@ _ERROR = {
 }
 
 
-def document() -> dict[str, Any]:
+def document() -> JsonObject:
     """Return the OpenAPI document: one path for each operation."""
     operations = web_operations()
     models: dict[type, str] = {}
@@ -55,7 +56,7 @@ def document() -> dict[str, Any]:
 
 def _path(
     operation: Operation[Any, Any], references: dict[Any, Any], models: dict[type, str]
-) -> dict[str, Any]:
+) -> JsonObject:
     request = references[(operation.request, models[operation.request])]
     result = references[(operation.result, models[operation.result])]
     content = {"content": {"application/json": {"schema": result}}}
