@@ -33,7 +33,7 @@ LogOf = Callable[[str], Path]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedService:
     """A service process that was started; it may not be ready yet."""
 
     service: Service
@@ -78,7 +78,7 @@ def start(
     *,
     before: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-) -> Started:
+) -> StartedService:
     """Start one service in a new session, on a free port. `before` precedes its command."""
     log.parent.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -95,10 +95,10 @@ def start(
             )
     except OSError as error:
         raise ServiceFailed(f"service {service.name} cannot be started: {error}") from error
-    return Started(service, process, port, log)
+    return StartedService(service, process, port, log)
 
 
-def wait_until_ready(started: Started, give_up: Callable[[], bool] = lambda: False) -> None:
+def wait_until_ready(started: StartedService, give_up: Callable[[], bool] = lambda: False) -> None:
     """Return once the service is ready or `give_up()` is true.
 
     Raises ServiceFailed if the service ends first, or is not ready within `service.seconds`.

@@ -18,7 +18,7 @@ from sparring.contracts.verdicts import Judgement, Verdict, cannot_tell, failed,
 from sparring.jobs.audit.auditor import Auditor
 from sparring.measures import Measure, MeasureSet, measure
 from sparring.measures.builtin import BUILTIN, exact, length, no_tool_failed, numeric
-from sparring.proofs.audit import Fault, Finding, Observation, audit
+from sparring.proofs.audit import AuditFinding, Fault, Observation, audit
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Seoul", "Dakar")
 CASES = [Case(f"c{n}", f"Which city is number {n}?", city) for n, city in enumerate(CITIES)]
@@ -29,10 +29,10 @@ def audited(
     cases: Sequence[Case] = CASES,
     played: Sequence[Rollout] = (),
     weights: dict[str, float] | None = None,
-) -> list[Finding]:
+) -> list[AuditFinding]:
     kept = MeasureSet.of(measures, weights)
 
-    async def look() -> list[Finding]:
+    async def look() -> list[AuditFinding]:
         auditor = Auditor(kept)
         await auditor.play_null(cases)
         for rollout in played:
@@ -220,7 +220,7 @@ def test_one_rollout_of_many_that_is_judged_otherwise_later_is_not_grave() -> No
             at_once=0.0, later=later, was_repeated=True, was_reordered=True,
         )  # fmt: skip
 
-    def found(count: int) -> Finding:
+    def found(count: int) -> AuditFinding:
         sights = audit([sight(number) for number in range(count)])
         return next(each for each in sights if each.fault is Fault.ORDER_DEPENDENT)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparring.proofs.estimates import Amount, Estimate, Measured, Planned, estimate
+from sparring.proofs.estimates import Amount, CostEstimate, Measured, Planned, estimate
 from sparring.proofs.learnability import LiveShare
 
 ALL_LIVE, NONE_LIVE = LiveShare(4, 1.0, 1.0, 1.0), LiveShare(4, 0.0, 0.0, 0.0)
@@ -26,7 +26,9 @@ PLANNED = Planned(
 SECONDS = Measured([8.0, 8.0], group=2.0, update=4.0)
 
 
-def estimated(planned: Planned = PLANNED, seconds: Measured = SECONDS, **how: float) -> Estimate:
+def estimated(
+    planned: Planned = PLANNED, seconds: Measured = SECONDS, **how: float
+) -> CostEstimate:
     return estimate(seconds, seconds, planned, **how)
 
 

@@ -19,7 +19,7 @@ from sparring.reports.document import (
     Heading,
     Paragraph,
     SideBySide,
-    Verdict,
+    VerdictBlock,
 )
 from sparring.reports.pictures import Curve, case_bands, curves, intervals
 
@@ -31,7 +31,7 @@ def everything(text: str) -> Document:
     document.add(
         Heading(text),
         Paragraph(text),
-        Verdict(text, text, "good"),
+        VerdictBlock(text, text, "good"),
         Grid((text, "figures"), [(text, "1.0")]),
         SideBySide(text, [Column(text, [(text, text)])] * 2),
         Folded(text, [Paragraph(text)]),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.reports.document import Block, Document, Grid, Heading, SideBySide, Verdict
+from sparring.reports.document import Block, Document, Grid, Heading, SideBySide, VerdictBlock
 from sparring.reports.pictures import Curve
 from sparring.reports.run_reports import (
     audit_report,
@@ -82,7 +82,7 @@ def rows(document: Document, heading: str) -> list[list[str]]:
 
 
 def tone(document: Document) -> str:
-    return next(each.tone for each in document.blocks if isinstance(each, Verdict))
+    return next(each.tone for each in document.blocks if isinstance(each, VerdictBlock))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_runs_are_compared_with_the_first_and_one_without_a_basis_says_why() -> 
     panels = {"reward": [Curve("one", [1], [0.5])]}
     document = comparison_report(compared, panels, pairs)
     assert rows(document, "Settings that differ") == [["seed", "1", "2", "3"]]
-    assert isinstance(under(document, "two compared with one"), Verdict)
+    assert isinstance(under(document, "two compared with one"), VerdictBlock)
     assert "Cases that flipped: 3, of which 1 are shown" in headings(document)
     assert "no case in common" in document.markdown()
     same = comparison_report({**compared, "settings": []}, {}, {})

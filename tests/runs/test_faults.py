@@ -28,7 +28,7 @@ from sparring.run_folder.files import read_lines
 from sparring.runs.claims import claimant, newest_epoch
 from sparring.runs.history import read_history
 from sparring.runs.lifecycle import RunState
-from sparring.runs.processes import Identity
+from sparring.runs.processes import ProcessIdentity
 from sparring.source_files import code_digest
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
@@ -293,7 +293,7 @@ class TestFaults:
         assert "the run has used up its budget of 0.00555556 hours" in found.message
 
 
-def supervisor_of(folder: RunFolder) -> Identity:
+def supervisor_of(folder: RunFolder) -> ProcessIdentity:
     holder = claimant(folder, newest_epoch(folder))
     assert holder is not None
     return holder

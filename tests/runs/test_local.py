@@ -16,7 +16,7 @@ from sparring.run_folder.files import write_json
 from sparring.runs.claims import claim
 from sparring.runs.launcher import SupervisorPresence
 from sparring.runs.local import SILENT_SECONDS, Local, is_held
-from sparring.runs.processes import Identity, identity_of, since_boot
+from sparring.runs.processes import ProcessIdentity, identity_of, since_boot
 from tests.supervised import wait_for
 
 
@@ -32,7 +32,7 @@ def heard(folder: RunFolder, seconds_ago: float, **fields: Any) -> None:
     write_json(folder.supervisor, beat | fields)
 
 
-def handle(identity: Identity, **fields: Any) -> dict[str, Any]:
+def handle(identity: ProcessIdentity, **fields: Any) -> dict[str, Any]:
     return {"since_boot": since_boot(), "epoch": 1, **identity.to_dict(), **fields}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparring.runs.processes import MARK, Identity, end_all, identity_of, marked, start_of
+from sparring.runs.processes import MARK, ProcessIdentity, end_all, identity_of, marked, start_of
 from tests.supervised import wait_for
 
 
@@ -46,7 +46,7 @@ def nursery() -> Iterator[Nursery]:
 
 def test_an_identity_survives_being_written(nursery: Nursery) -> None:
     own = identity_of(os.getpid())
-    assert Identity.from_dict(own.to_dict()) == own
+    assert ProcessIdentity.from_dict(own.to_dict()) == own
     assert own.is_alive
     assert own.is_of_this_host
 
@@ -55,7 +55,7 @@ def test_an_identity_survives_being_written(nursery: Nursery) -> None:
     "values", [{}, {"pid": 1}, {"pid": None, "start": "", "host": "", "boot": ""}]
 )
 def test_half_an_identity_is_none(values: dict[str, Any]) -> None:
-    assert Identity.from_dict(values) is None
+    assert ProcessIdentity.from_dict(values) is None
 
 
 @pytest.mark.parametrize(

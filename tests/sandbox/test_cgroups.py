@@ -9,7 +9,7 @@ import pytest
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.sandbox import SandboxLimits, cgroups
-from sparring.sandbox.cgroups import Group, describe_limits, make, sweep
+from sparring.sandbox.cgroups import ControlGroup, describe_limits, make, sweep
 from sparring.sandbox.processes import ticks_at_start
 
 LIMITS = SandboxLimits(memory_bytes=123_456_789)
@@ -67,7 +67,7 @@ def test_a_group_that_cannot_be_created_names_the_place(
 
 @pytest.mark.parametrize(("version", "name"), [(2, "memory.events"), (1, "memory.oom_control")])
 def test_a_kill_for_lack_of_memory_is_found(tmp_path: Path, version: int, name: str) -> None:
-    group = Group(tmp_path, version)
+    group = ControlGroup(tmp_path, version)
     assert not group.has_run_out_of_memory()
     (tmp_path / name).write_text("low 0\noom 1\noom_kill 0\n")
     assert not group.has_run_out_of_memory()
@@ -78,7 +78,7 @@ def test_a_kill_for_lack_of_memory_is_found(tmp_path: Path, version: int, name: 
 
 
 def test_in_version_2_a_process_is_moved_and_the_thread_is_not(tmp_path: Path) -> None:
-    group = Group(tmp_path, 2)
+    group = ControlGroup(tmp_path, 2)
     with group.spawning():
         group.take(4321)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"cgroup.procs": "4321"}
@@ -91,7 +91,7 @@ def test_in_version_1_the_thread_goes_into_the_group_and_comes_back_even_after_a
     home.mkdir()
     inside.mkdir()
     monkeypatch.setattr(cgroups, "_home", lambda: home)
-    group = Group(inside, 1)
+    group = ControlGroup(inside, 1)
 
     def spawn() -> None:
         with group.spawning():
@@ -110,12 +110,12 @@ def test_a_group_is_removed_once_it_is_empty_and_given_up_otherwise(tmp_path: Pa
     folder = tmp_path / "group"
     folder.mkdir()
     (folder / "occupied").touch()
-    Group(folder, 2).remove(0.01)
+    ControlGroup(folder, 2).remove(0.01)
     assert folder.exists()
     (folder / "occupied").unlink()
-    Group(folder, 2).remove()
+    ControlGroup(folder, 2).remove()
     assert not folder.exists()
-    Group(folder, 2).remove()
+    ControlGroup(folder, 2).remove()
 
 
 def test_only_groups_of_dead_processes_are_swept(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparring.contracts.errors import InvalidInput, SettingError
-from sparring.settings.document import Document, parse
+from sparring.settings.document import ParsedFile, parse
 
 TOML = """\
 [project]
@@ -79,11 +79,11 @@ def test_a_place_is_that_of_the_value_or_of_the_nearest_one() -> None:
 
 
 def test_the_place_of_a_table_without_a_line_is_that_of_its_first_value() -> None:
-    assert Document("f.toml", {}, {"a.x": 4, "a.y": 3, "ab": 1}).place_of("a") == "f.toml:3"
+    assert ParsedFile("f.toml", {}, {"a.x": 4, "a.y": 3, "ab": 1}).place_of("a") == "f.toml:3"
 
 
 def test_the_places_in_a_table_are_known_by_the_names_there() -> None:
-    document = Document("f.toml", {}, {"a": 1, "a.x": 2, "a.t.y": 3, "ab": 9})
+    document = ParsedFile("f.toml", {}, {"a": 1, "a.x": 2, "a.t.y": 3, "ab": 9})
     assert document.places_below("a") == {"": "f.toml:1", "x": "f.toml:2", "t.y": "f.toml:3"}
     assert document.places_below("other") == {"": "f.toml"}
 
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_parsed_is_refused_with_its_line(text: str, place:
 
 
 def test_an_empty_file_holds_no_tables() -> None:
-    assert parse("# nothing yet\n", "sparring.toml") == Document("sparring.toml", {}, {})
+    assert parse("# nothing yet\n", "sparring.toml") == ParsedFile("sparring.toml", {}, {})
 
 
 def test_a_value_that_no_setting_can_have_is_refused() -> None:

@@ -12,7 +12,7 @@ from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.contracts.ship_specs import Form
 from sparring.policies.families import family_named
 from sparring.shipping.artefacts import Artefact, Writing, write_folders, write_gguf_files
-from sparring.shipping.conversations import Conversation
+from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.distribution import Position
 from sparring.shipping.folder import ShipFolder
 from sparring.shipping.llama_cpp import LlamaCpp, find_llama_cpp
@@ -91,10 +91,10 @@ def made_source(tiny: Path, place: Path, **options: Any) -> Source:
     return open_source(write_checkpoint(tiny, place, **options), str(tiny), None)
 
 
-def conversations_of(source: Source, tools: Sequence[dict[str, Any]] = TOOLS) -> list[Conversation]:
+def conversations_of(source: Source, tools: Sequence[dict[str, Any]] = TOOLS) -> list[EncodedChat]:
     codec = source.codec()
     return [
-        Conversation(f"case {number}", chat, tuple(tools), codec.encode_prompt(chat, tools).ids)
+        EncodedChat(f"case {number}", chat, tuple(tools), codec.encode_prompt(chat, tools).ids)
         for number, chat in enumerate(chats())
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from sparring.contracts.errors import FaultyArtefact
 from sparring.contracts.rollouts import Message
 from sparring.shipping.artefacts import Artefact
-from sparring.shipping.conversations import Conversation
+from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.prompt_check import FolderTarget, check_prompts, check_trained_ids
 from sparring.shipping.source import Source
 from tests.shipping.made import TOOLS, conversations_of
@@ -22,7 +22,7 @@ class Echo:
     def __init__(self, text: str, ids: list[int]) -> None:
         self._text, self._ids = text, ids
 
-    def render(self, _: Conversation) -> str:
+    def render(self, _: EncodedChat) -> str:
         return self._text
 
     def tokenize(self, _: str) -> list[int]:
@@ -48,7 +48,7 @@ def test_the_same_text_with_other_ids_blames_the_tokenizer(source: Source) -> No
 def test_text_that_spells_a_special_token_is_skipped(source: Source) -> None:
     codec = source.codec()
     chat = (Message("user", "say <|im_end|> please"),)
-    hostile = Conversation("x", chat, TOOLS, codec.encode_prompt(chat, TOOLS).ids)
+    hostile = EncodedChat("x", chat, TOOLS, codec.encode_prompt(chat, TOOLS).ids)
     assert check_prompts([hostile], Echo("", []), codec).skipped == 1
 
 

@@ -23,7 +23,7 @@ from sparring.operations.operation import Caller, Role
 from sparring.run_folder import RunFolder
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.mcp import _in_pool
-from sparring.surfaces.tools.catalogue import Answer
+from sparring.surfaces.tools.catalogue import ToolAnswer
 from tests.supervised import ended, history, wait_for
 from tests.surfaces.operators import ROOT, operator
 
@@ -209,7 +209,7 @@ def test_calls_that_are_cancelled_keep_their_places_until_their_threads_end():
         begun.append(True)
         go_on.wait(30)
         ended.append(True)
-        return Answer({})
+        return ToolAnswer({})
 
     async def ask_and_cancel():
         pool = anyio.CapacityLimiter(3)
@@ -226,6 +226,6 @@ def test_calls_that_are_cancelled_keep_their_places_until_their_threads_end():
             await pool.acquire_on_behalf_of(place)
         assert len(ended) == 3
         pool.release_on_behalf_of(0)
-        return await _in_pool(lambda: Answer({"fine": True}), pool)
+        return await _in_pool(lambda: ToolAnswer({"fine": True}), pool)
 
     assert anyio.run(ask_and_cancel).table == {"fine": True}

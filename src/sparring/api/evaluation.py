@@ -180,7 +180,7 @@ def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Pro
     on these cases in the same runs folder, including `after`. If there were more candidates, pass
     their number as `picked_from`.
     """
-    from sparring.proofs.proof import Played  # imports scipy, which only proofs need
+    from sparring.proofs.proof import PlayedSides  # imports scipy, which only proofs need
     from sparring.proofs.proof import prove as paired
 
     for each in (before, after):
@@ -189,7 +189,7 @@ def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Pro
                 f"prove() takes two evaluations, not {type(each).__name__}; for a training run, "
                 "pass evaluate(…, policy=result.policy)"
             )
-    played = Played(list(before.rollouts()), list(after.rollouts()))
+    played = PlayedSides(list(before.rollouts()), list(after.rollouts()))
     events = read_lines(after.folder.events)
     digests = [event["looked_at"] for event in events if "looked_at" in event]
     candidates = record_look(after.folder, digests[-1], after.run) if digests else 1

@@ -20,7 +20,7 @@ from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.rollouts import Rollout
 from sparring.jobs.report import report_module
-from sparring.proofs.proof import Played, prove
+from sparring.proofs.proof import PlayedSides, prove
 from sparring.reports.pictures import Curve
 from sparring.reports.run_reports import comparison_report
 from sparring.reports.training_report import PASS_RATE, flat, panels_of
@@ -130,14 +130,14 @@ def _candidates(folder: RunFolder) -> int:
     return max(count_candidates(folder), count_candidates(proof))
 
 
-def _shared(first: Side, other: Side, basis: str) -> Played:
+def _shared(first: Side, other: Side, basis: str) -> PlayedSides:
     """Return both runs' rollouts of the cases with equal id and input; in two suites, the same id
     may name different cases."""
     one, two = first.played.get(basis, []), other.played.get(basis, [])
     inputs = {each.case.id: each.case.input for each in one}
     same = [each for each in two if inputs.get(each.case.id) == each.case.input]
     shared = {each.case.id for each in same}
-    return Played([each for each in one if each.case.id in shared], same)
+    return PlayedSides([each for each in one if each.case.id in shared], same)
 
 
 def panels_to_compare(sides: Sequence[Side]) -> dict[str, list[Curve]]:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity.log import Entry, facts_of, logged, note_done, note_refusal
+from sparring.operations.activity.log import LoggedCall, facts_of, logged, note_done, note_refusal
 from sparring.operations.limits import budget_for
 from sparring.run_folder.ids import is_plain_name
 
@@ -158,8 +158,8 @@ class Operation(Generic[Request, Result]):
         """
         return self.changes_state and (not caller.is_owner or caller.runs.is_dir())
 
-    def _entry(self, caller: Caller, arguments: JsonObject) -> Entry:
-        return Entry(caller.name, caller.role.name.lower(), self.name, arguments, self.starts)
+    def _entry(self, caller: Caller, arguments: JsonObject) -> LoggedCall:
+        return LoggedCall(caller.name, caller.role.name.lower(), self.name, arguments, self.starts)
 
     def _run_unlogged(self, request: Request, caller: Caller, arguments: JsonObject) -> Result:
         """Run the operation, and log only an error of an operator's or viewer's call."""

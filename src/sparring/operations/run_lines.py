@@ -17,7 +17,7 @@ from sparring.runs.history import History, read_history
 from sparring.runs.index import Index
 from sparring.runs.index_rows import Row
 from sparring.runs.lifecycle import RunState
-from sparring.runs.processes import Identity
+from sparring.runs.processes import ProcessIdentity
 from sparring.runs.status import RunStatus, recent_rows, time_left, with_figures
 
 NEWS = ("state", "warning", "checkpoint", "restart", "links", "parity", "stop_requested")
@@ -211,7 +211,7 @@ def _processes(status: RunStatus) -> list[ProcessLine]:
 
 def _process(row: Beat) -> ProcessLine:
     """Return a process with its last reported state, or `gone` if it has died since."""
-    identity = Identity.from_dict(row)
+    identity = ProcessIdentity.from_dict(row)
     state = str(row["state"])
     is_gone = identity is not None and identity.is_of_this_host and not identity.is_alive
     return ProcessLine(

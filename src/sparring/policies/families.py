@@ -84,7 +84,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BuiltInFamily:
     """One built-in family: its training template, and the templates by which it is recognised.
 
     `template` is the name of a file in `models/templates`, or `trl:NAME`; `changes` are
@@ -107,8 +107,8 @@ class Entry:
     changes: tuple[tuple[str, str], ...] = ()
 
 
-def _qwen_xml(name: str, *models: str, switch: bool = True) -> Entry:
-    return Entry(
+def _qwen_xml(name: str, *models: str, switch: bool = True) -> BuiltInFamily:
+    return BuiltInFamily(
         1,
         f"trl:{name}_training",
         models or (name,),
@@ -136,8 +136,8 @@ _QUOTED_TEXT = (
 )
 
 
-def _nemotron(name: str) -> Entry:
-    return Entry(
+def _nemotron(name: str) -> BuiltInFamily:
+    return BuiltInFamily(
         1,
         f"trl:{name}_training",
         (name,),
@@ -149,28 +149,30 @@ def _nemotron(name: str) -> Entry:
     )
 
 
-def _plain(name: str, end: str, *models: str, stops: tuple[str, ...] = ()) -> Entry:
-    return Entry(3, f"trl:{name}", models, end, NoCalls(), also_stops=stops)
+def _plain(name: str, end: str, *models: str, stops: tuple[str, ...] = ()) -> BuiltInFamily:
+    return BuiltInFamily(3, f"trl:{name}", models, end, NoCalls(), also_stops=stops)
 
 
-TABLE: Mapping[str, Entry] = {
-    "qwen2.5": Entry(1, "qwen2_5", ("qwen2_5",)),
-    "qwen3": Entry(
+TABLE: Mapping[str, BuiltInFamily] = {
+    "qwen2.5": BuiltInFamily(1, "qwen2_5", ("qwen2_5",)),
+    "qwen3": BuiltInFamily(
         1, "qwen3", ("qwen3", "Qwen-Qwen3-0.6B.jinja"), thinking=_THINK, can_switch_thinking=True
     ),
-    "qwen3-2507": Entry(
+    "qwen3-2507": BuiltInFamily(
         1,
         "trl:qwen3_instruct_2507_training",
         ("qwen3_instruct_2507",),
         changes=tuple(_TOOL.items()),
     ),
-    "qwen3-vl": Entry(1, "trl:qwen3_vl_training", ("qwen3_vl",), changes=tuple(_TOOL.items())),
+    "qwen3-vl": BuiltInFamily(
+        1, "trl:qwen3_vl_training", ("qwen3_vl",), changes=tuple(_TOOL.items())
+    ),
     "qwen3.5": _qwen_xml("qwen3_5_think"),
     "qwen3.5-small": _qwen_xml("qwen3_5_nothink"),
     "qwen3.6": _qwen_xml("qwen3_6"),
     "qwen3.8": _qwen_xml("qwen3_8"),
-    "qwen3-coder": Entry(2, "qwen3_coder", ("Qwen3-Coder.jinja",), calls=FunctionTags()),
-    "gpt-oss": Entry(
+    "qwen3-coder": BuiltInFamily(2, "qwen3_coder", ("Qwen3-Coder.jinja",), calls=FunctionTags()),
+    "gpt-oss": BuiltInFamily(
         1,
         "gpt_oss",
         ("gptoss",),
@@ -185,7 +187,7 @@ TABLE: Mapping[str, Entry] = {
     "nemotron-3-super": _nemotron("nemotron_3_super"),
     "nemotron-3-ultra": _nemotron("nemotron_3_ultra"),
     "nemotron-3.5-lightning": _nemotron("nemotron_3_5_lightning"),
-    "glm-4-moe": Entry(
+    "glm-4-moe": BuiltInFamily(
         1,
         "trl:glm4moe_training",
         ("glm4moe", "GLM-4.6.jinja"),
@@ -196,14 +198,14 @@ TABLE: Mapping[str, Entry] = {
         can_switch_thinking=True,
         changes=(("tool | tojson(ensure_ascii=False)", "tool_json(tool)"),),
     ),
-    "lfm2": Entry(
+    "lfm2": BuiltInFamily(
         1,
         "trl:lfm2_v2_training",
         ("lfm2", "lfm2_v2"),
         calls=PythonCalls(),
         changes=tuple(_TOOL.items()),
     ),
-    "lfm2.5": Entry(
+    "lfm2.5": BuiltInFamily(
         2,
         "trl:lfm2_2_5_v2",
         ("lfm2_2_5", "lfm2_2_5_v2"),
@@ -211,7 +213,7 @@ TABLE: Mapping[str, Entry] = {
         thinking=_THINK,
         changes=(*_TOOL.items(), (_PLAIN_TEXT, _QUOTED_TEXT)),
     ),
-    "llama3": Entry(
+    "llama3": BuiltInFamily(
         2,
         "llama3",
         ("llama3_1", "llama3_2"),
@@ -219,7 +221,7 @@ TABLE: Mapping[str, Entry] = {
         BareJson(),
         also_stops=("<|eom_id|>", "<|end_of_text|>"),
     ),
-    "gemma4": Entry(
+    "gemma4": BuiltInFamily(
         2,
         "gemma4",
         ("gemma4", "gemma4_v3", "gemma4_v4", "gemma4_v5"),
@@ -231,12 +233,12 @@ TABLE: Mapping[str, Entry] = {
         can_switch_thinking=True,
         names_results=True,
     ),
-    "smollm2": Entry(2, "smollm2", ("SmolLM2-Instruct.jinja",)),
+    "smollm2": BuiltInFamily(2, "smollm2", ("SmolLM2-Instruct.jinja",)),
     "llama3-plain": _plain("llama3_training", "<|eot_id|>", "llama3", stops=("<|end_of_text|>",)),
     "gemma": _plain("gemma_training", "<end_of_turn>", "gemma", stops=("<eos>",)),
     "gemma3": _plain("gemma3_training", "<end_of_turn>", "gemma3", stops=("<eos>",)),
     "cohere": _plain("cohere_training", "<|END_OF_TURN_TOKEN|>", "cohere"),
-    "cohere2": Entry(
+    "cohere2": BuiltInFamily(
         3,
         "trl:cohere2_training",
         ("cohere2",),
@@ -244,7 +246,7 @@ TABLE: Mapping[str, Entry] = {
         NoCalls("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
         also_stops=(),
     ),
-    "deepseek-v3": Entry(
+    "deepseek-v3": BuiltInFamily(
         3,
         "trl:deepseekv3_training",
         ("deepseekv3",),
@@ -286,7 +288,7 @@ def _built_in(name: str) -> Family:
     )
 
 
-def _training_template(name: str, entry: Entry) -> str:
+def _training_template(name: str, entry: BuiltInFamily) -> str:
     source, _, trl_name = entry.template.partition(":")
     if source != "trl":
         return own_template(entry.template)

@@ -71,7 +71,7 @@ def generate(
     return [Sample(row.ids, row.logprobs, row.finish or Finish.LENGTH) for row in rows]
 
 
-def _batches(model: Any, rows: list[_Row], turns: TurnCache | None) -> Iterator[_Batch]:
+def _batches(model: Any, rows: list[_Row], turns: TurnCache | None) -> Iterator[_SampleBatch]:
     """Yield the batch that continues stored turns first, because the turns taken from `turns` are
     in memory until then."""
     found = [turns.take(row.request) if turns else None for row in rows]
@@ -103,7 +103,7 @@ def _new_row(request: SampleRequest) -> _Row:
     return _Row(request, uniforms, array("i"), array("f"))
 
 
-class _Batch:
+class _SampleBatch:
     """Key/value cache, attention mask and last logits of one batch of rows.
 
     Finished rows are removed once they are at least half of the batch. Each removal copies the
@@ -291,9 +291,9 @@ class _Batch:
         self._logits = self._logits[selected]
 
 
-def _new_batch(model: Any, rows: list[_Row], turns: TurnCache | None) -> _Batch:
+def _new_batch(model: Any, rows: list[_Row], turns: TurnCache | None) -> _SampleBatch:
     """Return a batch that has read its prompts, each prompt once."""
-    batch = _Batch(model, rows, turns)
+    batch = _SampleBatch(model, rows, turns)
     prompts = list(dict.fromkeys(row.request.prompt.tobytes() for row in rows))
     prompt_index = {prompt: index for index, prompt in enumerate(prompts)}
     batch.prefill_in_groups([array("i", prompt).tolist() for prompt in prompts])
@@ -304,10 +304,10 @@ def _new_batch(model: Any, rows: list[_Row], turns: TurnCache | None) -> _Batch:
 
 def _continued_batch(
     model: Any, continued: Sequence[tuple[_Row, StoredTurn, int]], turns: TurnCache | None
-) -> _Batch:
+) -> _SampleBatch:
     """Return a batch whose rows start from the stored key/value caches of earlier turns, which it
     empties."""
-    batch = _Batch(model, [row for row, _, _ in continued], turns)
+    batch = _SampleBatch(model, [row for row, _, _ in continued], turns)
     longest = max(length for _, _, length in continued)
     before = torch.zeros(len(continued), longest, dtype=torch.long)
     for index, (_, _, length) in enumerate(continued):

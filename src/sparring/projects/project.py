@@ -15,7 +15,7 @@ from sparring.contracts.environments import (
 from sparring.contracts.errors import EnvironmentNotFound, InvalidInput
 from sparring.projects.descriptions import describe
 from sparring.projects.discovery import PORTING, files_needed_by, find_environments
-from sparring.settings.document import Document, parse
+from sparring.settings.document import ParsedFile, parse
 from sparring.settings.fields import nearest
 from sparring.settings.project_file import ProjectFile, read_project_file
 
@@ -141,7 +141,7 @@ def find_project(start: Path) -> Project:
     here = start.resolve()
     path = project_file_above(here)
     if path is None:
-        return Project(here, ProjectFile(Document(PROJECT_FILE, {}, {})))
+        return Project(here, ProjectFile(ParsedFile(PROJECT_FILE, {}, {})))
     return Project(path.parent, read_project_file(_parsed(path)))
 
 
@@ -152,7 +152,7 @@ def project_file_above(here: Path) -> Path | None:
     return next((path for folder in folders if (path := folder / PROJECT_FILE).is_file()), None)
 
 
-def _parsed(path: Path) -> Document:
+def _parsed(path: Path) -> ParsedFile:
     try:
         return parse(path.read_text(encoding="utf-8-sig"), path.name)
     except (OSError, UnicodeDecodeError) as error:

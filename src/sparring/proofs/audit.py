@@ -99,7 +99,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """A fault of a measure, with a rollout that shows it."""
 
     measure: str
@@ -109,13 +109,13 @@ class Finding:
     is_grave: bool = field(default=True)
 
 
-def audit(observations: Sequence[Observation]) -> list[Finding]:
+def audit(observations: Sequence[Observation]) -> list[AuditFinding]:
     """Return all findings, grave ones first."""
     by_measure: dict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
         by_measure[observation.judgement.measure].append(observation)
     rewards = _rewards(observations)
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     for name, of_measure in by_measure.items():
         findings += _audit_measure(name, of_measure, rewards)
     grave = [each for each in findings if each.is_grave]
@@ -127,7 +127,7 @@ def audit(observations: Sequence[Observation]) -> list[Finding]:
 
 def _audit_measure(
     name: str, observations: Sequence[Observation], rewards: Mapping[str, float]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     yield from _breaks(name, observations)
     yield from _unstable(name, observations)
     constant = list(_constant(name, observations))
@@ -140,7 +140,7 @@ def _audit_measure(
         yield _finding(name, Fault.SLOW, message, max(timed, key=lambda each: each.seconds))
 
 
-def _breaks(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+def _breaks(name: str, observations: Sequence[Observation]) -> Iterator[AuditFinding]:
     broken = [each for each in observations if each.judgement.cause]
     if not broken:
         return
@@ -153,7 +153,7 @@ def _breaks(name: str, observations: Sequence[Observation]) -> Iterator[Finding]
     yield _finding(name, Fault.BREAKS, message, first, is_grave=is_grave)
 
 
-def _unstable(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+def _unstable(name: str, observations: Sequence[Observation]) -> Iterator[AuditFinding]:
     repeated = [each for each in observations if each.was_repeated and not each.judgement.cause]
     if flaky := [each for each in repeated if _differ(each.at_once, each.score)]:
         first = flaky[0]
@@ -171,7 +171,7 @@ def _unstable(name: str, observations: Sequence[Observation]) -> Iterator[Findin
         yield _finding(name, Fault.ORDER_DEPENDENT, message, first, is_grave=is_grave)
 
 
-def _constant(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+def _constant(name: str, observations: Sequence[Observation]) -> Iterator[AuditFinding]:
     scored = [each for each in observations if each.score is not None]
     if len(scored) < _MIN_SCORED or len({each.score for each in scored}) > 1:
         return
@@ -191,7 +191,7 @@ def _constant(name: str, observations: Sequence[Observation]) -> Iterator[Findin
 
 def _null_passes(
     name: str, observations: Sequence[Observation], rewards: Mapping[str, float]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Report the null player that passes most often; grave if it earns half or more."""
     if any(each.is_side_condition for each in observations):
         return
@@ -217,7 +217,7 @@ def _null_passes(
 
 def _full_reward_passes(
     observations: Sequence[Observation], reported: set[str]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Find a null player that passes all rewarded measures: perhaps all are side conditions."""
     by_rollout: dict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
@@ -240,7 +240,7 @@ def _full_reward_passes(
             return
 
 
-def _saturated(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+def _saturated(name: str, observations: Sequence[Observation]) -> Iterator[AuditFinding]:
     played = [each for each in observations if not each.player and each.score is not None]
     if len(played) < _MIN_ROLLOUTS or played[0].judgement.weight <= 0:
         return
@@ -250,7 +250,7 @@ def _saturated(name: str, observations: Sequence[Observation]) -> Iterator[Findi
         yield _finding(name, Fault.SATURATED, message, played[0])
 
 
-def _cannot_tell(name: str, observations: Sequence[Observation]) -> Iterator[Finding]:
+def _cannot_tell(name: str, observations: Sequence[Observation]) -> Iterator[AuditFinding]:
     judged = [each for each in observations if not each.judgement.cause]
     unscored = [each for each in judged if each.score is None]
     if judged and len(unscored) / len(judged) > _CANNOT_TELL_SHARE:
@@ -261,7 +261,7 @@ def _cannot_tell(name: str, observations: Sequence[Observation]) -> Iterator[Fin
 
 def _duplicates(
     by_measure: Mapping[str, Sequence[Observation]], excluded: set[str]
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Find pairs of measures with equal scores on every shared rollout."""
     scores = {
         name: {each.rollout: each.score for each in observations if each.score is not None}
@@ -302,8 +302,8 @@ def _differ(one: float | None, other: float | None) -> bool:
 
 def _finding(
     name: str, fault: Fault, message: str, example: Observation, *, is_grave: bool = True
-) -> Finding:
-    return Finding(name, fault, message, example.rollout, fault in GRAVE and is_grave)
+) -> AuditFinding:
+    return AuditFinding(name, fault, message, example.rollout, fault in GRAVE and is_grave)
 
 
 def _answer_name(observation: Observation) -> str:

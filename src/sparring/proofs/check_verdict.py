@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sparring.contracts.rollouts import Ending, Rollout
-from sparring.proofs.audit import ADVICE, Fault, Finding
+from sparring.proofs.audit import ADVICE, AuditFinding, Fault
 from sparring.proofs.learnability import LiveShare, has_differing_group, is_passed
 from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
 
@@ -89,7 +89,7 @@ class Facts:
     obstacles: Sequence[str] = ()
     failures: Sequence[str] = ()
     rollouts: Sequence[Rollout] = ()
-    findings: Sequence[Finding] = ()
+    findings: Sequence[AuditFinding] = ()
     rewarded: frozenset[str] = frozenset()
     live: Sequence[LiveShare] = ()
     others: Sequence[PlayedModel] = ()

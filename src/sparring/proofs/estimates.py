@@ -66,7 +66,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class CostEstimate:
     """The estimated cost of the planned training.
 
     `cores_had` is the number of cores that the measured process used on average. `hours_alone` is
@@ -86,7 +86,7 @@ class Estimate:
 
 def estimate(
     clock: Measured, cpu: Measured, planned: Planned, *, price_per_hour: float | None = None
-) -> Estimate:
+) -> CostEstimate:
     """Estimate the planned training from measured wall (`clock`) and CPU (`cpu`) seconds."""
     extra = _replacements(planned)
     cpu_per_step = _step(cpu, planned, extra)
@@ -100,7 +100,7 @@ def estimate(
     alone = hours.value * cores / max(cores, _IDLE_SHARE * planned.cores)
     groups = Amount(*(planned.groups_per_step + part for part in _parts(extra)))
     rollouts = groups.times(planned.rollouts_per_group * planned.steps * planned.world_size)
-    return Estimate(
+    return CostEstimate(
         seconds_per_step=per_step,
         cpu_seconds_per_step=cpu_per_step,
         hours=hours,

@@ -92,14 +92,14 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedSides:
     """The rollouts of both models on the same cases."""
 
     base: Sequence[Rollout]
     trained: Sequence[Rollout]
 
 
-def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Proof:
+def prove(played: PlayedSides, *, chances: int = 1, also: PlayedSides | None = None) -> Proof:
     """Compare base and trained model. The interval of the difference in reward gives the verdict.
 
     Guards and a second suite (`also`) can only change the verdict to worse or not shown. They share
@@ -149,7 +149,7 @@ def prove(played: Played, *, chances: int = 1, also: Played | None = None) -> Pr
 
 
 def _measure_changes(
-    played: Played, names: Sequence[str], guards: Sequence[str], looks: int
+    played: PlayedSides, names: Sequence[str], guards: Sequence[str], looks: int
 ) -> list[MeasureChange]:
     changes = []
     for name in names:
@@ -297,7 +297,7 @@ def _score_or_pass(judgement: Judgement) -> float | None:
     return float(judgement.is_correct) if has_threshold else judgement.verdict.score
 
 
-def flips(played: Played) -> list[Flip]:
+def flips(played: PlayedSides) -> list[Flip]:
     """Return the cases whose mean reward changed, largest changes first."""
     before, after = rewards(played.base), rewards(played.trained)
     shared = [case for case in before if case in after]

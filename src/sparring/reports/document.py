@@ -33,7 +33,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerdictBlock:
     """The verdict of a report and its reason."""
 
     word: str
@@ -89,7 +89,7 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Heading | Paragraph | Verdict | Grid | Picture | Gallery | SideBySide | Folded
+Block = Heading | Paragraph | VerdictBlock | Grid | Picture | Gallery | SideBySide | Folded
 _NARROW = 3  # columns that fit a phone screen
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _FIGURE = re.compile(r"^[-+–−]?[\d.,]+( ?%| s| GiB| h| min)?$|^–$|[-+]?\d.* … ")
@@ -166,7 +166,7 @@ def _markdown(block: Block) -> str:
             return f"{'#' * level} {_plain(text)}"
         case Paragraph(text, _):
             return _plain(text)
-        case Verdict(word, why, _):
+        case VerdictBlock(word, why, _):
             return f"**{_plain(word)}**: {_plain(why)}"
         case Grid(head, rows):
             lines = [_row(head), _row(["---"] * len(head)), *map(_row, rows)]

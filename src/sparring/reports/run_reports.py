@@ -16,7 +16,7 @@ from sparring.reports.document import (
     Heading,
     Paragraph,
     SideBySide,
-    Verdict,
+    VerdictBlock,
     unsandboxed_note,
 )
 from sparring.reports.pictures import Curve, case_bands, curves, intervals
@@ -32,7 +32,7 @@ def proof_report(
     """Return the report of a proof: verdict, differences, flipped cases, audit, training."""
     document = Document(f"{summary['environment'] or 'Proof'}: {summary['verdict']}")
     document.add(
-        Verdict(summary["verdict"], summary["sentence"], _tone_of_proof(summary)),
+        VerdictBlock(summary["verdict"], summary["sentence"], _tone_of_proof(summary)),
         Paragraph(_what_was_proved(summary)),
         unsandboxed_note(summary),
         Heading("Before and after"),
@@ -106,7 +106,7 @@ def audit_report(summary: Row) -> Document:
     tone = "bad" if findings else "doubtful" if summary.get("left_out") else "good"
     document = Document(f"{summary['environment'] or 'Audit'}: {headline}")
     basis = f"{summary['judgements']} judgements of {', '.join(summary['measures'])}"
-    document.add(Verdict(headline, basis, tone), unsandboxed_note(summary), *_audit(summary))
+    document.add(VerdictBlock(headline, basis, tone), unsandboxed_note(summary), *_audit(summary))
     return document
 
 
@@ -360,8 +360,8 @@ def _audit(summary: Row) -> list[Block]:
     ]
 
 
-def _verdict(word: str, why: str) -> Verdict:
-    return Verdict(word, why, _TONES.get(word, "doubtful"))
+def _verdict(word: str, why: str) -> VerdictBlock:
+    return VerdictBlock(word, why, _TONES.get(word, "doubtful"))
 
 
 def _percent(value: float | None) -> str:

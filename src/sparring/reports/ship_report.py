@@ -11,7 +11,7 @@ from sparring.reports.document import (
     Heading,
     Paragraph,
     Picture,
-    Verdict,
+    VerdictBlock,
     unsandboxed_note,
 )
 from sparring.reports.pictures import artefacts_picture
@@ -26,7 +26,7 @@ def ship_report(summary: Row) -> Document:
     tone = _TONES.get(summary["verdict"], "doubtful")
     if tone == "good" and not summary.get("is_fine", True):
         tone = "doubtful"
-    document.add(Verdict(summary["verdict"], summary["sentence"], tone))
+    document.add(VerdictBlock(summary["verdict"], summary["sentence"], tone))
     if summary["problem"]:
         document.add(Paragraph(summary["problem"]))
     document.add(

@@ -28,7 +28,7 @@ START = "0" * 64
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChainFault:
     """A failed check, and the entry at which it failed."""
 
     number: int
@@ -36,12 +36,12 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedChain:
     """The result of verifying a chain."""
 
     entries: int
     digest: str
-    faults: tuple[Fault, ...]
+    faults: tuple[ChainFault, ...]
     is_torn: bool = False  # an incomplete line follows the last entry
 
 
@@ -75,9 +75,9 @@ class HashChain:
             if value is not None and "digest" in value and "number" in value:
                 yield value
 
-    def verify(self) -> Checked:
+    def verify(self) -> CheckedChain:
         """Verify every entry; each fault is reported once."""
-        faults: list[Fault] = []
+        faults: list[ChainFault] = []
         number, previous = 0, START
         head = read_json_or_empty(self._head)
         has_seen_head = False
@@ -85,22 +85,24 @@ class HashChain:
             number += 1
             value = _parse(line)
             if value is None or dump_line(value) != line or not _has_valid_digest(value):
-                faults.append(Fault(number, "was changed: its digest does not match its content"))
+                faults.append(
+                    ChainFault(number, "was changed: its digest does not match its content")
+                )
             elif value.get("before") != previous or value.get("number") != number:
                 message = (
                     f"does not follow the entry before it: its number is {value.get('number')}"
                 )
-                faults.append(Fault(number, message))
+                faults.append(ChainFault(number, message))
             previous = str((value or {}).get("digest", ""))
             number = _number(value, number)
             has_seen_head |= (number, previous) == (head.get("number"), head.get("digest"))
         if not head and number:
             message = f"the head file {self._head.name} is missing or empty"
-            faults.append(Fault(number, message))
+            faults.append(ChainFault(number, message))
         elif head and not has_seen_head:
             message = f"the end is missing: entry {head.get('number')} was the last one"
-            faults.append(Fault(number, message))
-        return Checked(number, previous, tuple(faults), _is_torn(self.path))
+            faults.append(ChainFault(number, message))
+        return CheckedChain(number, previous, tuple(faults), _is_torn(self.path))
 
     # ------------------------------------------------------------------ inside
 

@@ -13,7 +13,7 @@ import secrets
 
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
-from sparring.runs.processes import Identity, identity_of
+from sparring.runs.processes import ProcessIdentity, identity_of
 
 
 def newest_epoch(folder: RunFolder) -> int:
@@ -48,8 +48,8 @@ def job_of_claim(folder: RunFolder, epoch: int) -> str:
     return ""
 
 
-def claimant(folder: RunFolder, epoch: int) -> Identity | None:
+def claimant(folder: RunFolder, epoch: int) -> ProcessIdentity | None:
     """Return the process that claimed an epoch; None if the claim is missing or unreadable."""
     with contextlib.suppress(OSError, ValueError):
-        return Identity.from_dict(read_json(folder.epochs / f"{epoch:06d}.json"))
+        return ProcessIdentity.from_dict(read_json(folder.epochs / f"{epoch:06d}.json"))
     return None

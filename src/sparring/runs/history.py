@@ -30,7 +30,7 @@ class RankResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptState:
     """The current or last attempt. `checkpoint` is the newest one when it began."""
 
     number: int = 0
@@ -69,7 +69,7 @@ class History:
     state: RunState = RunState.QUEUED
     is_supervised: bool = False
     epoch: int = 0
-    attempt: Attempt = Attempt()
+    attempt: AttemptState = AttemptState()
     life: int = 0
     author: str = ""
     stop: StopRequest | None = None
@@ -131,7 +131,7 @@ class History:
         result = attempt["result"] and RankResult(**attempt["result"])
         restored = {
             "state": RunState(values["state"]),
-            "attempt": Attempt(**{**attempt, "result": result}),
+            "attempt": AttemptState(**{**attempt, "result": result}),
             "stop": stop and StopRequest(**stop),
             "links": tuple((name, link) for name, link in values["links"]),
         }
@@ -233,7 +233,7 @@ def _attempt(history: History, event: Event) -> _Changes | None:
     if int(event.get("epoch", 0)) < history.epoch:
         return None
     number = int(event.get("attempt", 0))
-    begun = Attempt(number, has_ended=False, checkpoint=history.checkpoint)
+    begun = AttemptState(number, has_ended=False, checkpoint=history.checkpoint)
     return {"attempt": begun} if number > history.attempt.number else None
 
 

@@ -24,7 +24,7 @@ from sparring.run_folder.file_locks import file_lock
 from sparring.run_folder.files import read_json, read_json_or_empty, write_json
 from sparring.runs.causes import Cause, ExitedProcess, cause_of_exit, memory_kills
 from sparring.runs.history import HistoryRead, read_history
-from sparring.runs.processes import Identity, identity_of
+from sparring.runs.processes import ProcessIdentity, identity_of
 from sparring.runs.worker_group import Placement, WorkerGroup
 
 SILENT_SECONDS = 20.0
@@ -249,7 +249,7 @@ def _beats(folder: RunFolder, number: int) -> Any:
 
 def _is_dead_here(folder: RunFolder, number: int) -> bool:
     with contextlib.suppress(OSError, ValueError):
-        identity = Identity.from_dict(read_json(folder.host(number)))
+        identity = ProcessIdentity.from_dict(read_json(folder.host(number)))
         return identity is not None and identity.is_of_this_host and not identity.is_alive
     return False
 

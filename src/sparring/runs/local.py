@@ -11,7 +11,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.runs.claims import claimant, newest_epoch
 from sparring.runs.launcher import Handle, SupervisorPresence
-from sparring.runs.processes import Identity, boot_id, identity_of, since_boot
+from sparring.runs.processes import ProcessIdentity, boot_id, identity_of, since_boot
 
 SILENT_SECONDS = 15.0
 
@@ -39,7 +39,7 @@ class Local:
         without a heartbeat for 15 s is suspended or hung, and counts as dead."""
         newest = newest_epoch(folder)
         holder = claimant(folder, newest) if newest > after else None
-        started = Identity.from_dict(handle) if int(handle.get("epoch", 0)) > after else None
+        started = ProcessIdentity.from_dict(handle) if int(handle.get("epoch", 0)) > after else None
         for process in (holder, started):
             if process and process.is_alive and self._is_responsive(folder, process, handle):
                 return SupervisorPresence.YES
@@ -50,8 +50,8 @@ class Local:
         """Return False: local starts are never pending. A supervisor reads stop requests itself."""
         return False
 
-    def _is_responsive(self, folder: RunFolder, process: Identity, handle: Handle) -> bool:
-        is_last = Identity.from_dict(handle) == process
+    def _is_responsive(self, folder: RunFolder, process: ProcessIdentity, handle: Handle) -> bool:
+        is_last = ProcessIdentity.from_dict(handle) == process
         heard_at = float(handle.get("since_boot", 0.0)) if is_last else 0.0
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             beat = read_json(folder.supervisor)

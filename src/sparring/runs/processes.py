@@ -27,7 +27,7 @@ _KEEPER = "sparring.sandbox.keeper"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """Identifies one process across hosts and reboots."""
 
     pid: int
@@ -40,7 +40,7 @@ class Identity:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Identity | None:
+    def from_dict(cls, values: Mapping[str, Any]) -> ProcessIdentity | None:
         """Restore an identity; None if a field is missing or malformed."""
         try:
             return cls(
@@ -72,9 +72,9 @@ class Identity:
                 os.kill(self.pid, number)
 
 
-def identity_of(pid: int) -> Identity:
+def identity_of(pid: int) -> ProcessIdentity:
     """Return the identity of a process of this host."""
-    return Identity(pid, start_of(pid), socket.gethostname(), boot_id())
+    return ProcessIdentity(pid, start_of(pid), socket.gethostname(), boot_id())
 
 
 def start_of(pid: int) -> str:

@@ -30,7 +30,7 @@ from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS, read_heartbeats
 from sparring.run_folder.orders import Orders
 from sparring.runs.causes import ExitedProcess
 from sparring.runs.helpers import PREFIXES, Helper, Helpers
-from sparring.runs.processes import MARK, Identity, end_all, identity_of
+from sparring.runs.processes import MARK, ProcessIdentity, end_all, identity_of
 from sparring.services import free_port, is_ready, start, wait_until_ready
 
 _LOOPBACK = "127.0.0.1"
@@ -84,7 +84,11 @@ class Member:
     """One process, started by this supervisor or by a previous one."""
 
     def __init__(
-        self, name: str, identity: Identity, log: Path, process: subprocess.Popen[bytes] | None
+        self,
+        name: str,
+        identity: ProcessIdentity,
+        log: Path,
+        process: subprocess.Popen[bytes] | None,
     ) -> None:
         self.name = name
         self.identity = identity
@@ -251,7 +255,7 @@ class WorkerGroup:
         Return False if a rank or service is not alive; some processes are then not adopted."""
         members, helpers = [], {}
         for row in report.get("processes", ()):
-            identity, name = Identity.from_dict(row), str(row["name"])
+            identity, name = ProcessIdentity.from_dict(row), str(row["name"])
             is_helper = name.startswith(PREFIXES)
             if identity is None or not identity.is_alive:
                 if is_helper:
@@ -379,7 +383,7 @@ def mark_of(folder: RunFolder, host: str = "") -> str:
     return f"{folder.path.resolve()}{f'#{host}' if host else ''}"
 
 
-def _pidfd_of(identity: Identity) -> int | None:
+def _pidfd_of(identity: ProcessIdentity) -> int | None:
     try:
         return os.pidfd_open(identity.pid)
     except (AttributeError, OSError):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.sandbox.cgroups import Group
+from sparring.sandbox.cgroups import ControlGroup
 from sparring.sandbox.command import search_path
 from sparring.sandbox.limits import SandboxLimits
 from sparring.sandbox.processes import usage_of_tree
@@ -111,7 +111,7 @@ class Call:
 def start_confined(
     confine: Confine,
     limits: SandboxLimits,
-    group: Group | None,
+    group: ControlGroup | None,
     *,
     stdin: bytes,
     user: int | None,

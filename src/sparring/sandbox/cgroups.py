@@ -26,7 +26,7 @@ _counter = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """The control group of one call."""
 
     folder: Path
@@ -90,13 +90,13 @@ def describe_limits() -> str:
     return f"cgroups version {place.version}" if place else ""
 
 
-def make(limits: SandboxLimits) -> Group | None:
+def make(limits: SandboxLimits) -> ControlGroup | None:
     """Create a group with the memory limit; return None if this machine does not allow it."""
     place = _place()
     if place is None:
         return None
     folder = place.folder / f"sparring-{_process_name(os.getpid())}-{next(_counter)}"
-    group = Group(folder, place.version)
+    group = ControlGroup(folder, place.version)
     memory = str(limits.memory_bytes)
     try:
         folder.mkdir()
@@ -124,7 +124,7 @@ def sweep() -> None:
     for folder in place.folder.glob("sparring-*-*-*"):
         pid, start = folder.name.split("-")[1:3]
         if pid.isdigit() and ticks_at_start(int(pid)) != start:
-            Group(folder, place.version).remove(0.1)
+            ControlGroup(folder, place.version).remove(0.1)
 
 
 @functools.cache

@@ -157,7 +157,7 @@ class Sandbox:
     # ------------------------------------------------------------------ inside
 
     @contextmanager
-    def _start(self, given: _Given, group: cgroups.Group | None) -> Iterator[Call]:
+    def _start(self, given: _Given, group: cgroups.ControlGroup | None) -> Iterator[Call]:
         if not self.is_confined:
             starting = start_unconfined(given.command, given.limits, str(self.root), given.stdin)
         else:

@@ -38,7 +38,7 @@ class _ProcessFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace:
+class WorkspaceFiles:
     """The files of one sandbox.
 
     bubblewrap finds the files at `folder`, after it enters the mount namespace through the
@@ -92,7 +92,7 @@ class DiskUse:
 
 def new_workspace(
     number: int, owner: int | None, limits: SandboxLimits, *, is_bounded: bool = True
-) -> Workspace:
+) -> WorkspaceFiles:
     """Create an empty workspace, owned by the user id `owner`, that no other user can reach. With
     `is_bounded`, and if the keeper supports it, the workspace has its own file system, so that the
     kernel enforces its size."""
@@ -102,13 +102,13 @@ def new_workspace(
     if not (is_bounded and keeper.has_bounded_workspaces):
         if owner is not None:
             os.chown(folder, owner, owner)
-        return Workspace(number, folder, folder, keeper, os.getpid())
+        return WorkspaceFiles(number, folder, folder, keeper, os.getpid())
     try:
         held = keeper.hold(number, limits, owner)
         root = held.folder / str(number)
         if keeper.has_user_namespace:
             enter = tuple(keeper.enter_command(held.namespace))
-            return Workspace(
+            return WorkspaceFiles(
                 number, folder, root, keeper, os.getpid(), is_bounded=True, enter=enter
             )
         namespace = os.open(held.namespace, os.O_RDONLY | os.O_CLOEXEC)
@@ -116,7 +116,7 @@ def new_workspace(
         keeper.release(number)
         remove(folder)
         raise InfrastructureError(f"cannot create a workspace for a sandbox: {error}") from error
-    return Workspace(
+    return WorkspaceFiles(
         number, folder, root, keeper, os.getpid(), is_bounded=True, namespace=namespace
     )
 

@@ -17,7 +17,7 @@ _MAY_END = re.compile(r"""[]}"']\s*(#.*)?$""")  # a line that can end a statemen
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ParsedFile:
     """The tables of a file, and the line of each dotted name in them."""
 
     name: str
@@ -49,7 +49,7 @@ class Document:
         return {"": self.place_of(prefix), **places}
 
 
-def parse(text: str, name: str) -> Document:
+def parse(text: str, name: str) -> ParsedFile:
     """Parse the TOML text of a file. Raises InvalidInput with the line of a syntax error."""
     try:
         tables = tomllib.loads(text)
@@ -58,7 +58,7 @@ def parse(text: str, name: str) -> Document:
         place = f"{name}:{line.group(1)}" if line else name
         raise InvalidInput(f"{place}: this is not TOML: {error or 'nested too deeply'}") from error
     refuse_unsafe_values(tables, name)
-    return Document(name, tables, _toml_lines(text))
+    return ParsedFile(name, tables, _toml_lines(text))
 
 
 def _toml_lines(text: str) -> dict[str, int]:

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen, Table
-from sparring.settings.document import Document
+from sparring.settings.document import ParsedFile
 from sparring.settings.fields import PLAYED, known_names, nearest, normalised, refuse_unknown
 from sparring.settings.layers import Layer
 from sparring.settings.locks import DEFAULT_LOCKS, UNSET, Lock
@@ -81,7 +81,7 @@ class ProjectFile:
     """A project file whose table and setting names have been checked. The values of settings are
     checked when a run is resolved."""
 
-    document: Document
+    document: ParsedFile
     project: ProjectTable = field(default_factory=ProjectTable)
     budget: Budget = field(default_factory=Budget)
     operators: OperatorsTable = field(default_factory=OperatorsTable)
@@ -151,7 +151,7 @@ class ProjectFile:
         return Layer(self.document.name, normalised(values), places, is_written=True)
 
 
-def read_project_file(document: Document) -> ProjectFile:
+def read_project_file(document: ParsedFile) -> ProjectFile:
     """Check a document and return its tables. Raises InvalidInput or SettingError with the field,
     its line and the nearest valid name."""
     tables = document.tables
@@ -214,7 +214,7 @@ def _refuse_unknown_settings(file: ProjectFile) -> None:
             raise InvalidInput(f"{place}: may_set: {name} is not locked by default; {hint}")
 
 
-def _table(document: Document, name: str) -> Table:
+def _table(document: ParsedFile, name: str) -> Table:
     value = document.tables.get(name, {})
     if not isinstance(value, dict):
         raise InvalidInput(
@@ -223,7 +223,7 @@ def _table(document: Document, name: str) -> Table:
     return value
 
 
-def _model(document: Document, table: str, kind: type[Any], values: Any) -> Any:
+def _model(document: ParsedFile, table: str, kind: type[Any], values: Any) -> Any:
     if not isinstance(values, dict):
         raise InvalidInput(
             f"{document.place_of(table)}: {table} must be a table, not {str(values)[:80]!r}"

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.shipping.conversations import Conversation
+from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.front_matter import with_front_matter
 
 Row = Mapping[str, Any]
@@ -34,7 +34,7 @@ class CardFacts:
 
 
 def agent_json(
-    conversations: Sequence[Conversation], environment: str, *, secret: Container[str] = ()
+    conversations: Sequence[EncodedChat], environment: str, *, secret: Container[str] = ()
 ) -> dict[str, Any]:
     """Return the instructions and tool schemas that were trained, one entry per distinct pair.
     Instructions may quote their case, so those of the cases in `secret` are left out."""

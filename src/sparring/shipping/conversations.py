@@ -23,7 +23,7 @@ from sparring.policies.scripted_policy import ScriptedPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class EncodedChat:
     """A chat up to the model's next reply, and its ids as the training codec encodes them."""
 
     case: str
@@ -65,7 +65,7 @@ class _RecordingCodec:
 
 async def first_prompts(
     agent: Any, codec: ChatCodec, plays: Iterable[Play], context: ContextFactory | None
-) -> list[Conversation]:
+) -> list[EncodedChat]:
     """Play each case with a model whose replies are empty; return the first prompt of each."""
     conversations = []
     for play in plays:
@@ -76,13 +76,11 @@ async def first_prompts(
         await end_world(rollout.world)
         if recording.recorded:
             messages, tools, ids = recording.recorded[0]
-            conversations.append(
-                Conversation(play.case.id, messages, tuple(json.loads(tools)), ids)
-            )
+            conversations.append(EncodedChat(play.case.id, messages, tuple(json.loads(tools)), ids))
     return conversations
 
 
-def continued(first: Conversation, rollout: Rollout, codec: ChatCodec) -> Conversation | None:
+def continued(first: EncodedChat, rollout: Rollout, codec: ChatCodec) -> EncodedChat | None:
     """Return the conversation up to a rollout's last reply. Return None if the rollout has only
     one turn or several token rows, does not begin with the messages of `first`, or does not end
     with a reply."""
@@ -96,7 +94,7 @@ def continued(first: Conversation, rollout: Rollout, codec: ChatCodec) -> Conver
     if messages[-1].role == "assistant":
         return None
     ids = codec.encode_prompt(messages, first.tools).ids
-    return Conversation(first.case, messages, first.tools, ids)
+    return EncodedChat(first.case, messages, first.tools, ids)
 
 
 def trained_ids(rollout: Rollout) -> array[int]:

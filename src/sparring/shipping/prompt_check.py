@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sparring.contracts.errors import FaultyArtefact
 from sparring.policies.codec import ChatCodec
-from sparring.shipping.conversations import Conversation
+from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.llama_cpp import LlamaServer
 from sparring.shipping.template import chat_messages, template_messages
 
@@ -20,7 +20,7 @@ _BEFORE, _AFTER = 24, 60
 class Target(Protocol):
     """Renders and tokenises chats with the template and vocabulary of an artefact."""
 
-    def render(self, conversation: Conversation) -> str:
+    def render(self, conversation: EncodedChat) -> str:
         """Return the conversation's prompt as text."""
         ...
 
@@ -37,7 +37,7 @@ class FolderTarget:
 
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
 
-    def render(self, conversation: Conversation) -> str:
+    def render(self, conversation: EncodedChat) -> str:
         """Render with the shipped template."""
         return str(
             self.tokenizer.apply_chat_template(
@@ -59,7 +59,7 @@ class ServerTarget:
     def __init__(self, server: LlamaServer) -> None:
         self._server = server
 
-    def render(self, conversation: Conversation) -> str:
+    def render(self, conversation: EncodedChat) -> str:
         """Render as the server does for a chat request."""
         return self._server.render(chat_messages(conversation.messages), conversation.tools)
 
@@ -80,7 +80,7 @@ class PromptCheck:
 
 
 def check_prompts(
-    conversations: Sequence[Conversation], target: Target, codec: ChatCodec
+    conversations: Sequence[EncodedChat], target: Target, codec: ChatCodec
 ) -> PromptCheck:
     """Compare the prompts and ids of all conversations with the trained ones. Raises FaultyArtefact
     at the first difference; the message states its position."""
@@ -102,7 +102,7 @@ def check_prompts(
     return PromptCheck(len(conversations) - skipped, tokens, skipped)
 
 
-def check_trained_ids(conversation: Conversation, trained: array[int], codec: ChatCodec) -> None:
+def check_trained_ids(conversation: EncodedChat, trained: array[int], codec: ChatCodec) -> None:
     """Raise FaultyArtefact if the agent's prompt differs from the prompt of a logged rollout: the
     agent's instructions, tools or template have changed since."""
     if trained and trained != conversation.ids:
@@ -113,7 +113,7 @@ def check_trained_ids(conversation: Conversation, trained: array[int], codec: Ch
         )
 
 
-def _other_text(conversation: Conversation, trained: str, text: str) -> str:
+def _other_text(conversation: EncodedChat, trained: str, text: str) -> str:
     names = [str(tool["function"]["name"]) for tool in conversation.tools]
     missing = [name for name in names if name in trained and name not in text]
     if missing:
@@ -123,7 +123,7 @@ def _other_text(conversation: Conversation, trained: str, text: str) -> str:
     return f"{cause}: case {conversation.case} differs {_difference(trained, text)}"
 
 
-def _other_ids(conversation: Conversation, found: list[int], codec: ChatCodec) -> str:
+def _other_ids(conversation: EncodedChat, found: list[int], codec: ChatCodec) -> str:
     expected = conversation.ids.tolist()
     place = _first_difference(expected, found)
     return (

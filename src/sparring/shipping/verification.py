@@ -15,7 +15,7 @@ from typing import Any
 
 from sparring.contracts.errors import FaultyArtefact
 from sparring.policies.codec import ChatCodec
-from sparring.shipping.conversations import Conversation
+from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.distribution import (
     BOUNDS,
     INFORMATION,
@@ -44,7 +44,7 @@ class Reference:
 
     source: Source
     codec: ChatCodec
-    conversations: Sequence[Conversation]
+    conversations: Sequence[EncodedChat]
     positions: Sequence[Position]
     trained: Any
     base: Any
@@ -54,7 +54,7 @@ class Reference:
 
 def make_reference(
     source: Source,
-    conversations: Sequence[Conversation],
+    conversations: Sequence[EncodedChat],
     positions: Sequence[Position],
     temperature: float,
 ) -> Reference:

@@ -25,8 +25,8 @@ from sparring.contracts.json import JsonObject
 from sparring.operations.operation import Caller
 from sparring.surfaces.tools.catalogue import (
     INSTRUCTIONS,
-    Answer,
     Tool,
+    ToolAnswer,
     refuse_unknown_tool,
     tools_for,
 )
@@ -78,7 +78,7 @@ def server_for(caller: Caller) -> Server[Any]:
     )
 
 
-async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> Answer:
+async def _in_pool(work: Callable[[], ToolAnswer], pool: anyio.CapacityLimiter) -> ToolAnswer:
     """Run `work` in a thread of `pool`; the call can be cancelled.
 
     The thread of a cancelled call runs to its end and keeps its place in the pool until then, so
@@ -88,7 +88,7 @@ async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> A
     await pool.acquire_on_behalf_of(place)
     has_begun = False
 
-    def run() -> Answer:
+    def run() -> ToolAnswer:
         nonlocal has_begun
         has_begun = True
         try:
@@ -108,7 +108,7 @@ async def _in_pool(work: Callable[[], Answer], pool: anyio.CapacityLimiter) -> A
 
 def _call(
     tool: Tool | None, tools: dict[str, Tool], name: str, arguments: JsonObject, caller: Caller
-) -> Answer:
+) -> ToolAnswer:
     if tool is None:
         return refuse_unknown_tool(name, arguments, caller, tools)
     return tool.call(arguments, caller)
@@ -131,7 +131,7 @@ def _mcp_tool(tool: Tool) -> types.Tool:
     )
 
 
-def _mcp_result(answer: Answer) -> types.CallToolResult:
+def _mcp_result(answer: ToolAnswer) -> types.CallToolResult:
     """Return the answer twice: structured, and as text for clients that read only text."""
     text = json.dumps(answer.table, ensure_ascii=False)
     return types.CallToolResult(

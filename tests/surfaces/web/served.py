@@ -15,7 +15,7 @@ from sparring.operations.tokens import CreateToken, Tokens, create_token
 from sparring.surfaces.web.app import Server, build_app
 from sparring.surfaces.web.mcp_route import McpRoute
 from sparring.surfaces.web.serving import bind
-from sparring.surfaces.web.sessions import RateLimit, Sessions
+from sparring.surfaces.web.sessions import BrowserSessions, RateLimit
 
 
 def token_for(project: Path, name: str, role: str) -> str:
@@ -29,7 +29,7 @@ def token_for(project: Path, name: str, role: str) -> str:
 def served(project: Path) -> Iterator[str]:
     """The address of a server for a project. It answers as fast as it is asked."""
     bound = bind("127.0.0.1", 0)
-    sessions = Sessions(Tokens(project / "runs", project).caller_of)
+    sessions = BrowserSessions(Tokens(project / "runs", project).caller_of)
     server = Server(sessions, bound.hosts, rate=RateLimit(1e9, 1e9))
     app = build_app(server, extra=[Route("/mcp", McpRoute(server))])
     running = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))

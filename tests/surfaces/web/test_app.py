@@ -19,7 +19,7 @@ from sparring.runs.lifecycle import RunState
 from sparring.surfaces.web.app import Server, build_app
 from sparring.surfaces.web.calls import web_operations
 from sparring.surfaces.web.mcp_route import McpRoute
-from sparring.surfaces.web.sessions import Sessions
+from sparring.surfaces.web.sessions import BrowserSessions
 from tests.surfaces.web.viewed import (
     HOST,
     TRAINING,
@@ -127,7 +127,7 @@ def test_guessed_bearer_tokens_are_slowed_down_like_links(tmp_path: Path) -> Non
     (tmp_path / "runs").mkdir()
     owner = owner_in(tmp_path)
     made = create_token(CreateToken(name="vera", role="viewer"), owner)
-    server = Server(Sessions(Tokens(owner.runs, owner.folder).caller_of), (HOST,))
+    server = Server(BrowserSessions(Tokens(owner.runs, owner.folder).caller_of), (HOST,))
     client = TestClient(build_app(server), base_url=f"http://{HOST}", follow_redirects=False)
 
     def ask(token: str) -> int:

@@ -14,7 +14,7 @@ from sparring.operations.tokens import CreateToken, Tokens, create_token
 from sparring.surfaces.tools.catalogue import tools_for
 from sparring.surfaces.web.app import Server, build_app
 from sparring.surfaces.web.mcp_route import McpRoute
-from sparring.surfaces.web.sessions import RateLimit, Sessions
+from sparring.surfaces.web.sessions import BrowserSessions, RateLimit
 from tests.surfaces.web.viewed import HIDDEN, HOST, SECRET, make_secret, owner_in
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -24,7 +24,7 @@ ACCEPT = {"accept": "application/json, text/event-stream"}
 def server(tmp_path: Path) -> Server:
     make_secret(tmp_path / "runs")
     owner = owner_in(tmp_path)
-    return Server(Sessions(Tokens(owner.runs, owner.folder).caller_of), (HOST,))
+    return Server(BrowserSessions(Tokens(owner.runs, owner.folder).caller_of), (HOST,))
 
 
 def client_of(server: Server) -> TestClient:
@@ -68,7 +68,7 @@ def test_neither_a_stranger_nor_a_cookie_gets_tools(server: Server, tmp_path: Pa
 def test_a_caller_that_sends_too_much_waits(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     owner = owner_in(tmp_path)
-    sessions = Sessions(Tokens(owner.runs, owner.folder).caller_of)
+    sessions = BrowserSessions(Tokens(owner.runs, owner.folder).caller_of)
     server = Server(sessions, (HOST,), rate=RateLimit(0.0, 3.0))
     made = create_token(CreateToken(name="agent", role="operator"), owner)
     client = client_of(server)

@@ -8,13 +8,13 @@ import pytest
 
 from sparring.operations.operation import Caller, Role
 from sparring.surfaces.web import sessions as sessions_module
-from sparring.surfaces.web.sessions import Failures, Sessions
+from sparring.surfaces.web.sessions import BrowserSessions, Failures
 
 OWNER = Caller(Role.OWNER, Path("runs"))
 
 
 def test_a_link_works_once() -> None:
-    sessions = Sessions()
+    sessions = BrowserSessions()
     secret = sessions.new_link(OWNER)
     cookie = sessions.sign_in(secret)
     assert sessions.caller_of_cookie(cookie) == OWNER
@@ -28,7 +28,7 @@ def test_a_link_works_once() -> None:
 def test_a_session_ends_with_its_token_and_with_time() -> None:
     known = {"token": OWNER}
     now = [0.0]
-    sessions = Sessions(known.get, lambda: now[0])
+    sessions = BrowserSessions(known.get, lambda: now[0])
     first, second = sessions.sign_in("token"), sessions.sign_in("token")
     assert sessions.caller_of_cookie(first) == OWNER
     now[0] = 31 * 24 * 3600.0
@@ -56,7 +56,7 @@ def test_whoever_signs_in_too_often_loses_their_own_sessions_first(
 ) -> None:
     monkeypatch.setattr(sessions_module, "_MAX_SESSIONS", 3)
     viewer = Caller(Role.VIEWER, Path("runs"), "bob")
-    sessions = Sessions({"owner": OWNER, "bob": viewer}.get)
+    sessions = BrowserSessions({"owner": OWNER, "bob": viewer}.get)
     mine = sessions.sign_in("owner")
     for _ in range(10):
         sessions.sign_in("bob")

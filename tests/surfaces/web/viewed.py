@@ -33,7 +33,7 @@ from sparring.run_folder.files import append_line, write_json
 from sparring.run_folder.rollout_log import RolloutWriter
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.web.app import Server, build_app
-from sparring.surfaces.web.sessions import FindCaller, Sessions
+from sparring.surfaces.web.sessions import BrowserSessions, FindCaller
 
 ROOT = Path(__file__).resolve().parents[3]
 HOST = "127.0.0.1:8000"
@@ -142,7 +142,7 @@ def owner_in(folder: Path) -> Caller:
 
 def server_of(caller: Caller, find_caller: FindCaller | None = None) -> tuple[Server, str]:
     """A server, and a cookie with which `caller` is signed in."""
-    sessions = Sessions(find_caller)
+    sessions = BrowserSessions(find_caller)
     cookie = sessions.sign_in(sessions.new_link(caller))
     return Server(sessions, (HOST,)), cookie
 

@@ -43,7 +43,7 @@ async def audit_null_players(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _TimedJudgement:
     judgement: Judgement
     seconds: float
 
@@ -193,12 +193,14 @@ class Auditor:
                     was_reordered=not later.cause,
                 )
 
-    async def _judge(self, measure: Measure, rollout: Rollout) -> _Judged:
+    async def _judge(self, measure: Measure, rollout: Rollout) -> _TimedJudgement:
         started = time.monotonic()
         self.judged += 1
         if self._timeouts[measure.name] >= _MAX_TIMEOUTS:  # a call may leave a hung thread
             cause = f"no verdict in time, {_MAX_TIMEOUTS} times; not tried again"
-            return _Judged(Judgement(measure.name, cannot_tell(cause), 0.0, cause=cause), 0.0)
+            return _TimedJudgement(
+                Judgement(measure.name, cannot_tell(cause), 0.0, cause=cause), 0.0
+            )
         judgement = await self._measures.judge_with(measure, rollout)
         self._timeouts[measure.name] += judgement.has_timed_out
-        return _Judged(judgement, time.monotonic() - started)
+        return _TimedJudgement(judgement, time.monotonic() - started)

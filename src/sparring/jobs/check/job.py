@@ -35,7 +35,7 @@ from sparring.jobs.train.warm_start import tried_demonstrations
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.trainability import has_tools
 from sparring.policies.round_trip import difference_from, round_trip_problems
-from sparring.proofs.audit import Finding, audit
+from sparring.proofs.audit import AuditFinding, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, Note, judge
 from sparring.proofs.eval_summary import EvalTally
 from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes_of
@@ -63,7 +63,7 @@ class _Results:
     rewarded: frozenset[str]
     has_tools: bool
     learner: Sequence[Rollout]
-    findings: Sequence[Finding]
+    findings: Sequence[AuditFinding]
     live: Sequence[LiveShare]
     measures: Sequence[MeasureVerdict]
 

@@ -30,7 +30,7 @@ from sparring.player import Play
 from sparring.policies.loading import load_policy
 from sparring.proofs.audit import Observation, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL
-from sparring.proofs.proof import Played, Proof, prove
+from sparring.proofs.proof import PlayedSides, Proof, prove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.files import read_lines
@@ -197,8 +197,8 @@ class ProveJob(Job):
             for index in range(self._spec.rollouts):
                 yield Play(RolloutKey(self._spec.play.seed, 0, case.id, index), case)
 
-    def _read_both(self, suite: _Suite) -> Played:
-        return Played(
+    def _read_both(self, suite: _Suite) -> PlayedSides:
+        return PlayedSides(
             *(list(read_rollouts(self._folder, suite.name + side)) for side in (BASE, TRAINED))
         )
 
@@ -270,7 +270,7 @@ def read_rollouts(folder: RunFolder, player: str) -> Iterator[Rollout]:
         yield from_record(record)
 
 
-def _refuse_unscored_side(played: Played) -> None:
+def _refuse_unscored_side(played: PlayedSides) -> None:
     for side, rollouts in ((BASE, played.base), (TRAINED, played.trained)):
         if rollouts and all(each.reward is None for each in rollouts):
             raise InfrastructureError(

@@ -20,7 +20,7 @@ from sparring.run_folder.checkpoint_list import Checkpoint
 from sparring.run_folder.files import read_json
 from sparring.run_folder.ids import slug
 from sparring.shipping.artefacts import Artefact
-from sparring.shipping.conversations import Conversation
+from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.folder import ShipFolder
 from sparring.shipping.llama_cpp import LlamaCpp
 from sparring.shipping.source import Source, context_length
@@ -44,7 +44,7 @@ class ShipContext:
     ship: ShipFolder
     player: ShipPlayer
     llama: LlamaCpp
-    conversations: Sequence[Conversation] = ()
+    conversations: Sequence[EncodedChat] = ()
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 

@@ -20,7 +20,7 @@ from sparring.shipping.artefacts import (
     write_gguf_files,
     write_modelfile,
 )
-from sparring.shipping.conversations import Conversation, continued, first_prompts, trained_ids
+from sparring.shipping.conversations import EncodedChat, continued, first_prompts, trained_ids
 from sparring.shipping.distribution import positions_of
 from sparring.shipping.llama_cpp import served
 from sparring.shipping.prompt_check import check_trained_ids
@@ -32,7 +32,7 @@ _REPLAYED = 16
 
 async def trained_prompts(
     shipping: ShipContext, cases: Sequence[Case], rollouts: Sequence[Rollout]
-) -> list[Conversation]:
+) -> list[EncodedChat]:
     """Return the first prompts of up to 48 cases, and up to 48 longer conversations from their
     rollouts. Raises FaultyArtefact if a first prompt differs from the prompt that a rollout
     logged."""
@@ -42,7 +42,7 @@ async def trained_prompts(
     plays = [Play(RolloutKey(shipping.spec.play.seed, 0, case.id, 0), case) for case in some]
     first = await first_prompts(shipping.task.agent, codec, plays, shipping.task.context)
     by_case = {each.case: each for each in first}
-    longer: list[Conversation] = []
+    longer: list[EncodedChat] = []
     for rollout in rollouts:
         if (conversation := by_case.get(rollout.case.id)) is None:
             continue

@@ -40,7 +40,7 @@ _CLOCK_ERROR_SECONDS = 7 * DAY_SECONDS
 _LOGGED_RESULT_FIELDS = ("run", "plan", "proof", "state", "message")
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """The stage of a call that a line of the log records: its request or its end."""
 
     REQUESTED = "requested"
@@ -50,7 +50,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LoggedCall:
     """One call: its caller, its verb and its request. `starts` marks calls that start a run."""
 
     who: str
@@ -60,7 +60,7 @@ class Entry:
     starts: bool = False
     call: str = field(default_factory=lambda: secrets.token_hex(6))
 
-    def line(self, outcome: Outcome, **more: Any) -> JsonObject:
+    def line(self, outcome: CallOutcome, **more: Any) -> JsonObject:
         """Return the log line for one outcome of this call."""
         line = {"time": time.time(), "call": self.call, "who": self.who, "role": self.role}
         line |= {"verb": self.verb, "outcome": outcome.value}
@@ -76,7 +76,7 @@ def activity_log(runs: Path) -> HashChain:
 
 @contextmanager
 def logged(
-    entry: Entry, runs: Path, *, max_starts: Callable[[], int | None], is_binding: bool
+    entry: LoggedCall, runs: Path, *, max_starts: Callable[[], int | None], is_binding: bool
 ) -> Iterator[JsonObject]:
     """Log one call that changes state. The yielded table is logged as its result.
 
@@ -86,7 +86,7 @@ def logged(
     """
     log = activity_log(runs)
     result: JsonObject = {}
-    request = entry.line(Outcome.REQUESTED, request=_short(entry.request))
+    request = entry.line(CallOutcome.REQUESTED, request=_short(entry.request))
     with _handle_write_errors(is_binding):
         try:
             log.append(request, lambda chain: _refuse_over_limit(chain, entry, max_starts()))
@@ -101,10 +101,10 @@ def logged(
             log.append(entry.line(_outcome(error), reason=_reason(error)))
         raise
     with _handle_write_errors(is_binding=False):  # the call was carried out; its request is logged
-        log.append(entry.line(Outcome.DONE, result=_short(result)))
+        log.append(entry.line(CallOutcome.DONE, result=_short(result)))
 
 
-def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool) -> None:
+def note_refusal(entry: LoggedCall, runs: Path, error: Exception, *, is_binding: bool) -> None:
     """Log the refusal of a call whose request was not logged.
 
     At most `_MAX_REFUSALS_LOGGED` refusals per caller and hour are logged. Further refusals are
@@ -119,9 +119,9 @@ def note_refusal(entry: Entry, runs: Path, error: Exception, *, is_binding: bool
         activity_log(runs).append(line)
 
 
-def note_done(entry: Entry, runs: Path, result: JsonObject) -> None:
+def note_done(entry: LoggedCall, runs: Path, result: JsonObject) -> None:
     """Log a completed call of the owner that created the folder of runs."""
-    line = entry.line(Outcome.DONE, request=_short(entry.request), result=_short(result))
+    line = entry.line(CallOutcome.DONE, request=_short(entry.request), result=_short(result))
     with _handle_write_errors(is_binding=False):
         activity_log(runs).append(line)
 
@@ -168,9 +168,12 @@ def starts_today(chain: HashChain, now: float | None = None) -> int:
             continue
         if entry.get("role") == "owner" or not entry.get("starts"):
             continue
-        if entry["outcome"] == Outcome.REFUSED or entry.get("result", {}).get("is_new") is False:
+        if (
+            entry["outcome"] == CallOutcome.REFUSED
+            or entry.get("result", {}).get("is_new") is False
+        ):
             uncounted.add(entry["call"])
-        elif entry["outcome"] == Outcome.REQUESTED and entry["call"] not in uncounted:
+        elif entry["outcome"] == CallOutcome.REQUESTED and entry["call"] not in uncounted:
             count += 1
     return count
 
@@ -182,7 +185,7 @@ def facts_of(result: BaseModel) -> JsonObject:
     return facts if getattr(result, "is_new", True) else {**facts, "is_new": False}
 
 
-def _refuse_over_limit(chain: HashChain, entry: Entry, most: int | None) -> None:
+def _refuse_over_limit(chain: HashChain, entry: LoggedCall, most: int | None) -> None:
     if most is None or not entry.starts:
         return
     used = starts_today(chain)
@@ -193,11 +196,11 @@ def _refuse_over_limit(chain: HashChain, entry: Entry, most: int | None) -> None
         )
 
 
-def _outcome(error: Exception) -> Outcome:
+def _outcome(error: Exception) -> CallOutcome:
     """Return `refused` if the call had no effect, `failed` if it may have had one."""
     is_refusal = isinstance(error, SparringError)
     has_begun = isinstance(error, InfrastructureError | LauncherFailed)
-    return Outcome.REFUSED if is_refusal and not has_begun else Outcome.FAILED
+    return CallOutcome.REFUSED if is_refusal and not has_begun else CallOutcome.FAILED
 
 
 def _reason(error: Exception) -> str:

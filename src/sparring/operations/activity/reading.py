@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity.log import Outcome, activity_log
+from sparring.operations.activity.log import CallOutcome, activity_log
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 
 
@@ -75,7 +75,7 @@ def verify_activity(request: VerifyActivity, caller: Caller) -> VerifiedActivity
     for entry in chain.backwards():
         digests.add(str(entry["digest"]))
         call = str(entry.get("call"))
-        if entry.get("outcome") != Outcome.REQUESTED:
+        if entry.get("outcome") != CallOutcome.REQUESTED:
             open_calls[call] = ""
         elif call not in open_calls:
             open_calls[call] = f"{entry.get('who')}: {entry.get('verb')} (entry {entry['number']})"

@@ -11,7 +11,7 @@ from typing import Any, cast
 from sparring.contracts.chat import tool_schema
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.json import JsonObject
-from sparring.operations.activity.log import Entry, note_refusal
+from sparring.operations.activity.log import LoggedCall, note_refusal
 from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role
 from sparring.operations.registry import all_operations
 from sparring.surfaces.tools.answers import MOST, UNTRUSTED, Detail, answer, fitted, plain
@@ -57,7 +57,7 @@ no tool changes them. The activity log holds every call that changes something, 
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """The answer to a call: a table, for refusals too."""
 
     table: JsonObject
@@ -113,7 +113,7 @@ class Tool:
         }
         return {"type": "object", "properties": properties}
 
-    def call(self, arguments: JsonObject, caller: Caller) -> Answer:
+    def call(self, arguments: JsonObject, caller: Caller) -> ToolAnswer:
         """Perform the operation. An error is returned as a table with `error`, never raised."""
         request = dict(arguments)
         try:
@@ -122,18 +122,18 @@ class Tool:
             detail = request.pop("detail", "short")
             if detail not in ("short", "full"):
                 raise refusal(self.operation.name, caller, request, "detail must be short or full")
-            return Answer(answer(self.operation.ask(request, caller), cast("Detail", detail)))
+            return ToolAnswer(answer(self.operation.ask(request, caller), cast("Detail", detail)))
         except SparringError as error:
-            return Answer(_error_table(error), is_error=True)
+            return ToolAnswer(_error_table(error), is_error=True)
         except Exception as error:  # a bug in Sparring must not end the conversation
             logging.getLogger(__name__).exception("%s", self.name)
             message = f"{type(error).__name__} inside Sparring; the server's log has the details"
             note_refusal(self._entry(caller), caller.runs, error, is_binding=False)
             fault = {"type": "Fault", "message": message, "remedy": "Tell the owner."}
-            return Answer({"error": fault}, is_error=True)
+            return ToolAnswer({"error": fault}, is_error=True)
 
-    def _entry(self, caller: Caller) -> Entry:
-        return Entry(caller.name, caller.role.name.lower(), self.operation.name, {})
+    def _entry(self, caller: Caller) -> LoggedCall:
+        return LoggedCall(caller.name, caller.role.name.lower(), self.operation.name, {})
 
 
 def tools_for(role: Role) -> dict[str, Tool]:
@@ -147,7 +147,7 @@ def tools_for(role: Role) -> dict[str, Tool]:
 
 def refuse_unknown_tool(
     name: str, arguments: JsonObject, caller: Caller, known: Mapping[str, Tool]
-) -> Answer:
+) -> ToolAnswer:
     """Refuse a call of a tool that does not exist, and log the refusal."""
     message = f"there is no tool {name[:80]!r}; the tools are {', '.join(known)}"
     excess = limit_exceeded(arguments)
@@ -156,7 +156,7 @@ def refuse_unknown_tool(
         error: SparringError = refusal(f"tool {name[:80]}", caller, request, message)
     except SparringError as cannot_log:
         error = cannot_log
-    return Answer(_error_table(error), is_error=True)
+    return ToolAnswer(_error_table(error), is_error=True)
 
 
 def function_schemas(role: Role = Role.OPERATOR) -> list[JsonObject]:
@@ -192,7 +192,7 @@ def limit_exceeded(arguments: JsonObject) -> str:
 def refusal(verb: str, caller: Caller, request: JsonObject, reason: str) -> InvalidInput:
     """Log a refusal and return its error."""
     error = InvalidInput(reason)
-    entry = Entry(caller.name, caller.role.name.lower(), verb, dict(request))
+    entry = LoggedCall(caller.name, caller.role.name.lower(), verb, dict(request))
     note_refusal(entry, caller.runs, error, is_binding=not caller.is_owner)
     return error
 

@@ -32,7 +32,7 @@ from sparring.surfaces.web import calls, pages
 from sparring.surfaces.web.live import LiveRuns
 from sparring.surfaces.web.openapi import document
 from sparring.surfaces.web.security import REPORT_POLICY, SecurityMiddleware
-from sparring.surfaces.web.sessions import RateLimit, Sessions
+from sparring.surfaces.web.sessions import BrowserSessions, RateLimit
 
 STATIC = Path(__file__).parent / "static"
 _LOG = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Server:
     """The state of one server: sessions, live runs, rate limits and thread pools. Requests whose
     Host header is not in `hosts` are refused."""
 
-    sessions: Sessions
+    sessions: BrowserSessions
     hosts: tuple[str, ...]
     cookie: str = "sparring"
     is_https: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 from sparring.contracts import errors
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.json import JsonObject
-from sparring.operations.activity.log import Entry, note_refusal
+from sparring.operations.activity.log import LoggedCall, note_refusal
 from sparring.operations.operation import Caller, Operation, Role
 from sparring.operations.registry import all_operations
 from sparring.surfaces.tools.answers import plain
@@ -94,7 +94,7 @@ def call(
     except Exception as error:  # a bug in Sparring: log it, and answer in JSON
         _LOG.exception("%s", operation.name)
         role = caller.role.name.lower()
-        entry = Entry(caller.name, role, operation.name, {})
+        entry = LoggedCall(caller.name, role, operation.name, {})
         note_refusal(entry, caller.runs, error, is_binding=False)
         message = f"internal error ({type(error).__name__}); see the server's log"
         return 500, _error("Fault", message)

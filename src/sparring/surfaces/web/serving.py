@@ -15,7 +15,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.operations.operation import Caller
 from sparring.operations.tokens import Tokens
 from sparring.surfaces.web.app import Server, build_app
-from sparring.surfaces.web.sessions import Sessions
+from sparring.surfaces.web.sessions import BrowserSessions
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -65,7 +65,7 @@ def bind(host: str, port: int) -> BoundSocket:
     return BoundSocket(bound, int(bound.getsockname()[1]))
 
 
-class LinkSessions(Sessions):
+class LinkSessions(BrowserSessions):
     """Sessions of `sparring view`, which announce a new link after a failed sign-in."""
 
     def __init__(self, caller: Caller, announce: Callable[[str], None]) -> None:
@@ -112,7 +112,9 @@ def serve(caller: Caller, binding: Binding, announce: Callable[[str], None]) -> 
     names = [*binding.names, *([] if binding.names and not is_local else _LOOPBACK)]
     hosts = {host for name in names for host in (name, f"{name}:{bound.port}")}
     tokens = Tokens(caller.runs, caller.folder)
-    server = Server(Sessions(tokens.caller_of), tuple(sorted(hosts)), is_https=binding.is_https)
+    server = Server(
+        BrowserSessions(tokens.caller_of), tuple(sorted(hosts)), is_https=binding.is_https
+    )
     app = build_app(server, extra=[Route("/mcp", McpRoute(server))])
     scheme = "https" if binding.certificate else "http"
     announce(f"{scheme}://{names[0]}:{bound.port}")

@@ -24,7 +24,7 @@ FindCaller = Callable[[str], Caller | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """One signed-in browser. `token` is the token it used; empty for a one-time link."""
 
     caller: Caller
@@ -77,7 +77,7 @@ class RateLimit:
         return True
 
 
-class Sessions:
+class BrowserSessions:
     """The sessions of one server. `find_caller` returns the caller of a token; without it, browsers
     can sign in with one-time links only."""
 
@@ -90,7 +90,7 @@ class Sessions:
         self._find_caller = find_caller
         self._clock = clock
         self._links: dict[str, Caller] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, BrowserSession] = {}
 
     @property
     def has_tokens(self) -> bool:
@@ -116,7 +116,7 @@ class Sessions:
             self._sessions.pop(next(own, None) or next(iter(self._sessions)))
         cookie = secrets.token_urlsafe(32)
         ends = self._clock() + _SESSION_SECONDS
-        self._sessions[_digest(cookie)] = Session(caller, ends, token)
+        self._sessions[_digest(cookie)] = BrowserSession(caller, ends, token)
         return cookie
 
     def caller_of_token(self, token: str) -> Caller | None:
