@@ -10,7 +10,7 @@ ALONE := OMP_NUM_THREADS=1
 AGAIN := --last-failed --last-failed-no-failures none
 TWICE := twice() { "$$@" || { echo "once more: $$*"; "$$@"; }; }; twice $(BIN)/python
 
-.PHONY: venv sandbox slurm postgres chromium web web-check check lint types contracts docs test check-slow bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
+.PHONY: venv sandbox slurm postgres chromium web web-check check structure lint types contracts docs test check-slow bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
 
 venv: .venv/.ready
 
@@ -62,7 +62,7 @@ web-check: venv
 	@size=$$(cat $(BUNDLE)/* | gzip -9 | wc -c); echo "the bundle has $$size bytes compressed; 600000 are allowed"; \
 		test "$$size" -le 600000
 
-check: lint types contracts docs test
+check: lint types contracts structure docs test
 
 lint: venv
 	$(BIN)/ruff check .
@@ -74,6 +74,10 @@ types: venv
 contracts: venv
 	$(BIN)/lint-imports
 
+# How much there is to learn; the figures that need a training are counted in check-slow.
+structure: venv
+	$(BIN)/python benchmarks/structure.py --static
+
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -83,6 +87,7 @@ test: venv sandbox
 check-slow: venv sandbox slurm chromium web-check
 	$(ALONE) $(BIN)/pytest -m 'slow and not nightly' $(TWO) --durations=25 || \
 		$(ALONE) $(BIN)/pytest -m 'slow and not nightly' $(AGAIN)
+	$(BIN)/python benchmarks/structure.py
 	$(TWICE) benchmarks/tool_concurrency.py
 	$(TWICE) benchmarks/player_overhead.py --quick
 	$(TWICE) benchmarks/step_overhead.py --quick
