@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -89,7 +88,8 @@ class Trends(Frozen):
 def run_curves(request: CurvesQuery, caller: Caller) -> Curves:
     """Read a run's metrics, thinned to a maximum number of steps, and its events."""
     folder = find_run(caller.runs, request.run)
-    cursor = _end_of(folder.metrics)
+    metrics = folder.metrics
+    cursor = read_from(metrics, 0).cursor if metrics.is_file() else 0
     rows = [] if _is_hidden(folder, caller) else read_history_rows(folder)
     chosen = sampled(rows, request.points)
     names = sorted({name for row in chosen for name in row} - {"step", "attempt"})
@@ -162,11 +162,6 @@ def _thinned(values: list[float]) -> list[float]:
 
 def _is_hidden(folder: RunFolder, caller: Caller) -> bool:
     return not caller.is_owner and is_held_out(folder)
-
-
-def _end_of(path: Path) -> int:
-    """Return the offset after the last complete line."""
-    return read_from(path, 0).cursor if path.is_file() else 0
 
 
 def _number(value: Any) -> float | None:

@@ -220,7 +220,8 @@ def _refuse_locks_on_unknown_fields(
 ) -> None:
     for lock in project.file.locks_for(found.name):
         table = lock.field.partition(".")[0]
-        if table not in resolved.values() and _is_training_setting(lock.field):
+        # Evaluations ignore locks on settings that only a training has.
+        if table not in resolved.values() and table in known_names("train"):
             continue
         if lock.value is UNSET and not any(touches(lock.field, each) for each in resolved.settings):
             hint = nearest(lock.field, resolved.settings) or "correct or remove the lock"
@@ -268,11 +269,6 @@ def _with_source(settings: PlaySettings, values: Table) -> PlaySettings:
         return settings
     warm_start = settings.warm_start.model_copy(update={"source": values["warm_start"]["source"]})
     return settings.model_copy(update={"warm_start": warm_start})
-
-
-def _is_training_setting(field: str) -> bool:
-    """Whether a field is a training setting. Other kinds of run ignore a lock on it."""
-    return field.partition(".")[0] in known_names("train")
 
 
 def _refuse_paths_outside(values: Table, resolved: Resolved, project: Project) -> None:

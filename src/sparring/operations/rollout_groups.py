@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field
 
 from sparring.contracts.foreign import ForeignTable, MixedText
-from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
@@ -46,7 +45,11 @@ def show_group(request: ShowRollout, caller: Caller) -> Group:
         case=str(record["case"]["id"]),
         step=int(record["key"]["step"]),
         rollouts=tuple(
-            Sibling(position=place, record=_without_tokens(each)) for place, each in ordered
+            Sibling(
+                position=place,
+                record={name: part for name, part in each.items() if name not in _WITHOUT},
+            )
+            for place, each in ordered
         ),
     )
 
@@ -72,7 +75,3 @@ def _siblings(log: ShardedLog, record: RolloutRecord, size: int) -> dict[int, Ro
         elif number >= size:
             break
     return found
-
-
-def _without_tokens(record: RolloutRecord) -> JsonObject:
-    return {name: value for name, value in record.items() if name not in _WITHOUT}

@@ -48,7 +48,8 @@ def compare(
     """Compare the rollouts of an artefact with those of its checkpoint on the same cases."""
     difference = paired_difference(rewards(checkpoint), rewards(artefact))
     missing = missing_cases((*checkpoint, *artefact), difference)
-    same = _same_answers(checkpoint, artefact)
+    expected = {each.id: _content(each) for each in checkpoint}
+    same = sum(expected.get(each.id) == _content(each) for each in artefact)
     likeness = _likeness(difference, margin, is_identical=0 < same == len(artefact))
     sentence = _sentence(likeness, difference, margin, same, len(artefact))
     if missing and likeness is Likeness.EQUAL:
@@ -88,11 +89,6 @@ def _likeness(difference: Difference | None, margin: float, *, is_identical: boo
     if difference.standing is Standing.WORSE:
         return Likeness.WORSE
     return Likeness.CANNOT_TELL
-
-
-def _same_answers(first: Sequence[Rollout], second: Sequence[Rollout]) -> int:
-    expected = {each.id: _content(each) for each in first}
-    return sum(expected.get(each.id) == _content(each) for each in second)
 
 
 def _content(rollout: Rollout) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ passes by luck, training improves only the second.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -79,7 +79,12 @@ def judge_measures(
 def _judge(
     name: str, rollouts: Sequence[Rollout], group_size: int, masks_truncated: bool
 ) -> MeasureVerdict:
-    pairs = [(rollout, each) for rollout in rollouts for each in _judgements(rollout, name)]
+    pairs = [
+        (rollout, each)
+        for rollout in rollouts
+        for each in rollout.judgements
+        if each.measure == name
+    ]
     judged = [each for _, each in pairs if each.verdict.score is not None]
     passed = sum(bool(each.is_correct) for each in judged)
     live = _live_share(pairs, group_size, masks_truncated)
@@ -105,10 +110,6 @@ def _movement(judged: Sequence[Judgement], passed: int, live: float, played: int
     if live < _ENOUGH_LIVE:
         return Movement.ALREADY_PASSED
     return Movement.CAN_BE_LEARNED
-
-
-def _judgements(rollout: Rollout, name: str) -> Iterator[Judgement]:
-    return (each for each in rollout.judgements if each.measure == name)
 
 
 def _live_share(

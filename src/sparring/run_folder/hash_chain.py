@@ -151,12 +151,9 @@ def _digest(value: JsonObject) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-def _without_digest(value: JsonObject) -> JsonObject:
-    return {name: field for name, field in value.items() if name != "digest"}
-
-
 def _has_valid_digest(value: JsonObject) -> bool:
-    return bool(value.get("digest") == _digest(_without_digest(value)))
+    content = {name: field for name, field in value.items() if name != "digest"}
+    return bool(value.get("digest") == _digest(content))
 
 
 def _is_torn(path: Path) -> bool:

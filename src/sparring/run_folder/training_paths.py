@@ -31,8 +31,6 @@ def trainings_named(path: Path) -> list[Path]:
     except OSError:
         return []
     named = [each for each in beside if path.name and each.name.endswith(f"-{path.name}")]
-    return sorted(each for each in named if _is_training(each))
-
-
-def _is_training(folder: Path) -> bool:
-    return read_json_or_empty(folder / "spec.json").get("kind") == "train"
+    return sorted(
+        each for each in named if read_json_or_empty(each / "spec.json").get("kind") == "train"
+    )

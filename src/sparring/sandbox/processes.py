@@ -71,7 +71,7 @@ def ticks_at_start(pid: int) -> str:
 
 def _pids_naming(folder: str) -> Iterator[int]:
     wanted = folder.encode() + b"/"
-    for pid in _all_pids():
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:  # noqa: PTH208
         if pid == os.getpid():
             continue
         for file in ("cmdline", "mountinfo"):
@@ -79,10 +79,6 @@ def _pids_naming(folder: str) -> Iterator[int]:
                 if wanted in Path(f"/proc/{pid}/{file}").read_bytes() and _stat(pid)[0] not in "ZX":
                     yield pid
                     break
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only
 
 
 def _process_tree(pid: int) -> Iterator[int]:

@@ -103,7 +103,10 @@ class ProjectFile:
         table = f"environment.{environment}"
         parts += [(f"{table}.settings", own.settings)]
         if kind == "eval":
-            parts = [(name, _inherited_by_eval(values)) for name, values in parts]
+            parts = [  # without `num_generations` and `seed`, which evaluations do not inherit
+                (name, {field: value for field, value in values.items() if field in PLAYED})
+                for name, values in parts
+            ]
             parts += [("eval", self.eval), (f"{table}.eval", own.eval)]
         layers = [*below, *(self._layer(name, values) for name, values in parts)]
         if own.config:
@@ -243,9 +246,3 @@ def _model(document: ParsedFile, table: str, kind: type[Any], values: Any) -> An
 
 def _expanded_value(lock: LockTable) -> Any:
     return normalised({lock.field: lock.value})[lock.field]
-
-
-def _inherited_by_eval(values: Table) -> Table:
-    """Return the settings that also apply to evaluations: all that evaluations have, except
-    `num_generations` and `seed`."""
-    return {name: value for name, value in values.items() if name in PLAYED}

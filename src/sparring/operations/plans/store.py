@@ -63,7 +63,9 @@ class Plans:
         )  # fmt: skip
         folder = self._folder / author
         write_json(folder / f"{name}.json", plan.model_dump(mode="json"))
-        _delete_oldest(folder)
+        paths = sorted(folder.glob("plan-*.json"), key=_modified)
+        for path in paths[: max(0, len(paths) - _MAX_PLANS)]:
+            path.unlink(missing_ok=True)
         return plan
 
     def read(self, name: str) -> StoredPlan:
@@ -129,12 +131,6 @@ class Plans:
     def _mark(self, name: str) -> Path:
         """Return the file that marks a plan as started. It is kept when the plan is deleted."""
         return self._folder / f"{name}.started"
-
-
-def _delete_oldest(folder: Path) -> None:
-    paths = list(folder.glob("plan-*.json"))
-    for path in sorted(paths, key=_modified)[: max(0, len(paths) - _MAX_PLANS)]:
-        path.unlink(missing_ok=True)
 
 
 def digest_of(resolved: JsonObject) -> str:

@@ -24,7 +24,6 @@ from sparring.operations.environments import (
     ConfigQuery,
     EnvironmentQuery,
     NewEnvironment,
-    ShownSetting,
     TryEnvironment,
     list_environments,
     new_environment,
@@ -149,7 +148,9 @@ def show_config(
         return
     console = Console()
     table = _table("setting", "value", "from", "locked by")
-    rows = [each for each in shown.settings if with_defaults or _is_worth_showing(each)]
+    rows = [
+        each for each in shown.settings if with_defaults or each.source != "defaults" or each.locked
+    ]
     for each in rows:
         reason = f" ({each.reason})" if each.reason else ""
         table.add_row(
@@ -212,10 +213,6 @@ def doctor(runs: str | None, *, as_json: bool) -> int:
 def _value_text(value: Any) -> str:
     """Return a setting as JSON. An empty table has all defaults, and is shown as `true`."""
     return "true" if value == {} else json.dumps(value)
-
-
-def _is_worth_showing(setting: ShownSetting) -> bool:
-    return setting.source != "defaults" or setting.locked
 
 
 def _table(*columns: str) -> Table:

@@ -32,7 +32,9 @@ def show_summary(summary: Summary, console: Console) -> None:
         if not measure["judged"]:
             console.print(Text(f"{name} could not judge any rollout", style="bold red"))
     console.print(_facts(summary))
-    _show_all_reasons(summary, console)
+    for name, measure in summary["measures"].items():
+        _show_reasons(f"why {name} did not pass", measure["reasons_for_failing"], console)
+    _show_reasons("why rollouts ended without an answer", summary["causes"], console)
     show_next_steps(after_eval(summary), console)
 
 
@@ -132,12 +134,6 @@ def _facts(summary: Summary) -> Table:
     if summary["hung_tools"]:
         table.add_row("hung tools", _counts(Counter(summary["hung_tools"])))
     return table
-
-
-def _show_all_reasons(summary: Summary, console: Console) -> None:
-    for name, measure in summary["measures"].items():
-        _show_reasons(f"why {name} did not pass", measure["reasons_for_failing"], console)
-    _show_reasons("why rollouts ended without an answer", summary["causes"], console)
 
 
 def _show_reasons(title: str, rows: list[JsonObject], console: Console) -> None:

@@ -108,7 +108,9 @@ def list_tokens(runs: str | None, *, as_json: bool) -> None:
         print_json(found)
         return
     for each in found.tokens:
-        expires = "never" if each.expires is None else _date(each.expires)
+        expires = "never"
+        if each.expires is not None:
+            expires = time.strftime("%Y-%m-%d", time.localtime(each.expires))
         line = f"{each.id}  {each.state:8} {each.role:9} {each.name}  expires {expires}"
         print(printable(line))
 
@@ -120,10 +122,6 @@ def revoke_token(token: str, runs: str | None, *, as_json: bool) -> None:
         print_json(line)
     else:
         print(printable(f"{line.id} of {line.name} is revoked"))
-
-
-def _date(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
 def _serving() -> ModuleType:

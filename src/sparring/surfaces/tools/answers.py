@@ -68,7 +68,8 @@ def answer(result: BaseModel, detail: Detail) -> JsonObject:
     first: Callable[[int], BaseModel] | None = getattr(result, "first", None)
     if first is None:
         return fitted(marked(result, detail), limit)
-    count = len(getattr(result, _page_field(result)))
+    items = [getattr(result, name) for name in type(result).model_fields]
+    count = len(next(each for each in items if isinstance(each, tuple)))
     while True:
         small = _cut(marked(first(count), detail), _PAGE_LINE)
         if _length(small) <= limit or count <= 1:
@@ -214,10 +215,3 @@ def _cut_text(value: str, limit: int) -> str:
 
 def _length(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False))
-
-
-def _page_field(result: BaseModel) -> str:
-    """Return the name of the field that holds a page's items."""
-    return next(
-        name for name in type(result).model_fields if isinstance(getattr(result, name), tuple)
-    )
