@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,35 +29,66 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
         raise _not_found(runs, name)
     from sparring.runs.index import Index
 
-    index = Index(runs)
-    training = name.removeprefix("proof-")
-    if training != name and len(training) >= 4:
-        for environment in (training, training.replace("-", "_")):  # as a file may be called
-            if newest := _newest_of_kind(index, environment, "prove"):
-                return RunFolder(runs / newest)
-            if _newest_of_kind(index, environment, "train"):
-                raise _not_found(runs, name)  # and not the proof of a longer name
-        beginning = hyphenated(training)
-        named = index.named(beginning, _MOST_NAMED) or index.named(training, _MOST_NAMED)
-        rows = [row.id for row in named]
-        # Proofs of trainings, and proofs that were not queued with their training.
-        found = [f"proof-{run}" for run in rows if (runs / f"proof-{run}/spec.json").is_file()]
-        found = found or [run for run in rows if run.startswith("proof-")]
-        if len(found) == 1:
-            return RunFolder(runs / found[0])
-        if found:
-            raise _ambiguous(name, found, runs)
-    newest = "" if is_id(name) else _newest_of(index, name, kind)
-    if newest:
-        return RunFolder(runs / newest)
-    ids = [row.id for row in index.named(hyphenated(name)) or index.named(name)]
-    of_these = {f"proof-{run}" for run in ids}
-    ids = [run for run in ids if run not in of_these]  # prefer the training to its proof
-    if len(ids) == 1:
-        return RunFolder(runs / ids[0])
-    if ids:
-        raise _ambiguous(name, ids, runs)
+    search = _Search(runs, Index(runs), name, kind)
+    for rule in (_proof_of_environment, _proof_of_run, _run_of_environment, _part_of_id):
+        ids = rule(search)
+        if len(ids) == 1:
+            return RunFolder(runs / ids[0])
+        if ids:
+            raise _ambiguous(name, ids, runs)
     raise _not_found(runs, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    runs: Path
+    index: Index
+    name: str
+    kind: str
+
+    @property
+    def proved(self) -> str:
+        """What follows `proof-` in the name; empty if it does not begin so, or is too short."""
+        training = self.name.removeprefix("proof-")
+        return training if training != self.name and len(training) >= 4 else ""
+
+
+def _proof_of_environment(search: _Search) -> list[str]:
+    """`proof-ENVIRONMENT` is the environment's newest proof, and never that of a longer name."""
+    if not search.proved:
+        return []
+    for environment in (search.proved, search.proved.replace("-", "_")):  # as a file may be called
+        if newest := _newest_of_kind(search.index, environment, "prove"):
+            return [newest]
+        if _newest_of_kind(search.index, environment, "train"):
+            raise _not_found(search.runs, search.name)
+    return []
+
+
+def _proof_of_run(search: _Search) -> list[str]:
+    """`proof-PART` is the proof of the training with this part of an id, also if it was not queued
+    with its training."""
+    if not search.proved:
+        return []
+    beginning = hyphenated(search.proved)
+    rows = search.index.named(beginning, _MOST_NAMED) or search.index.named(
+        search.proved, _MOST_NAMED
+    )
+    queued = [f"proof-{row.id}" for row in rows]
+    found = [proof for proof in queued if (search.runs / proof / "spec.json").is_file()]
+    return found or [row.id for row in rows if row.id.startswith("proof-")]
+
+
+def _run_of_environment(search: _Search) -> list[str]:
+    newest = "" if is_id(search.name) else _newest_of(search.index, search.name, search.kind)
+    return [newest] if newest else []
+
+
+def _part_of_id(search: _Search) -> list[str]:
+    """The beginning or the end of an id; a training comes before its proof."""
+    rows = search.index.named(hyphenated(search.name)) or search.index.named(search.name)
+    proofs = {f"proof-{row.id}" for row in rows}
+    return [row.id for row in rows if row.id not in proofs]
 
 
 def _newest_of_kind(index: Index, environment: str, kind: str) -> str:
