@@ -447,8 +447,13 @@ def ranks(place: Path, work: Callable[[], Any], number: int = 2) -> None:
             }  # fmt: skip
             _exit_after(work)
         children.append(child)
-    codes = [os.waitpid(child, 0)[1] for child in children]
-    assert not any(codes), codes
+    for _ in range(number):
+        ended, code = os.wait()
+        children.remove(ended)
+        if code:  # the others would wait for it
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+        assert not code, f"a rank ended with {code}"
 
 
 def _exit_after(work: Callable[[], Any]) -> None:

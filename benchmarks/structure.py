@@ -39,9 +39,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BARS = {
-    "code_lines": 43_300,
-    "shared_class_names": 20,
-    "untyped_mappings": 680,
+    "code_lines": 43_500,
+    "shared_class_names": 5,
+    "untyped_mappings": 350,
     "works_constructed": 1,
     "started_reported": 1,
     "retired_names": 2,
