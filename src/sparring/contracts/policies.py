@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from sparring.contracts.chat import ToolSchema
 from sparring.contracts.json import JsonSchema
@@ -239,6 +239,6 @@ class ChatPolicy(Protocol):
 Policy = TokenPolicy | ChatPolicy
 
 
-def is_played_in_lockstep(policy: Policy) -> bool:
+def is_played_in_lockstep(policy: Policy) -> TypeGuard[TokenPolicy]:
     """Return whether this policy's rollouts are played in blocks of fixed composition."""
     return isinstance(policy, TokenPolicy) and policy.samples_in_lockstep

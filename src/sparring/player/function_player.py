@@ -71,14 +71,14 @@ class FunctionPlayer:
         while block := list(islice(waiting, self._limits.in_flight)):
             for _ in block:
                 self._policy.join()
-            tasks = [asyncio.create_task(self._play(play)) for play in block]
+            tasks = [asyncio.create_task(self._call(play)) for play in block]
             for task in tasks:
                 task.add_done_callback(lambda _: self._policy.leave())
             async with aclosing(in_order(tasks)) as stream:
                 async for played in stream:
                     yield played
 
-    async def _play(self, play: Play) -> Played:
+    async def _call(self, play: Play) -> Played:
         started = time.monotonic()
         deadlines = Deadlines()
         try:

@@ -97,43 +97,34 @@ class Player:
     async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
         """Play the rollouts. Yield them in the order of `plays` in lockstep, else as they end."""
         asyncio.get_running_loop().set_default_executor(self._threads)
-        async with self._opening.used(), aclosing(self._play_all(plays)) as stream:
-            async for played in stream:
-                yield played
-
-    def _opened(self) -> AbstractAsyncContextManager[None]:
-        if isinstance(self._agent, ExternalAgent):
-            return self._agent.opened()
-        return connected_servers(self._agent)
-
-    async def _play_all(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
-        waiting = iter(plays)
-        if is_played_in_lockstep(self._policy):
-            while block := list(islice(waiting, self._limits.in_flight)):
-                async with aclosing(self._play_block(block)) as stream:
+        policy, waiting = self._policy, iter(plays)
+        async with self._opening.used():
+            if is_played_in_lockstep(policy):
+                while block := list(islice(waiting, self._limits.in_flight)):
+                    for _ in block:
+                        policy.join()
+                    tasks = [asyncio.create_task(self._roll_out(play)) for play in block]
+                    for task in tasks:  # also of a task that is cancelled before its first step
+                        task.add_done_callback(lambda _: policy.leave())
+                    async with aclosing(in_order(tasks)) as stream:
+                        async for played in stream:
+                            yield played
+            else:
+                async with aclosing(self._as_they_end(waiting)) as stream:
                     async for played in stream:
                         yield played
-        else:
-            async with aclosing(self._play_window(waiting)) as stream:
-                async for played in stream:
-                    yield played
 
     async def play_one(self, play: Play) -> Rollout:
         """Play one rollout and return it."""
         async with aclosing(self.play([play])) as stream:
             return (await anext(stream)).rollout
 
-    async def _play_block(self, block: list[Play]) -> AsyncGenerator[Played]:
-        for _ in block:
-            self._policy.join()  # type: ignore[union-attr]
-        tasks = [asyncio.create_task(self._play(play)) for play in block]
-        for task in tasks:  # a callback also runs for a task cancelled before its first step
-            task.add_done_callback(lambda _: self._policy.leave())  # type: ignore[union-attr]
-        async with aclosing(in_order(tasks)) as stream:
-            async for played in stream:
-                yield played
+    def _opened(self) -> AbstractAsyncContextManager[None]:
+        if isinstance(self._agent, ExternalAgent):
+            return self._agent.opened()
+        return connected_servers(self._agent)
 
-    async def _play_window(self, waiting: Iterator[Play]) -> AsyncGenerator[Played]:
+    async def _as_they_end(self, waiting: Iterator[Play]) -> AsyncGenerator[Played]:
         running: set[asyncio.Task[Played]] = set()
         ended: deque[asyncio.Task[Played]] = deque()
         try:
@@ -151,9 +142,9 @@ class Player:
 
     async def _admit(self, play: Play) -> Played:
         async with self._slots.slot(play.key.step):
-            return await self._play(play)
+            return await self._roll_out(play)
 
-    async def _play(self, play: Play) -> Played:
+    async def _roll_out(self, play: Play) -> Played:
         started = time.monotonic()
         episode = Episode(play.key, play.case, self._limits)
         EPISODE.set(episode)

@@ -49,12 +49,42 @@ class SdkRun:
     async def run(self, world: Any) -> Any:
         """Run the agent and return its output. Tripped guardrails and the SDK's turn limit are
         recorded as endings, and None is returned."""
-        episode = self._episode
+        episode, limits = self._episode, self._episode.limits
+
+        def invalid_output(problem: RunErrorHandlerInput[Any]) -> Any:
+            episode.end(Ending.INVALID_OUTPUT, str(problem.error))
+            return {"final_output": episode.answer}
+
+        handlers: RunErrorHandlers[Any] = {"invalid_final_output": invalid_output}
+        items: Any = episode.case.input
+        messages = 0
         try:
             async with rollout_servers(world) as servers:
-                return await self._converse(world, servers)
+                agent = _copy_for_rollout(self._agent, servers)
+                while True:
+                    result = await Runner.run(
+                        agent,
+                        items,
+                        context=world,
+                        max_turns=limits.turns,
+                        run_config=self._model.run_config(None),
+                        error_handlers=handlers,
+                    )
+                    output = result.final_output
+                    if isinstance(output, str):
+                        episode.answer = output  # under stop_on_first_tool, a tool's result
+                    message = await self._user_message(world)
+                    if message is None:
+                        return output
+                    if messages == limits.user_messages:
+                        limit = f"the conversation did not end within {messages} user messages"
+                        episode.end(Ending.TURN_LIMIT, limit)
+                        return output
+                    messages += 1
+                    agent = result.last_agent
+                    items = [*result.to_input_list(), {"role": "user", "content": message}]
         except MaxTurnsExceeded:
-            episode.end(Ending.TURN_LIMIT, f"no answer within {episode.limits.turns} turns")
+            episode.end(Ending.TURN_LIMIT, f"no answer within {limits.turns} turns")
         except InputGuardrailTripwireTriggered as trip:
             episode.end(Ending.INPUT_GUARDRAIL, trip.guardrail_result.guardrail.get_name())
         except OutputGuardrailTripwireTriggered as trip:
@@ -63,48 +93,19 @@ class SdkRun:
             episode.end(Ending.TOOL_GUARDRAIL, trip.guardrail.get_name())
         return None
 
-    async def _converse(self, world: Any, servers: list[MCPServer]) -> Any:
-        episode, limits = self._episode, self._episode.limits
-
-        def invalid_output(problem: RunErrorHandlerInput[Any]) -> Any:
-            episode.end(Ending.INVALID_OUTPUT, str(problem.error))
-            return {"final_output": episode.answer}
-
-        handlers: RunErrorHandlers[Any] = {"invalid_final_output": invalid_output}
-        agent = _copy_for_rollout(self._agent, servers)
-        items: Any = episode.case.input
-        messages = 0
-        while True:
-            result = await Runner.run(
-                agent,
-                items,
-                context=world,
-                max_turns=limits.turns,
-                run_config=self._model.run_config(None),
-                error_handlers=handlers,
-            )
-            output = result.final_output
-            if isinstance(output, str):
-                episode.answer = output  # under stop_on_first_tool, a tool's result
-            if self._user is None or episode.is_over:
-                return output
-            message = await user_message(
-                self._user,
-                episode.case,
-                world,
-                episode.messages,
-                deadlines=episode.deadlines,
-                seconds=limits.tool_seconds,
-            )
-            if message is None:
-                return output
-            if messages == limits.user_messages:
-                limit = f"the conversation did not end within {messages} user messages"
-                episode.end(Ending.TURN_LIMIT, limit)
-                return output
-            messages += 1
-            agent = result.last_agent
-            items = [*result.to_input_list(), {"role": "user", "content": message}]
+    async def _user_message(self, world: Any) -> str | None:
+        """Return the user's next message; None if the conversation is over."""
+        episode = self._episode
+        if self._user is None or episode.is_over:
+            return None
+        return await user_message(
+            self._user,
+            episode.case,
+            world,
+            episode.messages,
+            deadlines=episode.deadlines,
+            seconds=episode.limits.tool_seconds,
+        )
 
 
 def _copy_for_rollout(agent: Agent[Any], servers: list[MCPServer]) -> Agent[Any]:

@@ -25,7 +25,7 @@ from sparring.policies.turn_cache import TurnCache
 _CPU_LIMIT = 5 << 28  # bytes: 1.25 GiB, because the machine may be a laptop
 
 
-class TransformersPolicy:
+class TransformersPolicy(LockstepBatches):
     """Samples with a transformers model, in lockstep batches."""
 
     samples_in_lockstep = True
@@ -50,7 +50,7 @@ class TransformersPolicy:
         self.codec = ChatCodec(tokenizer, chosen)
         self._batch_size = batch_size
         self._autocast = autocast
-        self._batches = LockstepBatches(self._generate)
+        super().__init__(self._sample_all)
         self._turns = TurnCache(int(turn_cache * 2**30))
         self._turns_version: int | None = None
         self.tokens_drawn = 0
@@ -76,33 +76,25 @@ class TransformersPolicy:
         model = load_weights(name, dtype=torch_dtype)
         return cls(model.to(device), tokenizer, name=name, family=family, turn_cache=turn_cache)
 
-    async def idle(self) -> None:
-        """Wait until no batch is being sampled."""
-        await self._batches.idle()
-
     def join(self) -> None:
-        """Add a rollout to the lockstep batches."""
-        if not self._batches.active:
+        """Add a rollout; batches wait for its request from now on."""
+        if not self.active:
             release_freed_memory()  # freed by the last update
-        self._batches.join()
+        super().join()
 
     def leave(self) -> None:
-        """Remove a rollout from the lockstep batches."""
-        self._batches.leave()
-        if not self._batches.active:
+        """Remove a rollout; batches no longer wait for it."""
+        super().leave()
+        if not self.active:
             self._turns.clear()
             release_freed_memory()  # for the next update
-
-    async def sample(self, request: SampleRequest) -> Sample:
-        """Wait for the next lockstep batch, and return this request's sample."""
-        return await self._batches.sample(request)
 
     def _count_tokens(self, drawn: int) -> None:
         """Add to `tokens_drawn`, which shows progress inside a lockstep batch: a batch may take
         minutes."""
         self.tokens_drawn += drawn
 
-    def _generate(self, requests: Sequence[SampleRequest]) -> list[Sample]:
+    def _sample_all(self, requests: Sequence[SampleRequest]) -> list[Sample]:
         samples: list[Sample] = []
         if self._turns_version != self.version:  # the stored keys and values are from other weights
             self._turns.clear()
