@@ -19,6 +19,9 @@ RETIRED = tomllib.loads((ROOT / "tests" / "retired_names.toml").read_text())
 MOST_LINES = 60
 OPEN = {"Environment.__init__"}  # its options are the fields of the environment's own Config
 
+# Classes that share their name with a class of another module; each idea should have its own.
+SHARED = {"Checkpoints", "Group", "Limits", "Outcome", "Place"}
+
 
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
@@ -104,6 +107,15 @@ def test_no_function_is_longer_than_a_screen() -> None:
         and (lines := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES
     ]
     assert not found, "\n".join(found)
+
+
+def test_no_further_classes_share_a_name() -> None:
+    modules: dict[str, set[Path]] = defaultdict(set)
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].add(path)
+    assert {name for name, paths in modules.items() if len(paths) > 1} <= SHARED
 
 
 def module_name(path: Path) -> str:
