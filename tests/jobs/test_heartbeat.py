@@ -52,3 +52,12 @@ def test_a_beat_makes_no_folder_that_was_taken_away(tmp_path):
     time.sleep(0.06)
     heartbeat.note("playing")
     assert not folder.path.exists()
+
+
+def test_a_rank_makes_its_heartbeat_before_rank_0_makes_the_folder(tmp_path):
+    folder = RunFolder(tmp_path / "runs" / "one")
+    heartbeat = Heartbeat(folder, 1, None)
+    folder.create({"format": 1, "kind": "train"})
+    heartbeat.begin()
+    heartbeat.end()
+    assert folder.rank_heartbeat(1).exists()

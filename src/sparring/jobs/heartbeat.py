@@ -42,12 +42,13 @@ class Heartbeat:
         self._last_beat = 0.0
         self._step: int | None = None
         self._counters: list[Callable[[], int]] = []
-        self._folder_identity = _identity(folder.path)
+        self._folder_identity: tuple[int, int] | None = None  # known once it has begun
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._keep_beating, daemon=True)
 
     def begin(self) -> None:
-        """Write the first beat and start the thread."""
+        """Write the first beat and start the thread. The run's folder must exist."""
+        self._folder_identity = _identity(self._folder.path)
         self._beat()
         self._thread.start()
 
