@@ -114,7 +114,7 @@ class TestFaults:
             settings=settings,
         )
         found = ended(start(folder))
-        assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "hung", 2)
+        assert (found.state, found.cause, found.attempt.number) == (RunState.FAILED, "hung", 2)
         seen = shown(folder)
         assert "is alive but stalled" in seen.message
         assert "it is in " in seen.message
@@ -307,7 +307,7 @@ def test_what_cannot_be_run_is_refused_once_with_the_reason(tmp_path):
     folder = RunFolder(tmp_path / "odd")
     folder.create({"format": 1, "kind": "odd", "target": "x.py:X"})
     found = ended(start(folder), 60)
-    assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "refused", 0)
+    assert (found.state, found.cause, found.attempt.number) == (RunState.FAILED, "refused", 0)
     assert "kind is 'odd'" in found.message
     assert found.exit_code == 2
     assert read_history(folder).history.epoch == 1

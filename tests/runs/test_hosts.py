@@ -87,7 +87,7 @@ def test_a_host_that_is_killed_and_comes_back_is_part_of_the_next_gang(
     wait_for(lambda: restarts(folder), 60)
     network.start(1, "sparring.runs.hosts", str(folder.path), "1")
     completed(folder)
-    assert history(folder).attempt == 2
+    assert history(folder).attempt.number == 2
     assert weights_digest(folder) == weights_digest(undisturbed)
 
 

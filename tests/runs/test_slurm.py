@@ -96,7 +96,7 @@ class TestOnACluster:
         ranks_of(folder)[0].send_signal(signal.SIGKILL)
         completed(folder)
         assert cluster.restarts_of(job_of(folder)) == 1
-        assert history(folder).attempt == 2
+        assert history(folder).attempt.number == 2
         assert weights_digest(folder) == weights_digest(undisturbed)
 
     @pytest.mark.nightly
@@ -188,7 +188,7 @@ class TestOnACluster:
         assert len(JoinedServers(folder).addresses()) == 2
         ranks_of(folder)[0].send_signal(signal.SIGKILL)
         completed(folder, 400)
-        assert history(folder).attempt == 2
+        assert history(folder).attempt.number == 2
         assert weights_digest(folder) == weights_digest(whole)
 
 

@@ -102,7 +102,7 @@ def test_a_killed_rank_is_started_again_with_all_and_ends_alike(undisturbed, mod
     wait_for(lambda: list_checkpoints(folder.checkpoints))
     ranks_of(folder)[1].send_signal(signal.SIGKILL)
     completed(folder)
-    assert history(folder).attempt == 2
+    assert history(folder).attempt.number == 2
     told = next(event for event in read_lines(folder.events) if event["event"] == "restart")
     assert told["cause"] == "killed"
     assert "rank-1 was killed by signal 9 (SIGKILL) at step" in told["message"]
@@ -145,7 +145,7 @@ def test_a_changed_world_size_is_not_resumed(undisturbed, model, tmp_path):
 def test_ranks_that_are_refused_say_why_once_and_are_not_started_again(model, tmp_path):
     folder = create(tmp_path, "wrong", model, {"engine": {"los_type": "x"}}, processes=2)
     found = ended(start(folder))
-    assert (found.state, found.cause, found.attempt) == (RunState.FAILED, "refused", 1)
+    assert (found.state, found.cause, found.attempt.number) == (RunState.FAILED, "refused", 1)
     assert "did you mean loss_type" in found.message
 
 
