@@ -17,6 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 PROSE = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 RETIRED = tomllib.loads((ROOT / "tests" / "retired_names.toml").read_text())
 MOST_LINES = 60
+LONG = 100  # lines of a module
 OPEN = {"Environment.__init__"}  # its options are the fields of the environment's own Config
 
 # Classes that share their name with a class of another module; each idea should have its own.
@@ -200,11 +201,28 @@ def test_no_public_function_takes_untyped_options() -> None:
     assert not found, found
 
 
-def test_at_most_a_tenth_of_the_modules_have_no_test_of_their_own() -> None:
+# Modules of more than 100 lines that have no test of their own yet; the list only gets shorter.
+UNTESTED = {
+    "api/train_result.py",
+    "engine/pass_trainer.py",
+    "jobs/ship/behaviour.py",
+    "jobs/ship/playing.py",
+    "jobs/ship/verifying.py",
+    "jobs/train/training.py",
+    "operations/run_control.py",
+    "operations/run_lines.py",
+    "operations/run_views.py",
+}
+
+
+def own_test(module: Path) -> Path:
+    place = module.relative_to(SOURCE)
+    return ROOT / "tests" / place.parent / f"test_{place.name}"
+
+
+def test_modules_have_tests_of_their_own_and_long_ones_all_do() -> None:
     modules = [path for path in MODULES if path.name not in ("__init__.py", "__main__.py")]
-    without = []
-    for path in modules:
-        place = path.relative_to(SOURCE)
-        if not (ROOT / "tests" / place.parent / f"test_{place.name}").exists():
-            without.append(str(place))
-    assert len(without) <= 0.1 * len(modules), "\n".join(without)
+    without = [path for path in modules if not own_test(path).exists()]
+    assert len(without) <= 0.1 * len(modules), "\n".join(map(str, without))
+    long = {path for path in without if len(path.read_text().splitlines()) > LONG}
+    assert {str(path.relative_to(SOURCE)) for path in long} <= UNTESTED

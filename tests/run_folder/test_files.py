@@ -1,6 +1,18 @@
 import json
 
-from sparring.run_folder.files import append_line, read_lines, write_json
+import pytest
+
+from sparring.run_folder.files import (
+    append_line,
+    dump_line,
+    read_from,
+    read_json,
+    read_json_or_empty,
+    read_lines,
+    read_tail,
+    write_json,
+    write_text,
+)
 
 
 def test_a_torn_line_is_passed_over_and_the_next_one_starts_afresh(tmp_path):
@@ -18,3 +30,58 @@ def test_replacing_a_file_leaves_nothing_else_behind(tmp_path):
     write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 2}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_folder_of_a_new_file_is_made(tmp_path):
+    path = tmp_path / "reports" / "report.md"
+    write_text(path, "# Run \ud800")
+    assert path.read_text() == "# Run ?", "a lone surrogate cannot be written"
+
+
+def test_a_line_with_a_lone_surrogate_is_read_back_unchanged(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(dump_line({"answer": "\ud800"}))
+    assert list(read_lines(path)) == [{"answer": "\ud800"}]
+
+
+def test_an_unfinished_last_line_is_read_by_the_call_after_it_is_finished(tmp_path):
+    path = tmp_path / "events.jsonl"
+    append_line(path, {"n": 1}, durable=True)
+    with path.open("ab") as file:
+        file.write(b'{"n": 2')
+    first = read_from(path, 0)
+    with path.open("ab") as file:
+        file.write(b"}\n")
+    second = read_from(path, first.cursor)
+    assert (first.values, second.values) == ([{"n": 1}], [{"n": 2}])
+    assert second.cursor == path.stat().st_size
+
+
+def test_lines_that_are_no_objects_are_skipped_and_counted_as_read(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'[1]\nnot json\n{"n": 1}\n' + b"[" * 100_000 + b"\n")
+    assert read_from(path, 0).values == [{"n": 1}] == list(read_lines(path))
+    assert read_from(path, 0).cursor == path.stat().st_size
+
+
+def test_a_missing_file_has_no_lines(tmp_path):
+    path = tmp_path / "missing"
+    assert list(read_lines(path)) == []
+    assert (read_from(path, 7).values, read_from(path, 7).cursor) == ([], 7)
+    assert read_tail(path, 10) == ""
+    assert read_json_or_empty(path) == {}
+
+
+def test_the_tail_of_a_log_begins_anywhere_even_inside_a_character(tmp_path):
+    path = tmp_path / "rank-0.log"
+    path.write_text("first\nlast ü")
+    assert read_tail(path, 1000) == "first\nlast ü"
+    assert read_tail(path, 1) == "\ufffd"
+
+
+def test_json_that_is_no_object_is_refused_with_its_path(tmp_path):
+    path = tmp_path / "summary.json"
+    path.write_text("[]")
+    with pytest.raises(ValueError, match=r"summary\.json does not hold a JSON object"):
+        read_json(path)
+    assert read_json_or_empty(path) == {}
