@@ -157,6 +157,23 @@ def test_a_reply_that_comes_back_is_what_the_next_call_continues():
     assert place(tree, ModelCall((USER, Message("assistant", "ho"), more))).before is None
 
 
+def test_a_reply_is_used_by_a_call_that_repeats_or_quotes_it():
+    tree = MessageTree()
+    said, quoting = Message("assistant", "hi there"), Message("user", "It said: hi there.")
+    reply = TreeReply(SampledTurn(0, "main"), place(tree, ModelCall((USER,))).node)
+    reply.content = said.content
+    tree.add(reply)
+    own = ModelCall((USER, said, USER))
+    tree.note_uses(own, place(tree, own), 1)
+    assert reply.last_use == -1, "its own conversation"
+    quoted = ModelCall((Message("system", "other"), quoting))
+    tree.note_uses(quoted, place(tree, quoted), 2)
+    assert reply.last_use == 2
+    repeated = ModelCall((Message("system", "other"), USER, said, USER))
+    tree.note_uses(repeated, place(tree, repeated), 3)
+    assert reply.last_use == 3
+
+
 class Replies:
     """Makes replies, each with a number of its own."""
 

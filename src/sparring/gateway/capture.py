@@ -48,7 +48,6 @@ class Capture:
         self._temperature = temperature
         self._label = label
         self._exchanges: dict[tuple[Node, Any], list[Exchange]] = defaultdict(list)
-        self._unused: set[TreeReply] = set()  # replies whose text no later call contains
         self._tasks: set[asyncio.Task[ModelReply]] = set()
         self._main_frame = ""
         self._has_main = False  # if labels name no main agent, every reply is the answer so far
@@ -136,7 +135,7 @@ class Capture:
         if place.depth >= episode.limits.turns:
             episode.end(Ending.TURN_LIMIT, f"no answer within {episode.limits.turns} turns")
             raise EpisodeOver
-        self._note_uses(call, place)
+        self._tree.note_uses(call, place, self._calls)
         turn = episode.begin_turn()
         episode.add_messages(place.new)
         branch = place.branch(call, episode.case, repeats)
@@ -157,18 +156,6 @@ class Capture:
         self._has_main = self._has_main or agent == MAIN
         return agent
 
-    def _note_uses(self, call: ModelCall, place: Place) -> None:
-        """Update `last_use` of earlier replies that the call contains besides `place.before`, as a
-        message or quoted in a text."""
-        for message in place.after:
-            if (reply := self._tree.equal_to(message)) is not None:
-                reply.last_use = self._calls
-        texts = [message.content for message in (*call.messages[: call.first_turn], *place.after)]
-        for reply in [each for each in self._unused if each is not place.before]:
-            if any(reply.content in text for text in texts):
-                reply.last_use = self._calls
-                self._unused.discard(reply)
-
     def _begin(self, turn: Turn, call: ModelCall, place: Place) -> SampledTurn:
         """Write the prompt: after the last reply if the template keeps it and what follows it."""
         policy, before = self._recorder.token_policy, place.before
@@ -178,8 +165,7 @@ class Capture:
             return self._recorder.begin(turn.number, turn.agent, call, row_start=start)
         if policy is not None:
             if before.turn.is_hidden or not all_kept(place.after, policy.codec):
-                before.last_use = self._calls
-                self._unused.discard(before)
+                self._tree.use(before, self._calls)
             else:
                 call = replace(call, messages=place.after, leading=0, continues=before.turn)
         return self._recorder.begin(turn.number, turn.agent, call, before.turn, RowStart.HISTORY)
@@ -225,10 +211,6 @@ class Capture:
         reply.content, reply.turn.calls = parsed.content, calls
         self._recorder.turns.append(reply.turn)
         self._tree.add(reply)
-        if reply.before is not None:
-            self._unused.discard(reply.before)
-        if reply.content:
-            self._unused.add(reply)
         return ModelReply(
             number=turn.number,
             content=parsed.content,

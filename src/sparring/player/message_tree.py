@@ -98,7 +98,8 @@ class MessageTree:
     """All conversations of one rollout."""
 
     def __init__(self) -> None:
-        self.replies: list[TreeReply] = []
+        self._replies: list[TreeReply] = []
+        self._unused: set[TreeReply] = set()  # replies whose text no later call contains
         self._roots: dict[str, Node] = {}
         self._latest_equal: dict[MessageKey, TreeReply] = {}
         self._latest = _Path("", (), [])
@@ -131,6 +132,22 @@ class MessageTree:
         before = path[since - 1].reply if since else None
         return Place(node, tuple(new), before, tuple(each.message for each in path[since:]))
 
+    def note_uses(self, call: ModelCall, place: Place, number: int) -> None:
+        """Record that the call of this number contains earlier replies besides `place.before`, as a
+        message or quoted in a text."""
+        for message in place.after:
+            if message.role == "assistant" and (key := message_key(message)) in self._latest_equal:
+                self._latest_equal[key].last_use = number
+        texts = [message.content for message in (*call.messages[: call.first_turn], *place.after)]
+        for reply in [each for each in self._unused if each is not place.before]:
+            if any(reply.content in text for text in texts):
+                self.use(reply, number)
+
+    def use(self, reply: TreeReply, number: int) -> None:
+        """Record that the call of this number contains the reply outside its own conversation."""
+        reply.last_use = number
+        self._unused.discard(reply)
+
     def add(self, reply: TreeReply) -> None:
         """Add a sampled reply below the node of its call. It replaces an earlier equal reply."""
         message = Message("assistant", reply.content, calls=reply.turn.calls)
@@ -141,20 +158,22 @@ class MessageTree:
         else:
             known.reply = reply
         self._latest_equal[key] = reply
-        self.replies.append(reply)
-
-    def equal_to(self, message: Message) -> TreeReply | None:
-        """Return the latest sampled reply that equals this message, or None."""
-        return self._latest_equal.get(message_key(message)) if message.role == "assistant" else None
+        self._replies.append(reply)
+        if reply.before is not None:
+            self._unused.discard(reply.before)
+        if reply.content:
+            self._unused.add(reply)
 
     def find(self, message: Message) -> SampledTurn | None:
         """Return the turn of the latest sampled reply that equals this message, or None."""
-        reply = self.equal_to(message)
+        if message.role != "assistant":
+            return None
+        reply = self._latest_equal.get(message_key(message))
         return reply.turn if reply is not None else None
 
     def discarded(self) -> set[SampledTurn]:
         """Return the turns whose replies the agent never used."""
-        return {reply.turn for reply in find_discarded(self.replies)}
+        return {reply.turn for reply in find_discarded(self._replies)}
 
 
 # The replies after a reply, or those that begin at a node.

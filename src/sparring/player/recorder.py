@@ -40,6 +40,7 @@ class Recorder:
     With a token policy, a call that continues a sampled turn extends the tokens of that turn, and
     any other call starts a new row. A chat policy takes messages, and there are no rows. A door
     finds the turn that a call continues: `TaggedTurns` for the agents SDK, `MessageTree` for HTTP.
+    The rows hold the turns that a door has put into `turns`.
     """
 
     def __init__(self, policy: Policy, episode: Episode, find: FindTurn = lambda _: None) -> None:
@@ -73,9 +74,10 @@ class Recorder:
             turn = SampledTurn(number, agent, before=before, row_start=row_start)
             turn.tokens = self._writer.render(call.rendered(), call.tools)
         else:
-            tokens, bodies = self._writer.extend(base, call.messages)
-            episode.spent += len(tokens) - base.end
-            turn = SampledTurn(number, agent, tokens, 0, base, True, RowStart.HISTORY, bodies)
+            turn = SampledTurn(number, agent, before=base, is_continuation=True)
+            turn.row_start = RowStart.HISTORY  # of a branch
+            turn.tokens, turn.bodies = self._writer.extend(base, call.messages)
+            episode.spent += len(turn.tokens) - base.end
         if call.tool_choice not in (None, "none"):
             tool = None if call.tool_choice == "required" else call.tool_choice
             turn.opening = policy.codec.encode_call_opening(tool)
