@@ -154,6 +154,22 @@ def test_a_conversation_may_go_on_twice_from_the_same_turn(codecs):
     assert right == left.replace("left", "right")
 
 
+def test_a_turn_that_was_cut_off_is_closed_before_the_next_message(codecs):
+    codec = codecs["qwen3"]
+    policy = Recording(["one two three four five six", "Fine."], codec)
+    agent = Agent(name="a", model=PolicyModel(policy, Sampling(max_tokens=4)))
+
+    async def talk():
+        first = await Runner.run(agent, "one", run_config=RunConfig(tracing_disabled=True))
+        said = [*first.to_input_list(), {"role": "user", "content": "two"}]
+        await Runner.run(agent, said, run_config=RunConfig(tracing_disabled=True))
+
+    asyncio.run(talk())
+    ids, start = policy.prompts[1], len(policy.prompts[0])
+    assert ids[start + 4] == codec.end_of_turn
+    assert codec.end_of_turn not in ids[start : start + 4]
+
+
 def test_an_edited_history_is_read_as_it_now_stands(codecs):
     codec = codecs["qwen3"]
     policy = Recording(["The code is sesame.", "Fine."], codec)
