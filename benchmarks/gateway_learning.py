@@ -105,9 +105,9 @@ def held_out(
         seed=given.seed + 1,
         runs=runs,
     )
-    if unscored := shown.summary["unscored"]:
+    if unscored := shown.summary.unscored:
         raise SystemExit(f"{unscored} rollouts were not scored; see {shown.folder.path}")
-    rate = shown.summary["measures"]["numeric"]["pass_rate"]
+    rate = shown.summary.measures["numeric"]["pass_rate"]
     return {name: round(rate[name], 4) for name in ("value", "low", "high")}
 
 

@@ -73,7 +73,7 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
         "seed": given.seed,
         "before": before,
         "after": after,
-        "steps": result.summary["steps"],
+        "steps": result.summary.steps,
         "training_minutes": round(minutes, 2),
         "rows_per_rollout": dict(Counter(len(each.rows) for each in result.rollouts())),
         "pass_rate_in_training": [round(row["pass_rate/numeric"], 2) for row in history],
@@ -99,9 +99,9 @@ def held_out(trainer: Trainer, given: argparse.Namespace, runs: str) -> dict[str
         show_progress=False,
         **FrontDesk.settings,
     )
-    rate = shown.summary["measures"]["numeric"]["pass_rate"]
+    rate = shown.summary.measures["numeric"]["pass_rate"]
     return {
-        "cases": shown.summary["cases"],
+        "cases": shown.summary.cases,
         **{name: round(rate[name], 4) for name in ("value", "low", "high")},
         "right_specialist": shown.pass_rate("right_specialist"),
     }

@@ -82,7 +82,7 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
         "plain": given.plain,
         "before": before,
         "after": after,
-        "steps": result.summary["steps"],
+        "steps": result.summary.steps,
         "rollouts": sum(int(row["rollouts"]) for row in rows),
         "training_minutes": round(minutes, 2),
         "live_groups": [round(row["live_groups"], 2) for row in rows],
@@ -113,9 +113,9 @@ def held_out(trainer: Trainer, given: argparse.Namespace, runs: str) -> dict[str
         seed=given.seed + 1,
         runs=runs,
     )
-    rate = shown.summary["measures"]["numeric"]["pass_rate"]
+    rate = shown.summary.measures["numeric"]["pass_rate"]
     return {
-        "cases": shown.summary["cases"],
+        "cases": shown.summary.cases,
         **{name: round(rate[name], 4) for name in ("value", "low", "high")},
         "right_tool": shown.pass_rate("right_tool"),
     }

@@ -81,7 +81,7 @@ def main(mode: str, model: str, runs: str, address: str, settings: str) -> None:
         shown = {
             "is_sharded": True in kinds,
             "by": made.engine.accelerator.distributed_type.value,
-            "steps": result.summary["steps"],
+            "steps": result.summary.steps,
         }
         print(json.dumps(shown))
 

@@ -96,8 +96,8 @@ def codec(codecs):
 def test_the_same_evaluation_twice_gives_the_same_bytes_whatever_the_tools_timing(tmp_path, codec):
     first, second = (play(tmp_path, name, codec) for name in ("first", "second"))
     assert shards(first.folder) == shards(second.folder)
-    assert first.summary["rollouts"] == 60
-    assert first.summary["tool_calls"]["wait"] > 0
+    assert first.summary.rollouts == 60
+    assert first.summary.tool_calls["wait"] > 0
 
 
 @pytest.mark.parametrize("dies_at", [1, 4, 7, 12])
@@ -109,8 +109,8 @@ def test_an_evaluation_that_broke_off_goes_on_to_the_same_bytes(tmp_path, codec,
     assert kept < 60
     resumed = play(tmp_path, "broken", codec)
     assert shards(resumed.folder) == shards(whole.folder)
-    assert resumed.summary["measures"] == whole.summary["measures"]
-    assert resumed.summary["tokens"] == whole.summary["tokens"]
+    assert resumed.summary.measures == whole.summary.measures
+    assert resumed.summary.tokens == whole.summary.tokens
 
 
 def test_with_a_server_only_the_missing_rollouts_are_played(tmp_path, codec):
@@ -177,7 +177,7 @@ def test_held_out_cases_are_played_only_when_asked_for_and_it_is_recorded(tmp_pa
     plain = play(tmp_path, "plain", codec, suite=suite)
     assert {rollout.case.split.value for rollout in plain.rollouts()} == {"validation"}
     proof = play(tmp_path, "proof", codec, suite=suite, split="held-out")
-    assert proof.summary["split"] == "held-out"
+    assert proof.summary.split == "held-out"
     assert proof.folder.read_spec()["split"] == "held-out"
 
 
@@ -241,7 +241,7 @@ def test_rollouts_that_broke_are_played_again_on_resuming(tmp_path, codec):
         raise ConnectionError("down")
 
     first = play(tmp_path, "run", codec, policy=ScriptedPolicy(down, codec))
-    assert first.summary["endings"] == {"infrastructure_error": 60}
+    assert first.summary.endings == {"infrastructure_error": 60}
     again = play(tmp_path, "run", codec, policy=ScriptedPolicy(lambda request: "up", codec))
-    assert again.summary["endings"] == {"answered": 60}
-    assert again.summary["unscored"] == 0
+    assert again.summary.endings == {"answered": 60}
+    assert again.summary.unscored == 0

@@ -10,8 +10,10 @@ from sparring.api.shipping import ShipResult, forms_from, ship_training
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.ship_specs import Form
 from sparring.contracts.specs import python_target
+from sparring.contracts.summaries import ShipSummary
 from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
+from tests.summaries import complete
 
 
 def test_forms_are_given_by_name() -> None:
@@ -28,5 +30,7 @@ def test_a_run_from_python_needs_its_suite_and_measures_again(tmp_path: Path) ->
 
 
 def test_a_result_reads_as_its_verdict_and_folder() -> None:
-    result = ShipResult(Path("/x/model"), {"verdict": "equal", "sentence": "no loss"})
+    result = ShipResult(
+        Path("/x/model"), complete(ShipSummary, {"verdict": "equal", "sentence": "no loss"})
+    )
     assert str(result) == "equal: no loss\n/x/model"

@@ -90,7 +90,7 @@ def test_train_works_inside_of_a_running_event_loop(tiny_folder, tmp_path):
             max_steps=1, max_completion_length=8, validation_cases=0, runs=tmp_path,
             show_progress=False,
         )  # fmt: skip
-        return int(result.summary["steps"])
+        return int(result.summary.steps)
 
     assert asyncio.run(notebook()) == 1
 
@@ -130,9 +130,9 @@ def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     given = {"max_steps": 5, "validation_cases": 8, **options}
     whole = trainer(tiny_folder, tmp_path, run="whole", **given).train()
     part = stopped_after(trainer(tiny_folder, tmp_path, run="part", **given), 2)
-    assert part.summary["steps"] == 3
+    assert part.summary.steps == 3
     rest = trainer(tiny_folder, tmp_path, run="part", **given).train()
-    assert rest.summary["steps"] == 5
+    assert rest.summary.steps == 5
     assert weights_digest(rest) == weights_digest(whole)
     shards = [each.folder.rollouts() / "00000.jsonl" for each in (whole, rest)]
     assert shards[0].read_bytes() == shards[1].read_bytes()
@@ -380,7 +380,7 @@ def test_several_updates_on_the_same_rollouts_save_between_generations(tiny_fold
     whole = trainer(tiny_folder, tmp_path, run="w", **given).train()
     assert [each.step for each in list_checkpoints(whole.folder.checkpoints)] == [2, 4]
     part = stopped_after(trainer(tiny_folder, tmp_path, run="p", **given), 1)
-    assert part.summary["steps"] == 2, "it stops at the end of the generation"
+    assert part.summary.steps == 2, "it stops at the end of the generation"
     rest = trainer(tiny_folder, tmp_path, run="p", **given).train()
     assert weights_digest(rest) == weights_digest(whole)
 
@@ -486,7 +486,7 @@ def test_a_training_is_opened_again_by_the_last_letters_of_its_id(tiny_folder, t
     letters = result.run.rpartition("-")[2]
     again = TrainResult.load(letters, runs=tmp_path, agent=agent, family=TALKATIVE)
     assert again.run == result.run
-    assert again.summary["steps"] == 1
+    assert again.summary.steps == 1
     assert isinstance(again.generate("hello", max_new_tokens=8), str)
     with pytest.raises(InvalidInput, match="pass agent="):
         TrainResult.load(letters, runs=tmp_path)
@@ -548,5 +548,5 @@ def test_a_resumed_run_that_is_stopped_while_it_loads_has_the_weights_of_its_che
     made.stop()
     with pytest.warns(RuntimeWarning, match="the training was stopped after 3 of 5 steps"):
         again = made.train()
-    assert again.summary["steps"] == first.summary["steps"] == 3
+    assert again.summary.steps == first.summary.steps == 3
     assert weights_digest(again) == weights_digest(first)

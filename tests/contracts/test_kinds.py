@@ -12,6 +12,7 @@ from sparring.contracts import kinds
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.kinds import KINDS, RunKind, run_kind
 from sparring.contracts.specs import RunSpec
+from sparring.contracts.summaries import Summary
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.report import report_module
 from sparring.jobs.run_job import Attempt, Job, job_of, run_job
@@ -29,6 +30,7 @@ from sparring.surfaces.cli.kind_views import view_of
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_what_an_entry_names_exists(kind: RunKind) -> None:
     assert kind.spec.model_fields["kind"].default == kind.name
+    assert kind.summary.model_fields["kind"].default == kind.name
     assert callable(job_of(kind.name))
     assert callable(report_module(kind.name).document)
     assert callable(report_module(kind.name).comparable)
@@ -44,16 +46,22 @@ class SweepSpec(RunSpec):
     kind: Literal["sweep"] = "sweep"
 
 
-class SweepJob(Job):
-    def __init__(self, attempt: Attempt, spec: SweepSpec, task: Any) -> None:
-        self._swept = {"run": attempt.folder.id, "environment": spec.environment}
+class SweepSummary(Summary):
+    kind: Literal["sweep"] = "sweep"
 
-    def run(self) -> dict[str, Any]:
+
+class SweepJob(Job[SweepSummary]):
+    def __init__(self, attempt: Attempt, spec: SweepSpec, task: Any) -> None:
+        self._swept = SweepSummary(run=attempt.folder.id, environment=spec.environment)
+
+    def run(self) -> SweepSummary:
         return self._swept
 
 
 def test_a_new_kind_is_one_entry(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = replace(KINDS["audit"], name="sweep", spec=SweepSpec, id_prefix="sweep-")
+    entry = replace(
+        KINDS["audit"], name="sweep", spec=SweepSpec, summary=SweepSummary, id_prefix="sweep-"
+    )
     monkeypatch.setitem(sys.modules, "sparring.jobs.sweep.job", sys.modules[__name__])
     monkeypatch.setitem(kinds.KINDS, "sweep", entry)  # type: ignore[arg-type]
     spec = SweepSpec(target="x.py:X", environment="shop")
@@ -63,7 +71,7 @@ def test_a_new_kind_is_one_entry(tmp_path: Any, monkeypatch: pytest.MonkeyPatch)
     assert folder.id.startswith("sweep-shop-")
     task: Any = object()
     ended = run_job(Attempt(folder, Heartbeat(folder, 0, None)), task)
-    assert ended.summary == {"run": folder.id, "environment": "shop"}
+    assert ended.summary == SweepSummary(run=folder.id, environment="shop")
     assert isinstance(read_run_spec(folder), SweepSpec)
     owner = Caller(Role.OWNER, tmp_path, "owner", folder=tmp_path)
     assert show_run(RunQuery(run=folder.id), owner).kind == "sweep"

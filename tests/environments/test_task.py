@@ -237,7 +237,7 @@ def test_a_changed_function_does_not_resume_a_run(tmp_path, codecs):
         )  # fmt: skip
 
     first = evaluated(talk)
-    assert evaluated(talk).summary["rollouts"] == first.summary["rollouts"]
+    assert evaluated(talk).summary.rollouts == first.summary.rollouts
     with pytest.raises(RunChanged, match="code_digest"):
         evaluated(other)
 
@@ -265,7 +265,7 @@ def test_a_function_is_trained_to_the_weights_of_the_same_agent_on_the_sdk(tiny_
 def test_an_environment_is_trained_by_itself(tiny_folder, tmp_path):
     options = {name: value for name, value in SHORT.items() if name != "max_completion_length"}
     result = train(Talk(), model=str(tiny_folder), runs=tmp_path, **options)
-    assert result.summary["steps"] == 2
+    assert result.summary.steps == 2
     assert result.settings.learning_rate == 1e-3
     assert (result.settings.max_completion_length, result.settings.num_generations) == (8, 2)
     assert all(rollout.ending is not Ending.INFRASTRUCTURE_ERROR for rollout in result.rollouts())

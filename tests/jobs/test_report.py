@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput, RunNotFound
+from sparring.contracts.kinds import KINDS
 from sparring.jobs.report import document_of, try_to_write_report, write_report
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines, write_json
+from tests.summaries import completed
 
 AUDIT = {"environment": "shop", "judgements": 9, "measures": {"exact": 1.0}, "audit": []}
 
@@ -19,7 +21,7 @@ def run_of(place: Path, kind: str, summary: dict[str, Any] | None = None) -> Run
     folder = RunFolder(place / f"{kind}-shop")
     folder.create({"format": 1, "kind": kind, "target": "shop.py:Shop"})
     if summary is not None:
-        write_json(folder.summary, summary)
+        write_json(folder.summary, completed(KINDS[kind].summary, summary))
     return folder
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.specs import EvalSpec
+from sparring.contracts.summaries import Summary
 from sparring.jobs.__main__ import STOPPED, main
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import FAILED, Attempt, Job, run_job
@@ -18,11 +19,11 @@ from sparring.jobs.run_lock import hold_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 
-SUMMARY = {"kind": "eval", "rollouts": 3}
+SUMMARY = Summary(kind="eval", run="run", environment="shop")
 TASK: Any = object()
 
 
-class Work(Job):
+class Work(Job[Summary]):
     """Does what the test tells it, and needs no task."""
 
     writes_report = False
@@ -35,7 +36,7 @@ class Work(Job):
     def is_stopped(self) -> bool:
         return self._is_stopped
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Summary:
         if self._error is not None:
             raise self._error
         return SUMMARY
@@ -59,7 +60,7 @@ def events(folder: RunFolder) -> list[str]:
 def test_a_run_that_ends_has_its_summary_before_it_counts_as_completed(folder: RunFolder) -> None:
     ended = run_job(attempt(folder), TASK, lambda *_: Work())
     assert (ended.summary, ended.is_stopped) == (SUMMARY, False)
-    assert read_json(folder.summary) == SUMMARY
+    assert read_json(folder.summary) == SUMMARY.as_json()
     started, completed = read_lines(folder.events)
     assert (started["event"], completed["event"]) == ("started", "completed")
     assert (started["pid"], started["host"]) == (os.getpid(), socket.gethostname())

@@ -9,11 +9,13 @@ import pytest
 
 from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
 from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.contracts.summaries import ProveSummary
 from sparring.operations.operation import Caller, Role
 from sparring.operations.shipping import StartShip, start_ship
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
 from tests.operations.test_proving import DONE, operator, owner, spec_of, trained
+from tests.summaries import completed
 
 __all__ = ["operator", "owner"]  # fixtures
 
@@ -23,7 +25,7 @@ def proved(caller: Caller, verdict: str = "better", **given: Any) -> str:
     run, proof = trained(caller, *DONE, **given)
     folder = RunFolder(caller.runs / proof)
     summary = {"verdict": verdict, "split": "held-out", "checkpoint": "/x/checkpoints/step-5"}
-    write_json(folder.summary, summary)
+    write_json(folder.summary, completed(ProveSummary, summary))
     return run
 
 

@@ -116,8 +116,8 @@ def test_the_calculator_is_played_by_token_ids(server, tmp_path):
         show_progress=False,
     )
     print(result)
-    print(result.summary["endings"], result.summary["tokens"], result.summary["seconds"])
-    assert set(result.summary["endings"]) <= {
+    print(result.summary.endings, result.summary.tokens, result.summary.seconds)
+    assert set(result.summary.endings) <= {
         "answered",
         "token_budget",
         "unparsable_call",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparring.contracts.summaries import CaseRow, DifferenceRow
 from sparring.reports.document import (
     Column,
     Document,
@@ -22,7 +23,10 @@ from sparring.reports.document import (
     VerdictBlock,
 )
 from sparring.reports.pictures import Curve, case_bands, curves, intervals
+from tests.summaries import complete
 
+INTERVAL = {"low": -0.1, "high": 0.2, "value": 0.1}
+CASE = {"low": 0.1, "high": 0.9, "passed": 1, "rollouts": 2}
 HOSTILE = "_$\\frac{1}{$ <script>alert(1)</script>\"'><img src=x onerror=alert(2)>&{{7*7}}|`**"
 
 
@@ -36,8 +40,8 @@ def everything(text: str) -> Document:
         SideBySide(text, [Column(text, [(text, text)])] * 2),
         Folded(text, [Paragraph(text)]),
         curves({text: [Curve(text, [1, 2], [0.1, 0.2])] * 2}),
-        case_bands([{"case": text, "low": 0.1, "high": 0.9, "passed": 1, "rollouts": 2}], text),
-        intervals({text: {"low": -0.1, "high": 0.2, "value": 0.1}}, text),
+        case_bands([complete(CaseRow, {**CASE, "case": text})], text),
+        intervals({text: complete(DifferenceRow, INTERVAL)}, text),
     )
     return document
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.rollouts import Message, RequestedCall
+from sparring.contracts.summaries import FlipRow
 from sparring.reports.document import Block, Document, Grid, Heading, SideBySide, VerdictBlock
 from sparring.reports.pictures import Curve
 from sparring.reports.run_reports import (
@@ -19,12 +20,19 @@ from sparring.reports.run_reports import (
 )
 from sparring.reports.training_report import TrainingFacts
 from tests.proofs.made import answered
+from tests.summaries import completing
 
 DIFFERENCE = {
     "before": 0.1, "after": 0.8, "value": 0.7, "low": 0.5, "high": 0.9, "cases": 40,
     "differing": 28, "smallest_effect": 0.2, "mcnemar": 0.0001,
 }  # fmt: skip
-FLIP = {"case": "a", "before": 0.0, "after": 1.0, "base": "a.0.0", "trained": "a.0.0"}
+FLIP: dict[str, Any] = {
+    "case": "a",
+    "before": 0.0,
+    "after": 1.0,
+    "base": "a.0.0",
+    "trained": "a.0.0",
+}
 FIGURES = {
     "measures": {
         "exact": {
@@ -37,7 +45,7 @@ FIGURES = {
 }  # fmt: skip
 AMOUNT = {"value": 2.0, "low": 1.0, "high": 4.0}
 FINDING = {"measure": "exact", "fault": "flaky", "message": "it wavers", "rollout": "a.0.0"}
-FACTS = TrainingFacts("swift-lark", {"environment": "shop"}, {}, [], {})
+FACTS = TrainingFacts("swift-lark", {"environment": "shop"}, None, [], {})
 
 
 def proof(**given: Any) -> dict[str, Any]:
@@ -46,7 +54,8 @@ def proof(**given: Any) -> dict[str, Any]:
         "training": "swift-lark", "checkpoint": "runs/swift-lark/checkpoints/step-4",
         "cases": 40, "split": "held-out", "rollouts_per_case": 2, "reward": DIFFERENCE,
         "measures": {"exact": DIFFERENCE, "polite": {**DIFFERENCE, "is_guard": True}},
-        "picked_from": 1, "proofs_on_these_cases": 1, "regressed": [], "flips": [FLIP], **given,
+        "picked_from": 1, "is_good": True,
+        "proofs_on_these_cases": 1, "regressed": [], "flips": [FLIP], **given,
     }  # fmt: skip
 
 
@@ -57,7 +66,7 @@ def check(**given: Any) -> dict[str, Any]:
     return {
         "environment": "shop", "verdict": "learnable", "why": "it moves", "model": "tiny",
         "group_size": 4, "cases": [case], "notes": [], "live": [], "models": [],
-        "estimate": None, "figures": FIGURES, "audit": None, **given,
+        "estimate": None, "figures": FIGURES, "audit": [], **given,
     }  # fmt: skip
 
 
@@ -97,13 +106,13 @@ def tone(document: Document) -> str:
 def test_a_proof_is_good_only_if_it_is_better_and_at_a_good_level(
     summary: dict[str, Any], expected: str
 ) -> None:
-    assert tone(proof_report(proof(**summary), [], None)) == expected
+    assert tone(completing(proof_report)(proof(**summary), [], None)) == expected
 
 
 def test_a_proof_shows_every_difference_with_its_interval_and_names_guards() -> None:
     second = {**DIFFERENCE, "value": -0.1, "low": -0.2, "high": 0.0}
     summary = proof(also=second, also_environment="sums")
-    found = rows(proof_report(summary, [], None), "Before and after")
+    found = rows(completing(proof_report)(summary, [], None), "Before and after")
     assert [row[0] for row in found] == [
         "reward", "exact", "polite (guard)", "sums (second suite)",
     ]  # fmt: skip
@@ -112,20 +121,20 @@ def test_a_proof_shows_every_difference_with_its_interval_and_names_guards() -> 
 
 
 def test_a_proof_says_what_was_played_and_what_it_is_corrected_for() -> None:
-    text = proof_report(proof(picked_from=3, regressed=["polite"]), [], None).markdown()
+    text = completing(proof_report)(proof(picked_from=3, regressed=["polite"]), [], None).markdown()
     assert "played the same 40 held-out cases, 2 rollouts each" in text
     assert "swift-lark, step-4" in text
     assert "p = 0.0001" in text
     assert "Corrected for 3 candidates" in text
     assert "Got worse without being trained on: polite" in text
-    assert "Corrected for" not in proof_report(proof(), [], None).markdown()
+    assert "Corrected for" not in completing(proof_report)(proof(), [], None).markdown()
 
 
 def test_a_flipped_case_shows_both_rollouts_with_calls_and_verdicts() -> None:
     base, trained = answered("a", 0.0), answered("a", 1.0, answer="")
     calls = (Message("assistant", "", calls=(RequestedCall("1", "look", "{}"),)),)
     called = type(base)(base.key, base.case, base.ending, "", calls, judgements=base.judgements)
-    document = proof_report(proof(), [(FLIP, called, trained)], None)
+    document = completing(proof_report)(proof(), [(FlipRow(**FLIP), called, trained)], None)
     block = under(document, "Cases that flipped: 1")
     assert isinstance(block, SideBySide)
     assert block.title == "0.00 → 1.00: question a (case a)"
@@ -137,10 +146,10 @@ def test_a_flipped_case_shows_both_rollouts_with_calls_and_verdicts() -> None:
 
 def test_a_proof_shows_what_still_fails_its_audit_and_its_training() -> None:
     fails = [{"measure": "exact", "count": 3, "reason": "wrong city"}]
-    whole = proof_report(proof(still_fails=fails, audit=[]), [], FACTS)
+    whole = completing(proof_report)(proof(still_fails=fails, audit=[]), [], FACTS)
     assert rows(whole, "What still fails") == [["exact", "3", "wrong city"]]
     assert {"Audit of the measures", "What was trained"} <= set(headings(whole))
-    bare = headings(proof_report(proof(), [], None))
+    bare = headings(completing(proof_report)(proof(), [], None))
     assert bare == ["Before and after"]
 
 
@@ -152,7 +161,7 @@ def test_a_check_leads_with_its_verdict_and_the_figures_it_stands_on() -> None:
         {"group_size": 8, "value": 0.9, "low": 0.5, "high": 1.0},
         {"group_size": 4, "value": 0.75, "low": 0.25, "high": 1.0},
     ]
-    document = check_report(check(measures=measures, live=live))
+    document = completing(check_report)(check(measures=measures, live=live))
     assert (document.title, tone(document)) == ("shop: learnable", "good")
     assert "tiny played 16 rollouts of 1 training cases" in document.markdown()
     assert rows(document, "Measures that carry reward") == [
@@ -174,7 +183,7 @@ def test_a_check_shows_models_notes_and_the_estimate_where_there_are_any() -> No
         "plan": "4 × 4", "seconds_per_step": AMOUNT, "hours": AMOUNT, "sampled_tokens": AMOUNT,
         "memory": 2**30, "memory_of": "4 GiB", "cost": AMOUNT, "basis": "2 batches", "parity": "",
     }  # fmt: skip
-    document = check_report(check(models=[model], notes=[note], estimate=estimate))
+    document = completing(check_report)(check(models=[model], notes=[note], estimate=estimate))
     assert rows(document, "Models")[0][:2] == ["tiny (to be trained)", "3"]
     assert rows(document, "Models")[0][4:6] == ["50%", "–"]
     assert rows(document, "What was found") == [["✗ truncated", "m", "a", "r"]]
@@ -182,12 +191,12 @@ def test_a_check_shows_models_notes_and_the_estimate_where_there_are_any() -> No
     assert shown["one step"] == "2.0 s (1.0 … 4.0)"
     assert shown["cost"] == "2.00 (1.00 … 4.00)"
     assert shown["memory"] == "1.0 GiB of 4 GiB"
-    bare = headings(check_report(check(cases=[])))
-    assert bare == ["Measures"]
+    bare = headings(completing(check_report)(check(cases=[])))
+    assert bare == ["Measures", "Audit of the measures"]
 
 
 def test_figures_without_a_value_are_dashes() -> None:
-    document = eval_report({"run": "swift-lark", **FIGURES})
+    document = completing(eval_report)({"run": "swift-lark", **FIGURES})
     assert rows(document, "Measures") == [
         ["exact", "25%", "10% … 50%", "1", "16"],
         ["silent", "–", "–", "0", "0"],
@@ -199,20 +208,22 @@ def test_figures_without_a_value_are_dashes() -> None:
 
 def test_an_audit_is_good_only_without_findings() -> None:
     summary = {"environment": "", "judgements": 9, "measures": {"exact": 1.0}}
-    clean = audit_report({**summary, "audit": []})
+    clean = completing(audit_report)({**summary, "audit": []})
     assert (clean.title, tone(clean)) == ("Audit: nothing found", "good")
     assert "null players do not pass" in clean.markdown()
-    short = audit_report({**summary, "audit": [], "left_out": ["3 of 9 answers were judged"]})
+    short = completing(audit_report)(
+        {**summary, "audit": [], "left_out": ["3 of 9 answers were judged"]}
+    )
     assert tone(short) == "doubtful"
     assert "3 of 9 answers were judged" in short.markdown()
-    found = audit_report({**summary, "audit": [FINDING, FINDING]})
+    found = completing(audit_report)({**summary, "audit": [FINDING, FINDING]})
     assert (found.title, tone(found)) == ("Audit: 2 findings", "bad")
     assert rows(found, "Audit") == [["exact", "flaky", "it wavers", "a.0.0"]] * 2
 
 
 def test_a_training_without_an_environment_is_called_by_its_run() -> None:
     assert training_report(FACTS).title == "shop: training"
-    assert training_report(TrainingFacts("lark", {}, {}, [], {})).title == "lark: training"
+    assert training_report(TrainingFacts("lark", {}, None, [], {})).title == "lark: training"
 
 
 def test_runs_are_compared_with_the_first_and_one_without_a_basis_says_why() -> None:
@@ -225,7 +236,7 @@ def test_runs_are_compared_with_the_first_and_one_without_a_basis_says_why() -> 
         "runs": ["one", "two", "three"], "settings": [("seed", [1, 2, 3])],
         "differences": [better, apart],
     }  # fmt: skip
-    pairs = {"two": [(FLIP, answered("a", 0.0), answered("a", 1.0))]}
+    pairs = {"two": [(FlipRow(**FLIP), answered("a", 0.0), answered("a", 1.0))]}
     panels = {"reward": [Curve("one", [1], [0.5])]}
     document = comparison_report(compared, panels, pairs)
     assert rows(document, "Settings that differ") == [["seed", "1", "2", "3"]]

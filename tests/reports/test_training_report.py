@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparring.contracts.specs import python_target
+from sparring.contracts.summaries import TrainSummary
 from sparring.reports.document import Block, Folded, Gallery, Grid
 from sparring.reports.training_report import (
     TrainingFacts,
@@ -17,6 +18,7 @@ from sparring.reports.training_report import (
     shortened,
     training_blocks,
 )
+from tests.summaries import complete
 
 HISTORY = [
     {"step": 1, "reward": 0.25, "pass_rate/exact": 0.5, "entropy": 2.0},
@@ -26,7 +28,7 @@ HISTORY = [
 
 def facts(**given: Any) -> TrainingFacts:
     return TrainingFacts(
-        **{"run": "swift-lark", "spec": {}, "summary": {}, "history": [], "manifest": {}} | given
+        **{"run": "swift-lark", "spec": {}, "summary": None, "history": [], "manifest": {}} | given
     )
 
 
@@ -52,7 +54,8 @@ def test_a_training_that_has_just_begun_is_described_by_its_spec() -> None:
 
 
 def test_the_summary_goes_before_the_spec_and_the_best_checkpoint_before_the_last() -> None:
-    summary = {"model": "qwen", "best_checkpoint": "step-4", "last_checkpoint": "step-8"}
+    given = {"model": "qwen", "best_checkpoint": "step-4", "last_checkpoint": "step-8"}
+    summary = complete(TrainSummary, given)
     shown = about(spec={"policy": {"model": "tiny"}}, summary=summary)
     assert (shown["model"], shown["weights"]) == ("qwen", "step-4")
 

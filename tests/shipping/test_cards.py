@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
 from sparring.shipping.cards import CardFacts, agent_json, model_card, proof_card
 from sparring.shipping.front_matter import read_front_matter
 from sparring.shipping.source import Source
 from tests.shipping.made import conversations_of
+from tests.summaries import complete
 
 FACTS = CardFacts(
     "porter", "bell", "Qwen/Qwen3-0.6B", True, "apache-2.0", "bell-1", "step-6", 6,
     ["ring"], "Let them in.", {"torch": "2.13"},
 )  # fmt: skip
 ROW = {"before": 0.2, "after": 0.9, "value": 0.7, "low": 0.5, "high": 0.8, "cases": 40}
-PROOF: dict[str, Any] = {
+PROOF = complete(ProveSummary, {
     "verdict": "better", "sentence": "good now", "reward": ROW, "measures": {"got in": ROW},
     "cases": 40, "rollouts_per_case": 4, "temperature": 0.8, "cases_digest": "d" * 64,
     "picked_from": 1,
-}  # fmt: skip
-MERGED: dict[str, Any] = {
+})  # fmt: skip
+MERGED = complete(ArtefactRow, {
     "name": "merged", "path": "merged", "size": 5_000_000, "server": "transformers",
     "prompts": {"conversations": 44, "tokens": 900}, "gap": {"mean": 1e-6, "kl": 1e-9},
     "warning": "",
-}  # fmt: skip
-HELD_OUT = {
+})  # fmt: skip
+HELD_OUT = complete(HeldOutRow, {
     "artefact": "merged", "likeness": "equal", "sentence": "a loss is excluded",
     "against_base": "better",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def test_the_model_card_has_the_metadata_that_hubs_read() -> None:

@@ -40,7 +40,7 @@ def test_tensorboard_gives_back_the_numbers_of_the_run_folder(tiny_folder, tmp_p
         given = [(event.step, event.value) for event in read.Scalars(name)]
         assert [step for step, _ in given] == [step for step, _ in rows]
         assert [value for _, value in given] == pytest.approx([value for _, value in rows])
-    assert "tensorboard --logdir" in result.summary["links"]["tensorboard"]
+    assert "tensorboard --logdir" in result.summary.links["tensorboard"]
 
 
 def test_trackio_gives_back_the_numbers_of_the_run_folder(tiny_folder, tmp_path):
@@ -102,7 +102,7 @@ def test_a_tracker_that_fails_in_the_middle_warns_once_and_the_run_goes_on(
 ):
     monkeypatch.setattr(room, "TRACKERS", {"failing": Failing})
     result = trainer(tiny_folder, tmp_path, report_to="failing").train()
-    assert result.summary["steps"] == 3
+    assert result.summary.steps == 3
     events = [json.loads(line) for line in result.folder.events.read_text().splitlines()]
     warned = [event["message"] for event in events if event["event"] == "warning"]
     assert warned == [

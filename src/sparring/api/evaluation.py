@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from pydantic import ValidationError
 from rich.progress import (
@@ -27,6 +27,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_target
+from sparring.contracts.summaries import EvalSummary
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.eval.job import EvalJob, OnProgress
 from sparring.jobs.progress import Progress
@@ -47,10 +48,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """The result of an evaluation. `summary` is the object that `sparring eval --json` prints."""
+    """The result of an evaluation. `summary` has the fields that `sparring eval --json` prints."""
 
     folder: RunFolder
-    summary: Mapping[str, Any]
+    summary: EvalSummary
 
     @property
     def run(self) -> str:
@@ -59,17 +60,17 @@ class EvalResult:
 
     def pass_rate(self, measure: str) -> float | None:
         """Return the share of judged rollouts that passed a measure; None if none was judged."""
-        judged = self.summary["measures"]
+        judged = self.summary.measures
         if measure not in judged:
             raise InvalidInput(f"there is no measure {measure!r}; there are {', '.join(judged)}")
-        rate = judged[measure]["pass_rate"]
-        return rate["value"] if rate else None
+        rate = judged[measure].pass_rate
+        return rate.value if rate else None
 
     def __str__(self) -> str:
-        lines = [f"{self.run}: {self.summary['rollouts']} rollouts"]
-        for name, measure in self.summary["measures"].items():
-            rate = measure["pass_rate"]
-            shown = f"{rate['value']:.1%} ({rate['low']:.1%} … {rate['high']:.1%})" if rate else "–"
+        lines = [f"{self.run}: {self.summary.rollouts} rollouts"]
+        for name, measure in self.summary.measures.items():
+            rate = measure.pass_rate
+            shown = f"{rate.value:.1%} ({rate.low:.1%} … {rate.high:.1%})" if rate else "–"
             lines.append(f"  {name}: {shown}")
         return "\n".join(lines)
 

@@ -11,26 +11,27 @@ from sparring.api.python_runs import attempt_here, open_run
 from sparring.contracts.errors import FaultyArtefact, InvalidInput
 from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import PlaySettings
+from sparring.contracts.summaries import ShipSummary
 from sparring.contracts.training import TrainSpec
 from sparring.environments.task import Task
-from sparring.jobs.run_job import run_job
+from sparring.jobs.run_job import Ended, run_job
 from sparring.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
 class ShipResult:
-    """The result of a shipment. `summary` is the object that `sparring ship --json` prints."""
+    """The result of a shipment. `summary` has the fields that `sparring ship --json` prints."""
 
     folder: Path
-    summary: Mapping[str, Any]
+    summary: ShipSummary
 
     @property
     def verdict(self) -> str:
         """`equal`, `worse`, `cannot tell`, or `checked` if the artefact played no case."""
-        return str(self.summary["verdict"])
+        return self.summary.verdict
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.summary['sentence']}\n{self.folder}"
+        return f"{self.verdict}: {self.summary.sentence}\n{self.folder}"
 
 
 def ship_training(
@@ -60,10 +61,11 @@ def ship_training(
         **options,
     )
     folder = open_run(training.path.parent, None, shipment, f"ship-{shipment.environment}")
-    summary = run_job(attempt_here(folder), task).summary
-    if summary["verdict"] == "refused":
-        raise FaultyArtefact(summary["problem"])
-    return ShipResult(Path(summary["to"]), summary)
+    ended: Ended[ShipSummary] = run_job(attempt_here(folder), task)
+    summary = ended.summary
+    if summary.verdict == "refused":
+        raise FaultyArtefact(summary.problem)
+    return ShipResult(Path(summary.to), summary)
 
 
 def forms_from(names: Sequence[str]) -> tuple[Form, ...]:

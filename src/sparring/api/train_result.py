@@ -20,6 +20,7 @@ from sparring.contracts.cases import Case, Split, examples_before
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunNotFound
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.contracts.summaries import TrainSummary
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments import load_environment
 from sparring.environments.task import AnyAgent, Task, as_family, played_agent, read_task
@@ -38,7 +39,8 @@ from sparring.policies.loading import load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
-from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.contents import read_summary
+from sparring.run_folder.files import write_json
 from sparring.run_folder.ids import is_plain_name
 from sparring.run_folder.metrics import read_history_rows
 from sparring.run_folder.records import from_record
@@ -63,7 +65,7 @@ class TrainResult:
     """
 
     folder: RunFolder
-    summary: Mapping[str, Any]
+    summary: TrainSummary
     agent: PlayedAgent
     model: Any
     tokenizer: Any
@@ -111,7 +113,7 @@ class TrainResult:
             raise InvalidInput(f"run {folder.id} was not trained with weights in its own process")
         return cls(
             folder=folder,
-            summary=read_json(folder.summary),
+            summary=read_summary(folder, TrainSummary),
             agent=played,
             model=policy.model,
             tokenizer=policy.tokenizer,
@@ -139,20 +141,20 @@ class TrainResult:
     @property
     def final_loss(self) -> float | None:
         """The loss of the last step; None if no step was completed."""
-        loss: float | None = self.summary["last"].get("loss")
+        loss: float | None = self.summary.last.get("loss")
         return loss
 
     @property
     def best(self) -> Path | None:
         """The checkpoint with the highest validation reward; None without validation."""
-        found = self.summary["best_checkpoint"]
+        found = self.summary.best_checkpoint
         return Path(found) if found else None
 
     def __str__(self) -> str:
-        done, planned = self.summary["steps"], self.summary["planned_steps"]
+        done, planned = self.summary.steps, self.summary.planned_steps
         stopped = f", stopped before step {planned}" if done < planned else ""
-        lines = [f"{self.run}: {done} steps in {self.summary['seconds']:.0f} s{stopped}"]
-        for row in self.summary["validation"]:
+        lines = [f"{self.run}: {done} steps in {self.summary.seconds:.0f} s{stopped}"]
+        for row in self.summary.validation:
             lines.append(f"  validation reward at step {row['step']}: {row['reward']:.3f}")
         return "\n".join(lines)
 

@@ -167,7 +167,7 @@ class Trainer:
             finally:
                 self._name_policy()
         if ended.is_stopped:
-            done = f"after {ended.summary['steps']} of {ended.summary['planned_steps']} steps"
+            done = f"after {ended.summary.steps} of {ended.summary.planned_steps} steps"
             warnings.warn(
                 f"the training was stopped {done}; pass run={self.folder.id!r} to resume it",
                 RuntimeWarning,

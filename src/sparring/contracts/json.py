@@ -13,4 +13,4 @@ JsonSchema = Mapping[str, Any]
 Beat = Mapping[str, Any]  # a process's heartbeat
 Event = Mapping[str, Any]  # a line of a run's events; `event` names its kind
 MetricsRow = dict[str, Any]  # the figures of one step by name
-Summary = dict[str, Any]  # a run's result, as its kind writes it
+SummaryJson = dict[str, Any]  # a run's result, as its kind writes it

@@ -14,6 +14,15 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
 from sparring.contracts.ship_specs import ShipSpec
 from sparring.contracts.specs import EvalSpec, RunSpec
+from sparring.contracts.summaries import (
+    AuditSummary,
+    CheckSummary,
+    EvalSummary,
+    ProveSummary,
+    ShipSummary,
+    Summary,
+    TrainSummary,
+)
 from sparring.contracts.training import TrainSpec
 
 
@@ -23,6 +32,7 @@ class RunKind:
 
     name: str
     spec: type[RunSpec]
+    summary: type[Summary]
     id_prefix: str = ""
     budget_settings: str = ""
     steps_setting: str = "max_steps"
@@ -36,18 +46,21 @@ KINDS: Mapping[str, RunKind] = {
         RunKind(
             name="train",
             spec=TrainSpec,
+            summary=TrainSummary,
             budget_settings="max_steps, replacement_groups or validation_cases",
             has_metrics=True,
         ),
         RunKind(
             name="eval",
             spec=EvalSpec,
+            summary=EvalSummary,
             budget_settings="cases",
             plays_held_out=True,
         ),
         RunKind(
             name="check",
             spec=CheckSpec,
+            summary=CheckSummary,
             id_prefix="check-",
             budget_settings="cases, rollouts, dry_steps or num_generations",
             steps_setting="dry_steps",
@@ -55,11 +68,13 @@ KINDS: Mapping[str, RunKind] = {
         RunKind(
             name="audit",
             spec=AuditSpec,
+            summary=AuditSummary,
             id_prefix="audit-",
         ),
         RunKind(
             name="prove",
             spec=ProveSpec,
+            summary=ProveSummary,
             id_prefix="proof-",
             budget_settings="cases or rollouts",
             plays_held_out=True,
@@ -67,6 +82,7 @@ KINDS: Mapping[str, RunKind] = {
         RunKind(
             name="ship",
             spec=ShipSpec,
+            summary=ShipSummary,
             id_prefix="ship-",
             budget_settings="cases, rollouts or validation_cases",
             plays_held_out=True,

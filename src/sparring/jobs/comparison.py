@@ -19,6 +19,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import FlipRow
 from sparring.jobs.report import report_module
 from sparring.proofs.proof import PlayedSides, prove
 from sparring.reports.pictures import Curve
@@ -158,8 +159,8 @@ def _pairs(sides: Sequence[Side], compared: dict[str, Any]) -> dict[str, list[An
     by_id = [side.by_id for side in sides]
     return {
         difference["run"]: [
-            (flip, by_id[0][flip["base"]], by_id[number][flip["trained"]])
-            for flip in difference["flips"][:_FLIPS]
+            (flip, by_id[0][flip.base], by_id[number][flip.trained])
+            for flip in map(FlipRow.model_validate, difference["flips"][:_FLIPS])
         ]
         for number, difference in enumerate(compared["differences"], 1)
     }

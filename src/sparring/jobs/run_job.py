@@ -17,22 +17,23 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparring.contracts.errors import SparringError
+from sparring.contracts.summaries import Summary
 from sparring.jobs.case_loader import RunCases
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.report import try_to_write_report
 from sparring.jobs.run_lock import hold_run, report_event
 from sparring.run_folder import RunFolder
-from sparring.run_folder.contents import read_run_spec
-from sparring.run_folder.files import write_json
+from sparring.run_folder.contents import read_run_spec, write_summary
 from sparring.source_files import refuse_changed_code
 
 if TYPE_CHECKING:
     from sparring.environments.task import Task
 
 FAILED = 100
+Kind = TypeVar("Kind", bound=Summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Attempt:
     accept_changes: bool = False
 
 
-class Job:
+class Job(Generic[Kind]):
     """The work of one attempt. A kind of run is a subclass, made of an attempt, a spec and a task:
     the class `<Kind>Job` in `jobs/<kind>/job.py`."""
 
@@ -61,23 +62,25 @@ class Job:
         """Whether the work ended early on a stop request, with a summary."""
         return False
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Kind:
         """Do the work and return the run's summary, which `run_job` writes."""
         raise NotImplementedError
 
 
-JobMaker = Callable[[Attempt, Any, "Task"], Job]
+JobMaker = Callable[[Attempt, Any, "Task"], Job[Kind]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Generic[Kind]):
     """How an attempt ended: with its summary, on a stop request or not."""
 
-    summary: dict[str, Any]
+    summary: Kind
     is_stopped: bool
 
 
-def run_job(attempt: Attempt, task: Task | None = None, make: JobMaker | None = None) -> Ended:
+def run_job(
+    attempt: Attempt, task: Task | None = None, make: JobMaker[Kind] | None = None
+) -> Ended[Kind]:
     """Run the job that the spec in the run's folder describes, and write its summary and report.
 
     Without `task`, the environment that the spec names is opened for it. `make` replaces the class
@@ -93,7 +96,7 @@ def run_job(attempt: Attempt, task: Task | None = None, make: JobMaker | None = 
             with _made(attempt, task, make) as job:
                 summary = job.run()
             if is_first:
-                write_json(folder.summary, summary)
+                write_summary(folder, summary)
         except (KeyboardInterrupt, asyncio.CancelledError):
             if is_first:
                 report_event(folder, "stopped")
@@ -109,7 +112,7 @@ def run_job(attempt: Attempt, task: Task | None = None, make: JobMaker | None = 
 
 
 @contextmanager
-def _made(attempt: Attempt, task: Task | None, make: JobMaker | None) -> Iterator[Job]:
+def _made(attempt: Attempt, task: Task | None, make: JobMaker[Kind] | None) -> Iterator[Job[Kind]]:
     folder, spec = attempt.folder, read_run_spec(attempt.folder)
     if task is not None:
         yield (make or job_of(spec.kind))(attempt, spec, task)
@@ -131,10 +134,10 @@ def _made(attempt: Attempt, task: Task | None, make: JobMaker | None) -> Iterato
         yield make(attempt, spec, task)
 
 
-def job_of(kind: str) -> JobMaker:
+def job_of(kind: str) -> JobMaker[Any]:
     """Import and return the job of a kind of run."""
     module = importlib.import_module(f"sparring.jobs.{kind}.job")
-    job: JobMaker = getattr(module, f"{kind.title()}Job")
+    job: JobMaker[Any] = getattr(module, f"{kind.title()}Job")
     return job
 
 

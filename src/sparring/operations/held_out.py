@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparring.contracts.cases import Split
-from sparring.contracts.json import Summary
+from sparring.contracts.json import SummaryJson
 from sparring.contracts.kinds import KINDS
 from sparring.run_folder import RunFolder
 
@@ -35,7 +35,7 @@ def is_held_out(folder: RunFolder) -> bool:
     return spec.get("split") not in (Split.TRAINING.value, Split.VALIDATION.value)
 
 
-def figures_of(summary: Mapping[str, Any]) -> Summary:
+def figures_of(summary: Mapping[str, Any]) -> SummaryJson:
     """Return a summary without the values that could quote a case."""
     return {
         name: shown

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from sparring.contracts.errors import NotFinished
 from sparring.contracts.foreign import MIXED, SUMMARY, ForeignText, MixedTable
-from sparring.contracts.json import JsonObject, MetricsRow, Summary
+from sparring.contracts.json import JsonObject, MetricsRow, SummaryJson
 from sparring.contracts.kinds import KINDS
 from sparring.contracts.specs import Frozen
 from sparring.runs.lifecycle import RunState
@@ -154,7 +154,7 @@ class Results(Frozen):
     kind: str
     state: RunState
     message: ForeignText = ""
-    summary: Annotated[Summary, SUMMARY]
+    summary: Annotated[SummaryJson, SUMMARY]
     final: MixedTable = Field(default_factory=dict, description="the last row of metrics")
     history: Annotated[tuple[MetricsRow, ...], MIXED] = ()
     best_checkpoint: str | None = None

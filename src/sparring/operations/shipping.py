@@ -8,9 +8,9 @@ from pydantic import Field
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
-from sparring.contracts.json import Summary
 from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import Frozen
+from sparring.contracts.summaries import ProveSummary
 from sparring.contracts.training import TrainSpec
 from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.limits import budget_for
@@ -20,6 +20,7 @@ from sparring.operations.revalidation import revalidate
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import find_summary
 from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.ids import is_plain_name, slug
 from sparring.runs.finding import find_run
@@ -152,8 +153,8 @@ def _spec(
     request: StartShip, run: str, spec: TrainSpec, proof: RunFolder | None, place: Path
 ) -> ShipSpec:
     shared = proof_of(run, spec)
-    proved = read_json_or_empty(proof.summary) if proof else {}
-    checkpoint = request.checkpoint or Path(str(proved.get("checkpoint", ""))).name
+    proved = find_summary(proof, ProveSummary) if proof else None
+    checkpoint = request.checkpoint or (Path(proved.checkpoint).name if proved else "")
     names = ("target", "environment", "config", "services", "supervision", "code_digest")
     return ShipSpec(
         **{
@@ -184,19 +185,18 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
     """Return the newest proof with the verdict "better": of the requested checkpoint, or of any
     checkpoint if none is requested. With `unproven`, fall back to the newest proof, or None;
     otherwise raise NotProved."""
-    found: list[tuple[RunFolder, Summary]] = []
+    found: list[tuple[RunFolder, ProveSummary]] = []
     for spec in sorted(folder.path.parent.glob("*/spec.json"), reverse=True):
         proof = RunFolder(spec.parent)
         content = read_json_or_empty(spec)
         if content.get("kind") != "prove" or content.get("run") != folder.id:
             continue
-        summary = read_json_or_empty(proof.summary)
-        name = Path(str(summary.get("checkpoint", ""))).name
-        if summary.get("split") != Split.HELD_OUT.value or not name:
+        summary = find_summary(proof, ProveSummary)
+        if summary is None or summary.split != Split.HELD_OUT.value:
             continue
-        if not request.checkpoint or request.checkpoint == name:
+        if not request.checkpoint or request.checkpoint == Path(summary.checkpoint).name:
             found.append((proof, summary))
-    better = [proof for proof, summary in found if summary["verdict"] == "better"]
+    better = [proof for proof, summary in found if summary.has_passed]
     if better:
         return better[0]
     if request.unproven:
@@ -205,7 +205,7 @@ def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
         proof, summary = found[0]
         raise NotProved(
             f"no checkpoint of run {folder.id} is proved: the verdict of {proof.id} on "
-            f'{Path(str(summary["checkpoint"])).name} is "{summary["verdict"]}". Train longer, '
+            f'{Path(summary.checkpoint).name} is "{summary.verdict}". Train longer, '
             f"prove more cases with `sparring prove {folder.id}`, or ship it with --unproven, "
             "which the model cards state"
         )

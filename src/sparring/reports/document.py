@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jinja2
 
@@ -95,9 +94,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-
 _FIGURE = re.compile(r"^[-+–−]?[\d.,]+( ?%| s| GiB| h| min)?$|^–$|[-+]?\d.* … ")
 
 
-def unsandboxed_note(summary: Mapping[str, Any]) -> Paragraph | None:
+def unsandboxed_note(is_unsandboxed: bool) -> Paragraph | None:
     """Return the warning that a run was not sandboxed; None if it was."""
-    if not summary.get("unsandboxed"):
+    if not is_unsandboxed:
         return None
     return Paragraph("Code that the model wrote ran without a sandbox (unsandboxed=true).")
 

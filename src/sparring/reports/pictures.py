@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.contracts.summaries import CaseRow, DifferenceRow
 from sparring.reports.document import Gallery, Picture
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
@@ -69,9 +70,9 @@ def _panel(title: str, lines: Sequence[Curve]) -> Picture:
     return _picture(draw, title)
 
 
-def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | None:
+def case_bands(cases: Sequence[CaseRow], caption: str) -> Picture | None:
     """Draw the pass rate and interval of each scored case; return None if no case was scored."""
-    cases = [case for case in cases if case["rollouts"]]
+    cases = [case for case in cases if case.rollouts]
     if not cases:
         return None
 
@@ -80,11 +81,11 @@ def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | No
             figsize=(_WIDTH, 0.8 + 0.28 * len(cases)), layout="constrained"
         )
         for number, case in enumerate(reversed(cases)):
-            axes.plot([case["low"], case["high"]], [number] * 2, lw=5, color="#0072b2", alpha=0.35)
-            axes.plot(case["passed"] / case["rollouts"], number, "o", ms=5, color="#0072b2")
+            axes.plot([case.low, case.high], [number] * 2, lw=5, color="#0072b2", alpha=0.35)
+            axes.plot(case.passed / case.rollouts, number, "o", ms=5, color="#0072b2")
         axes.set_yticks(
             range(len(cases)),
-            [_label(str(case.get("question") or case["case"]), 40) for case in reversed(cases)],
+            [_label(str(case.question or case.case), 40) for case in reversed(cases)],
             fontsize=10,
         )
         axes.set_xlim(-0.02, 1.02)
@@ -96,7 +97,7 @@ def case_bands(cases: Sequence[Mapping[str, Any]], caption: str) -> Picture | No
     return _picture(draw, caption)
 
 
-def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | None:
+def intervals(rows: Mapping[str, DifferenceRow], caption: str) -> Picture | None:
     """Draw differences with their intervals and a line at zero; return None without rows."""
     if not rows:
         return None
@@ -104,9 +105,9 @@ def intervals(rows: Mapping[str, Mapping[str, Any]], caption: str) -> Picture | 
     def draw(plot: Any, colours: Mapping[str, str]) -> Any:
         figure, axes = plot.subplots(figsize=(_WIDTH, 0.8 + 0.4 * len(rows)), layout="constrained")
         for number, row in enumerate(reversed(list(rows.values()))):
-            colour = "#009e73" if row["low"] > 0 else "#d55e00" if row["high"] < 0 else "#999999"
-            axes.plot([row["low"], row["high"]], [number] * 2, lw=3, color=colour)
-            axes.plot(row["value"], number, "o", ms=7, color=colour)
+            colour = "#009e73" if row.low > 0 else "#d55e00" if row.high < 0 else "#999999"
+            axes.plot([row.low, row.high], [number] * 2, lw=3, color=colour)
+            axes.plot(row.value, number, "o", ms=7, color=colour)
         axes.axvline(0, color=colours["ink"], lw=0.8)
         names = [_label(name) for name in reversed(list(rows))]
         axes.set_yticks(range(len(rows)), names, fontsize=11)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparring.contracts.progress import duration_text
 from sparring.contracts.specs import is_python_target
+from sparring.contracts.summaries import TrainSummary
 from sparring.contracts.training import TrainSettings
 from sparring.reports.document import (
     Block,
@@ -28,7 +29,7 @@ class TrainingFacts:
 
     run: str
     spec: Row
-    summary: Row
+    summary: TrainSummary | None
     history: Sequence[Row]
     manifest: Row
 
@@ -36,19 +37,22 @@ class TrainingFacts:
 def training_blocks(facts: TrainingFacts) -> list[Block | None]:
     """Return the blocks that describe a training run."""
     summary, spec = facts.summary, facts.spec
-    seconds = summary.get("seconds")
+    model, weights = (spec.get("policy") or {}).get("model"), None
+    if summary is not None:
+        model = summary.model or model
+        weights = summary.best_checkpoint or summary.last_checkpoint
     about = [
         ("run", facts.run),
         ("environment", str(spec.get("environment") or spec.get("target"))),
-        ("model", str(summary.get("model") or (spec.get("policy") or {}).get("model") or "")),
-        ("plan", str(summary.get("plan", ""))),
-        ("time", duration_text(seconds) if seconds else "–"),
-        ("weights", str(summary.get("best_checkpoint") or summary.get("last_checkpoint") or "–")),
+        ("model", str(model or "")),
+        ("plan", summary.plan if summary else ""),
+        ("time", duration_text(summary.seconds) if summary and summary.seconds else "–"),
+        ("weights", weights or "–"),
     ]
     return [
         Heading("What was trained"),
         Grid(("", ""), about),
-        unsandboxed_note(summary),
+        unsandboxed_note(summary is not None and summary.unsandboxed),
         curves(panels_of(facts.history)),
         Folded("Settings, with their sources and locks", [_settings(spec)]),
         Folded("To reproduce it: versions and digests", [_versions(facts)]),

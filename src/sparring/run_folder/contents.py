@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import RunSpec
+from sparring.contracts.summaries import Summary
+from sparring.run_folder.files import read_json_or_empty, write_json
 from sparring.run_folder.layout import RunFolder
+
+Kind = TypeVar("Kind", bound=Summary)
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_run_spec(folder: RunFolder) -> RunSpec:
     """Read and validate a run's spec. Raises InvalidInput for an unknown kind or invalid fields."""
     spec = folder.read_spec()
     kind = run_kind(str(spec.get("kind")), folder.spec)
+    return _validated(kind.spec, spec, folder.spec)
+
+
+def read_summary(folder: RunFolder, kind: type[Kind]) -> Kind:
+    """Return a run's summary. Raises InvalidInput if the run has not written one of this kind."""
+    content = read_json_or_empty(folder.summary)
+    if not content or content.get("kind", "eval") != kind.model_fields["kind"].default:
+        raise InvalidInput(f"run {folder.id} has no results to report yet; let it complete first")
+    return _validated(kind, content, folder.summary)
+
+
+def find_summary(folder: RunFolder, kind: type[Kind]) -> Kind | None:
+    """Return a run's summary; None if it has none of this kind that can be read."""
     try:
-        return kind.spec.model_validate(spec)
+        return read_summary(folder, kind)
+    except InvalidInput:
+        return None
+
+
+def _validated(model: type[Model], content: Any, place: Path) -> Model:
+    try:
+        return model.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise InvalidInput(f"{folder.spec}: {field}: {first['msg']}") from error
+        raise InvalidInput(f"{place}: {field}: {first['msg']}") from error
+
+
+def write_summary(folder: RunFolder, summary: Summary) -> None:
+    """Write a run's summary."""
+    write_json(folder.summary, summary.as_json())

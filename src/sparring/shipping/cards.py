@@ -7,10 +7,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
 from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.front_matter import with_front_matter
 
-Row = Mapping[str, Any]
 SIGN = "model_signing sign key . --private_key ../KEY.pem --signature model.sig"
 VERIFY = "model_signing verify key . --public_key ../KEY.pub.pem --signature model.sig"
 
@@ -48,7 +48,9 @@ def agent_json(
     return {"format": 1, "environment": environment, "agents": frames}
 
 
-def model_card(facts: CardFacts, proof: Row | None, artefacts: Sequence[Row]) -> str:
+def model_card(
+    facts: CardFacts, proof: ProveSummary | None, artefacts: Sequence[ArtefactRow]
+) -> str:
     """Return the text of README.md: metadata for hubs, the proof, the files and the limits."""
     metadata: dict[str, Any] = {"license": facts.licence or "other"}
     if facts.is_base_public:
@@ -85,7 +87,10 @@ def model_card(facts: CardFacts, proof: Row | None, artefacts: Sequence[Row]) ->
 
 
 def proof_card(
-    facts: CardFacts, proof: Row | None, artefacts: Sequence[Row], held_out: Row | None
+    facts: CardFacts,
+    proof: ProveSummary | None,
+    artefacts: Sequence[ArtefactRow],
+    held_out: HeldOutRow | None,
 ) -> str:
     """Return the text of proof_card.md: the measurements, and what was not measured."""
     parts = [f"# What is proved about {facts.name}"]
@@ -95,11 +100,11 @@ def proof_card(
             "cases, so it is not known whether the model improved."
         )
     else:
-        parts += ["## The training", f"**{proof['verdict']}**: {proof['sentence']}"]
-        rows = {"reward": proof["reward"], **proof["measures"]}
+        parts += ["## The training", f"**{proof.verdict}**: {proof.sentence}"]
+        rows = {"reward": proof.reward, **proof.measures}
         lines = [
-            f"| {name} | {row['before']:.3f} | {row['after']:.3f} | {row['low']:+.3f} … "
-            f"{row['high']:+.3f} | {row['cases']} |"
+            f"| {name} | {row.before:.3f} | {row.after:.3f} | {row.low:+.3f} … "
+            f"{row.high:+.3f} | {row.cases} |"
             for name, row in rows.items()
             if row
         ]
@@ -108,27 +113,27 @@ def proof_card(
         )
         parts.append("\n".join([head, *lines]))
         parts.append(
-            f"Held-out cases: {proof['cases']} × {proof['rollouts_per_case']} rollouts of each "
-            f"model at temperature {proof['temperature']:g}; digest of the cases "
-            f"`{proof['cases_digest'][:16]}`; candidates compared on them: {proof['picked_from']}."
+            f"Held-out cases: {proof.cases} × {proof.rollouts_per_case} rollouts of each "
+            f"model at temperature {proof.temperature:g}; digest of the cases "
+            f"`{proof.cases_digest[:16]}`; candidates compared on them: {proof.picked_from}."
         )
     parts += ["## The files", _artefact_table(artefacts)]
     parts += [_artefact_sentence(each) for each in artefacts]
     if held_out is not None:
         parts += [
-            f"## On held-out cases: {held_out['artefact']}",
-            f"Compared with the checkpoint: **{held_out['likeness']}**, {held_out['sentence']}",
-            f"Compared with the base: {held_out['against_base']}",
+            f"## On held-out cases: {held_out.artefact}",
+            f"Compared with the checkpoint: **{held_out.likeness}**, {held_out.sentence}",
+            f"Compared with the base: {held_out.against_base}",
         ]
     lines = [*_not_measured(artefacts, held_out), *facts.left_out]
     parts += ["## Not measured", *(f"- {line}" for line in lines)]
     return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
 
 
-def _model_index(facts: CardFacts, proof: Row) -> dict[str, Any]:
-    rows = {"reward": proof["reward"], **proof["measures"]}
+def _model_index(facts: CardFacts, proof: ProveSummary) -> dict[str, Any]:
+    rows = {"reward": proof.reward, **proof.measures}
     metrics = [
-        {"type": _slug(name), "name": f"{name} (held-out)", "value": round(row["after"], 4)}
+        {"type": _slug(name), "name": f"{name} (held-out)", "value": round(row.after, 4)}
         for name, row in rows.items()
         if row
     ]
@@ -139,7 +144,7 @@ def _model_index(facts: CardFacts, proof: Row) -> dict[str, Any]:
                 "task": {"type": "text-generation"},
                 "dataset": {
                     "type": _slug(facts.environment or "cases"),
-                    "name": f"{facts.environment}, {proof['cases']} held-out cases",
+                    "name": f"{facts.environment}, {proof.cases} held-out cases",
                 },
                 "metrics": metrics,
             }
@@ -147,55 +152,49 @@ def _model_index(facts: CardFacts, proof: Row) -> dict[str, Any]:
     }
 
 
-def _proof_paragraph(proof: Row | None) -> str:
+def _proof_paragraph(proof: ProveSummary | None) -> str:
     if proof is None:
         return "**Unproven**: the model was not compared with its base on held-out cases."
-    return (
-        f"On held-out cases, compared with its base: **{proof['verdict']}** ({proof['sentence']})."
-    )
+    return f"On held-out cases, compared with its base: **{proof.verdict}** ({proof.sentence})."
 
 
-def _artefact_table(artefacts: Sequence[Row]) -> str:
+def _artefact_table(artefacts: Sequence[ArtefactRow]) -> str:
     lines = [
         "| file | MB | mean difference of log-probability | KL | played by |",
         "|---|---|---|---|---|",
     ]
     for each in artefacts:
-        gap = each.get("gap") or {}
-        mean = f"{gap['mean']:.1e}" if gap else "–"
-        kl = f"{gap['kl']:.1e}" if gap else "–"
+        mean = f"{each.gap.mean:.1e}" if each.gap else "–"
+        kl = f"{each.gap.kl:.1e}" if each.gap else "–"
         lines.append(
-            f"| {each['path']} | {each['size'] / 1e6:.1f} | {mean} | {kl} | "
-            f"{', '.join(_servers_of(each))} |"
+            f"| {each.path} | {each.size / 1e6:.1f} | {mean} | {kl} | {', '.join(each.played_by)} |"
         )
     return "\n".join(lines)
 
 
-def _artefact_sentence(artefact: Row) -> str:
-    prompts = artefact["prompts"]
+def _artefact_sentence(artefact: ArtefactRow) -> str:
+    prompts = artefact.prompts
     text = (
-        f"{artefact['name']}: {prompts['conversations']} prompts ({prompts['tokens']} tokens) give "
+        f"{artefact.name}: {prompts.conversations} prompts ({prompts.tokens} tokens) give "
         "the ids that were trained on"
     )
-    if played := artefact.get("validation"):
-        text += f"; on validation cases {played['likeness']}: {played['sentence']}"
-    for server, played in (artefact.get("servers") or {}).items():
-        text += f"; on {server} {played['likeness']}: {played['sentence']}"
-    if artefact.get("warning"):
-        text += f". Warning: {artefact['warning']}"
+    if played := artefact.validation:
+        text += f"; on validation cases {played.likeness}: {played.sentence}"
+    for server, played in artefact.servers.items():
+        text += f"; on {server} {played.likeness}: {played.sentence}"
+    if artefact.warning:
+        text += f". Warning: {artefact.warning}"
     return f"- {text}."
 
 
-def _not_measured(artefacts: Sequence[Row], held_out: Row | None) -> list[str]:
+def _not_measured(artefacts: Sequence[ArtefactRow], held_out: HeldOutRow | None) -> list[str]:
     lines = []
-    servers = {name for each in artefacts for name in _servers_of(each)}
+    servers = {name for each in artefacts for name in each.played_by}
     for server in ("vLLM", "Ollama"):
         if server not in servers:
             lines.append(f"{server}: the commands are written from its documentation, not run here")
     unplayed = [
-        str(each["name"])
-        for each in artefacts
-        if held_out is None or each["name"] != held_out["artefact"]
+        str(each.name) for each in artefacts if held_out is None or each.name != held_out.artefact
     ]
     if unplayed:
         lines.append(f"held-out cases with {', '.join(unplayed)}")
@@ -203,11 +202,6 @@ def _not_measured(artefacts: Sequence[Row], held_out: Row | None) -> list[str]:
         "GPUs, other quantisations, other tasks, and prompts other than those in agent.json"
     )
     return lines
-
-
-def _servers_of(artefact: Row) -> list[str]:
-    """Return the servers that played an artefact."""
-    return [str(artefact["server"]), *(artefact.get("servers") or {})]
 
 
 def _slug(name: str) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.summaries import AuditSummary
 from sparring.jobs.audit.report import comparable, document
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
+from tests.summaries import completed
 
 FINDING = {"measure": "short", "fault": "flaky", "message": "it wavers", "rollout": "learner/a.0.0"}
 
@@ -18,7 +20,7 @@ def folder_of(place: Path, findings: list[dict[str, str]]) -> RunFolder:
     folder = RunFolder(place / "audit-shop")
     folder.create({"format": 1, "kind": "audit"})
     summary = {"environment": "shop", "judgements": 96, "measures": {"short": 1.0}}
-    write_json(folder.summary, {**summary, "audit": findings})
+    write_json(folder.summary, completed(AuditSummary, {**summary, "audit": findings}))
     return folder
 
 

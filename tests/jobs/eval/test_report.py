@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.summaries import EvalSummary
 from sparring.jobs.eval.report import comparable, document
 from sparring.proofs.eval_summary import EvalTally
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.run_folder.rollout_log import RolloutWriter
 from tests.proofs.made import answered
+from tests.summaries import completed
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def test_the_pass_rate_of_each_measure_is_in_the_report(folder: RunFolder) -> No
     tally = EvalTally()
     for number in range(4):
         tally.add(answered(f"case {number}", float(number == 0)))
-    write_json(folder.summary, tally.summary(run="run"))
+    write_json(folder.summary, completed(EvalSummary, tally.summary(run="run")))
     made = document(folder)
     assert made.title == "run: evaluation"
     text = made.markdown()

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.summaries import ProveSummary
 from sparring.jobs.prove.report import comparable, document
 from sparring.reports.document import SideBySide
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import write_json
 from sparring.run_folder.rollout_log import RolloutWriter
 from tests.proofs.made import answered
+from tests.summaries import completed
 
 FLIPS = 14
 
@@ -44,7 +46,7 @@ def summary(**given: Any) -> dict[str, Any]:
 
 
 def test_the_first_flips_are_shown_with_the_rollouts_of_both_models(folder: RunFolder) -> None:
-    write_json(folder.summary, summary())
+    write_json(folder.summary, completed(ProveSummary, summary()))
     made = document(folder)
     assert made.title == "shop: better"
     shown = [each for each in made.blocks if isinstance(each, SideBySide)]
@@ -55,7 +57,7 @@ def test_the_first_flips_are_shown_with_the_rollouts_of_both_models(folder: RunF
 
 
 def test_the_training_is_described_where_its_folder_is_still_there(folder: RunFolder) -> None:
-    write_json(folder.summary, summary())
+    write_json(folder.summary, completed(ProveSummary, summary()))
     assert "What was trained" not in document(folder).markdown()
     training = RunFolder(folder.path.parent / "swift-lark")
     training.create({"format": 1, "kind": "train", "environment": "shop"})
@@ -64,7 +66,7 @@ def test_the_training_is_described_where_its_folder_is_still_there(folder: RunFo
 
 def test_a_flip_whose_rollout_is_not_logged_is_refused(folder: RunFolder) -> None:
     lost = {"case": "x", "before": 0.0, "after": 1.0, "base": "x.0.0", "trained": "x.0.0"}
-    write_json(folder.summary, summary(flips=[lost]))
+    write_json(folder.summary, completed(ProveSummary, summary(flips=[lost])))
     with pytest.raises(InvalidInput, match=r"no rollout 'x\.0\.0'"):
         document(folder)
 

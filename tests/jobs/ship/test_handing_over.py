@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from sparring.contracts.summaries import ProveSummary
 from sparring.jobs.ship.handing_over import Delivery, _shareable, _without_paths
+from tests.summaries import complete
 
 
 @pytest.mark.parametrize("is_fine", [True, False])
@@ -43,13 +45,15 @@ def test_paths_in_settings_are_shown_by_their_last_part(text: str, shown: str) -
 
 
 def test_the_proof_in_a_shipment_names_no_path_of_this_machine() -> None:
-    proof = {
+    given = {
         "model": "/home/kim/models/small",
         "checkpoint": "/home/kim/runs/r/checkpoints/step-5",
-        "seeds": [1, "~/notes.txt"],
+        "unmoved": ["~/notes.txt"],
         "verdict": "better",
         "left_out": ["making the world of case 7 failed"],
     }
-    assert _shareable(proof) == {
-        "model": "small", "seeds": [1, "notes.txt"], "verdict": "better"
-    }  # fmt: skip
+    shared = _shareable(complete(ProveSummary, given))
+    assert shared is not None
+    assert (shared["model"], shared["verdict"]) == ("small", "better")
+    assert shared["unmoved"] == ["notes.txt"]
+    assert not {"checkpoint", "flips", "still_fails", "audit", "left_out"} & set(shared)

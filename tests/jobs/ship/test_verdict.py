@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sparring.contracts.ship_specs import Form
+from sparring.contracts.summaries import ArtefactRow, HeldOutRow
 from sparring.jobs.ship.verdict import choose, verdict_of
 from sparring.shipping.artefacts import Artefact
+from tests.summaries import complete
 
 
 def artefact(place: Path, name: str, form: Form, size: int) -> Artefact:
@@ -28,11 +29,12 @@ def made(tmp_path: Path) -> list[Artefact]:
     ]
 
 
-def rows(**likeness: str) -> dict[str, Any]:
+def rows(**likeness: str) -> dict[str, ArtefactRow]:
     names = {"f16": "gguf f16", "q8": "gguf q8_0", "q4": "gguf q4_k_m"}
-    found: dict[str, Any] = {"merged": {}}
+    found = {"merged": complete(ArtefactRow, {})}
     for key, name in names.items():
-        found[name] = {"validation": {"likeness": likeness[key], "sentence": "s"}}
+        played = {"likeness": likeness[key], "sentence": "s"}
+        found[name] = complete(ArtefactRow, {"validation": played})
     return found
 
 
@@ -62,14 +64,14 @@ def test_a_comparison_chooses_the_smallest_that_is_as_good(
 
 def test_a_file_that_is_warned_about_is_not_chosen(made: list[Artefact]) -> None:
     told = rows(f16="equal", q8="equal", q4="equal")
-    told["gguf q4_k_m"]["warning"] = "it may have undone part of the training"
+    warned = {"warning": "it may have undone part of the training"}
+    told["gguf q4_k_m"] = told["gguf q4_k_m"].model_copy(update=warned)
     assert choose(made, told, is_compared=True).name == "gguf q8_0"
 
 
-def held_out(likeness: str, is_improved: bool) -> dict[str, Any]:
-    return {
-        "likeness": likeness, "is_improved": is_improved, "sentence": "s", "against_base": "b",
-    }  # fmt: skip
+def held_out(likeness: str, is_improved: bool, missing: str = "") -> HeldOutRow:
+    given = {"likeness": likeness, "is_improved": is_improved, "missing": missing}
+    return complete(HeldOutRow, {"sentence": "s", "against_base": "b", **given})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,8 @@ def test_without_held_out_cases_validation_decides_and_without_both_it_is_only_c
 
 def test_a_server_that_plays_worse_is_named(made: list[Artefact]) -> None:
     told = rows(f16="equal", q8="equal", q4="equal")
-    told["merged"]["servers"] = {"vLLM": {"likeness": "worse", "sentence": "worse by 0.4"}}
+    played = {"likeness": "worse", "sentence": "worse by 0.4"}
+    told["merged"] = complete(ArtefactRow, {"servers": {"vLLM": played}})
     found = verdict_of(told, made[1], held_out("equal", True), is_proved=True)
     assert (found.verdict, found.is_fine) == ("equal", False)
     assert found.problem == "merged on vLLM, validation cases: worse by 0.4"
@@ -108,10 +111,9 @@ def test_a_server_that_plays_worse_is_named(made: list[Artefact]) -> None:
 
 def test_where_many_cases_were_not_scored_the_shipment_is_not_fine(made: list[Artefact]) -> None:
     told = rows(f16="equal", q8="equal", q4="equal")
-    missing = {"missing": "20 of 40 cases could not be scored on both sides"}
-    assert not verdict_of(
-        told, made[1], held_out("cannot tell", True) | missing, is_proved=False
-    ).is_fine
-    name = made[1].name
-    told[name]["validation"] = {"likeness": "cannot tell", "sentence": "s", **missing}
+    missing = "20 of 40 cases could not be scored on both sides"
+    found = held_out("cannot tell", True, missing)
+    assert not verdict_of(told, made[1], found, is_proved=False).is_fine
+    played = {"likeness": "cannot tell", "sentence": "s", "missing": missing}
+    told[made[1].name] = complete(ArtefactRow, {"validation": played})
     assert not verdict_of(told, made[1], None, is_proved=False).is_fine

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.summaries import ProveSummary, TrainSummary
 from sparring.jobs.train.report import comparable, document, training_facts
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, write_json
 from sparring.run_folder.rollout_log import RolloutWriter
 from tests.proofs.made import answered
+from tests.summaries import completed
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def log(place: Path, *rollouts: Rollout) -> None:
 
 def test_a_training_without_results_has_a_report(folder: RunFolder) -> None:
     facts = training_facts(folder)
-    assert (facts.summary, facts.history, facts.manifest) == ({}, [], {})
+    assert (facts.summary, facts.history, facts.manifest) == (None, [], {})
     made = document(folder)
     assert made.title == "shop: training"
     assert "swift-lark" in made.markdown()
@@ -59,7 +61,7 @@ def test_the_best_checkpoint_is_described_and_without_validation_the_last(
 
 def test_metrics_and_summary_are_read_from_the_folder(folder: RunFolder) -> None:
     append_line(folder.metrics, {"attempt": 1, "step": 1, "reward": 0.5})
-    write_json(folder.summary, {"plan": "4 cases × 4 rollouts"})
+    write_json(folder.summary, completed(TrainSummary, {"plan": "4 cases × 4 rollouts"}))
     assert [row["reward"] for row in training_facts(folder).history] == [0.5]
     assert "4 cases × 4 rollouts" in document(folder).markdown()
 
@@ -77,7 +79,7 @@ def test_a_completed_proof_comes_before_the_validation(folder: RunFolder) -> Non
     log(proof.rollouts_of("base"), answered("base", 0.0))
     log(proof.rollouts_of("trained"), answered("trained", 1.0))
     assert list(comparable(folder, {})) == ["validation"]  # it has not completed
-    write_json(proof.summary, {"split": "held-out"})
+    write_json(proof.summary, completed(ProveSummary, {"split": "held-out"}))
     found = comparable(folder, {})
     assert list(found) == ["held-out", "validation"]
     assert [each.case.id for each in found["held-out"]] == ["trained"]

@@ -10,6 +10,7 @@ import pytest
 
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.specs import EvalSpec, PlaySettings
+from sparring.contracts.summaries import CheckSummary
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller
 from sparring.operations.plans.estimating import Done, completed_before, cost_of
@@ -21,6 +22,7 @@ from sparring.run_folder.events import append_state
 from sparring.run_folder.files import append_line, write_json
 from sparring.runs.lifecycle import RunState
 from tests.operations.made import make_project, operator_of
+from tests.summaries import completed
 
 TARGET: dict[str, Any] = {"target": "shop.py:Shop", "environment": "shop"}
 SETTINGS = TrainSettings(max_steps=10)
@@ -48,7 +50,8 @@ def started(plan: Plan, caller: Caller) -> Started:
 def checked(folder: Path, seconds_per_step: Any) -> Done:
     run = RunFolder(folder / "check-shop-1")
     run.create(CheckSpec(**TARGET, settings=SETTINGS).model_dump(mode="json"))
-    write_json(run.summary, {"estimate": {"seconds_per_step": {"value": seconds_per_step}}})
+    estimate = {"estimate": {"seconds_per_step": {"value": seconds_per_step}}}
+    write_json(run.summary, completed(CheckSummary, estimate))
     return Done("check", run)
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.kinds import KINDS
-from sparring.surfaces.cli.kind_views import Shown, view_of
+from sparring.surfaces.cli.kind_views import Shown, show_results, view_of
 from tests.surfaces.cli.terminal import AUDIT, CHECK, EVAL, PROOF, TRAIN, summary_of
 
 PLAYING = {"rollouts": 48, "total": 192, "passed": 7, "sampled_tokens": 12345}
@@ -29,7 +29,7 @@ TRAINING = {"step": 3, "steps": 20, "tokens_drawn": 12345}
 def test_every_kind_shows_its_own_summary(kind: str, run: str, word: str) -> None:
     console = Console(width=160)
     with console.capture() as capture:
-        view_of(kind).show(summary_of(run), console)
+        show_results(kind, summary_of(run), console)
     assert word in capture.get()
 
 

@@ -14,13 +14,14 @@ from sparring.surfaces.cli.proof_tables import (
     show_comparison,
     show_proof,
 )
+from tests.summaries import completing
 from tests.surfaces.cli.terminal import AUDIT, CHECK, PROOF, summary_of
 
 
 def shown(show: Any, summary: dict[str, Any]) -> str:
     console = Console(width=220)
     with console.capture() as capture:
-        show(summary, console)
+        completing(show)(summary, console)
     return capture.get()
 
 
@@ -127,7 +128,7 @@ def test_a_proof_tells_everything_that_makes_luck_likelier() -> None:
 
 
 def test_a_proof_without_any_score_has_no_row_and_no_power() -> None:
-    summary = summary_of(PROOF) | {"reward": None, "measures": {"got_in": None}}
+    summary = summary_of(PROOF) | {"reward": None, "measures": {}}
     text = shown(show_proof, summary)
     assert "would be detected" not in text
     assert "got_in  " not in text

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from sparring.reports.ship_report import ship_report
 from sparring.surfaces.cli.ship_tables import show_shipment
+from tests.summaries import completing
 
 SUMMARY: dict[str, Any] = {
     "run": "ship-bell-20261117-010101-aaaa", "name": "porter", "verdict": "equal",
@@ -39,7 +40,7 @@ SUMMARY: dict[str, Any] = {
 def shown(summary: dict[str, Any]) -> str:
     console = Console(width=200)
     with console.capture() as capture:
-        show_shipment(summary, console)
+        completing(show_shipment)(summary, console)
     return capture.get()
 
 
@@ -70,11 +71,11 @@ def test_what_was_left_out_and_a_trial_are_said() -> None:
 
 
 def test_the_report_has_the_same_and_a_picture() -> None:
-    document = ship_report(SUMMARY)
+    document = completing(ship_report)(SUMMARY)
     text = document.markdown()
     assert text.startswith("# porter: equal")
     assert "Held-out cases, played by gguf q8" in text
     assert "not played" in text
     assert "Mean reward on validation cases by size" in text
     refused = {**SUMMARY, "held_out": None, "commands": {}, "artefacts": [], "problem": "lost"}
-    assert "lost" in ship_report(refused).markdown()
+    assert "lost" in completing(ship_report)(refused).markdown()

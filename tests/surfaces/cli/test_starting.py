@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.summaries import AuditSummary, CheckSummary
 from sparring.operations.operation import Caller, Role
 from sparring.operations.starting import Started
 from sparring.run_folder import RunFolder
@@ -17,6 +18,7 @@ from sparring.run_folder.files import write_json
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli import starting
 from tests.operations.made import make_project, spec_of
+from tests.summaries import completed
 
 
 @pytest.fixture
@@ -117,7 +119,7 @@ def finish_with(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_check_is_fine_only_if_the_environment_is_learnable(
     monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
 ) -> None:
-    finish_with({"verdict": verdict}, monkeypatch)
+    finish_with(completed(CheckSummary, {"verdict": verdict}), monkeypatch)
     request = {"environment": "shop", "others": [], "settings": {}}
     assert starting.check(request, None, detach=False, as_json=False) == code
     assert starting.check(request, None, detach=True, as_json=False) == 0
@@ -128,7 +130,8 @@ def test_a_check_is_fine_only_if_the_environment_is_learnable(
 def test_an_audit_is_fine_unless_a_finding_is_grave(
     monkeypatch: pytest.MonkeyPatch, is_grave: bool, code: int
 ) -> None:
-    finish_with({"audit": [{"is_grave": False}, {"is_grave": is_grave}]}, monkeypatch)
+    findings = [{"is_grave": False}, {"is_grave": is_grave}]
+    finish_with(completed(AuditSummary, {"audit": findings}), monkeypatch)
     request = {"environment": "shop", "settings": {}}
     assert starting.audit(request, None, detach=False, as_json=False) == code
 

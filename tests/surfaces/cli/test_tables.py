@@ -12,13 +12,14 @@ from rich.console import Console
 
 from sparring.contracts.specs import Frozen
 from sparring.surfaces.cli.tables import print_json, printable, show_summary, show_training
+from tests.summaries import completing
 from tests.surfaces.cli.terminal import EVAL, TRAIN, summary_of
 
 
 def shown(show: Any, summary: dict[str, Any]) -> str:
     console = Console(width=160)
     with console.capture() as capture:
-        show(summary, console)
+        completing(show)(summary, console)
     return capture.get()
 
 

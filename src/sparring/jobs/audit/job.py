@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import asdict
-from typing import Any
 
 from sparring.contracts.proof_specs import AuditSpec
 from sparring.contracts.specs import FORMAT
+from sparring.contracts.summaries import AuditSummary
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.run_job import Attempt, Job
 from sparring.proofs.audit import ADVICE, audit
 
 
-class AuditJob(Job):
+class AuditJob(Job[AuditSummary]):
     """Has the measures judge null players, which need no model."""
 
     def __init__(self, attempt: Attempt, spec: AuditSpec, task: Task) -> None:
@@ -23,7 +23,7 @@ class AuditJob(Job):
         self._spec = spec
         self._task = task
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> AuditSummary:
         """Judge the null players' answers and return the summary."""
         started = time.monotonic()
         folder, heartbeat = self._attempt.folder, self._attempt.heartbeat
@@ -32,19 +32,21 @@ class AuditJob(Job):
         heartbeat.note("auditing", step=0)
         asyncio.run(audit_null_players(folder, auditor, self._task.suite, self._spec.cases))
         findings = audit(auditor.observations)
-        return {
-            "format": FORMAT,
-            "kind": "audit",
-            "run": folder.id,
-            "environment": self._spec.environment,
-            "measures": dict(self._task.measures.weights),
-            "cases": self._spec.cases,
-            "judgements": auditor.judged,
-            "audit": [
-                {**asdict(each), "fault": each.fault.value, "advice": ADVICE[each.fault]}
-                for each in findings
-            ],
-            "left_out": auditor.left_out,
-            "unsandboxed": self._spec.play.unsandboxed,
-            "seconds": round(time.monotonic() - started, 1),
-        }
+        return AuditSummary.model_validate(
+            {
+                "format": FORMAT,
+                "kind": "audit",
+                "run": folder.id,
+                "environment": self._spec.environment,
+                "measures": dict(self._task.measures.weights),
+                "cases": self._spec.cases,
+                "judgements": auditor.judged,
+                "audit": [
+                    {**asdict(each), "fault": each.fault.value, "advice": ADVICE[each.fault]}
+                    for each in findings
+                ],
+                "left_out": auditor.left_out,
+                "unsandboxed": self._spec.play.unsandboxed,
+                "seconds": round(time.monotonic() - started, 1),
+            }
+        )

@@ -20,6 +20,7 @@ from sparring.contracts.errors import GuardStop, InfrastructureError, NotEnoughM
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
+from sparring.contracts.summaries import CheckSummary
 from sparring.engine.building import Built, build
 from sparring.engine.dry_run import DryRun
 from sparring.engine.ranks import Launched
@@ -41,7 +42,7 @@ from sparring.proofs.eval_summary import EvalTally
 from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes_of
 from sparring.proofs.measure_verdicts import MeasureVerdict, judge_measures
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import write_json
+from sparring.run_folder.contents import write_summary
 
 _NOT_HERE = object()  # unlike None, no value of a setting
 
@@ -68,7 +69,7 @@ class _Results:
     measures: Sequence[MeasureVerdict]
 
 
-class CheckJob(Job):
+class CheckJob(Job[CheckSummary]):
     """One check, from its task to its summary."""
 
     def __init__(self, attempt: Attempt, spec: CheckSpec, task: Task) -> None:
@@ -84,7 +85,7 @@ class CheckJob(Job):
         self._trial: _Trial | None = None  # once something is played
         self._is_stopped = False
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> CheckSummary:
         """Run the check and return its summary. A check that is stopped while it plays writes a
         summary of the rollouts so far, and raises."""
         started = time.monotonic()
@@ -99,7 +100,7 @@ class CheckJob(Job):
             self._is_stopped = True
             if self._trial is not None and self._trial.played.learner:
                 summary = self._conclude(self._results(auditor, obstacles), started)
-                write_json(self._folder.summary, summary)
+                write_summary(self._folder, summary)
             raise
         return self._conclude(self._results(auditor, obstacles), started)
 
@@ -164,7 +165,7 @@ class CheckJob(Job):
             masks_truncated=settings.mask_truncated_completions,
         )
 
-    def _conclude(self, results: _Results, started: float) -> dict[str, Any]:
+    def _conclude(self, results: _Results, started: float) -> CheckSummary:
         checked = judge(self._facts(results))
         played = self._trial.played if self._trial else None
         return self._sum_up(
@@ -311,20 +312,22 @@ class CheckJob(Job):
         sizes = SplitSizes.of(self._task.suite)
         return training_cost(self._spec, sizes, played, self._dry, live)
 
-    def _sum_up(self, **results: Any) -> dict[str, Any]:
+    def _sum_up(self, **results: Any) -> CheckSummary:
         spec = self._spec
-        return {
-            "format": FORMAT,
-            "kind": "check",
-            "run": self._folder.id,
-            "environment": spec.environment,
-            "model": spec.policy.model or self._agent_model,
-            "group_size": spec.settings.num_generations,
-            "rollouts_per_case": spec.rollouts,
-            "unsandboxed": spec.settings.unsandboxed,
-            "set_by_command": _set_by_command(spec),
-            **results,
-        }
+        return CheckSummary.model_validate(
+            {
+                "format": FORMAT,
+                "kind": "check",
+                "run": self._folder.id,
+                "environment": spec.environment,
+                "model": spec.policy.model or self._agent_model,
+                "group_size": spec.settings.num_generations,
+                "rollouts_per_case": spec.rollouts,
+                "unsandboxed": spec.settings.unsandboxed,
+                "set_by_command": _set_by_command(spec),
+                **results,
+            }
+        )
 
 
 def _has_tools(task: Task) -> bool:

@@ -17,6 +17,7 @@ from sparring.contracts.errors import InfrastructureError, RunChanged
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import EvalSpec
+from sparring.contracts.summaries import EvalSummary
 from sparring.environments.task import Task
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.jobs.progress import Progress, ProgressHeartbeat
@@ -27,13 +28,14 @@ from sparring.player.loops import run_in_own_loop
 from sparring.policies.loading import load_policy
 from sparring.proofs.eval_summary import EvalTally
 from sparring.run_folder.checkpoint_list import candidate_of
-from sparring.run_folder.files import append_line, read_lines, write_json
+from sparring.run_folder.contents import write_summary
+from sparring.run_folder.files import append_line, read_lines
 from sparring.run_folder.held_out_ledger import record_look
 
 OnProgress = Callable[[Progress], None]
 
 
-class EvalJob(Job):
+class EvalJob(Job[EvalSummary]):
     """One evaluation. A worker process loads the model itself, and fails if no rollout could be
     scored; a Python program passes its `policy`."""
 
@@ -64,7 +66,7 @@ class EvalJob(Job):
             self._folder.rollouts(), self._plan, task=task, policy=self._policy, play=spec.play
         )
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> EvalSummary:
         """Play the missing rollouts and return the summary."""
         if not self._attempt.owns_process:
             return run_in_own_loop(self._play())
@@ -73,8 +75,8 @@ class EvalJob(Job):
         self._attempt.heartbeat.watch(self._done)
         self._attempt.heartbeat.note("playing", step=0)
         summary = asyncio.run(_until_stopped(self._play()))
-        if summary["rollouts"] and summary["unscored"] == summary["rollouts"]:
-            write_json(self._folder.summary, summary)
+        if summary.rollouts and summary.unscored == summary.rollouts:
+            write_summary(self._folder, summary)
             raise _nothing_scored(summary)
         return summary
 
@@ -89,7 +91,7 @@ class EvalJob(Job):
         """Return played rollouts plus sampled tokens, as a progress counter for the heartbeat."""
         return self._progress.rollouts + self._logged.tokens_drawn()
 
-    async def _play(self) -> dict[str, Any]:
+    async def _play(self) -> EvalSummary:
         self._check_inputs()
         for rollout in self._logged.earlier():
             self._count(rollout)
@@ -126,7 +128,7 @@ class EvalJob(Job):
         self._progress.count(rollout)
         self._on_progress(self._progress)
 
-    def _sum_up(self, seconds: float, hung: list[str]) -> dict[str, Any]:
+    def _sum_up(self, seconds: float, hung: list[str]) -> EvalSummary:
         summary = self._tally.summary(
             run=self._folder.id,
             environment=self._spec.environment,
@@ -148,7 +150,7 @@ class EvalJob(Job):
         if candidate := self._candidate():
             digest = digest_of(self._task.suite.cases(self._spec.split))
             record_look(self._folder, digest, f"{candidate}#{self._spec.play.seed}")
-        return summary
+        return EvalSummary.model_validate(summary)
 
     def _candidate(self) -> str:
         """Return the name of a trained model that plays held-out cases, for the ledger; "" for
@@ -160,7 +162,7 @@ class EvalJob(Job):
         return candidate_of(spec.policy.model or named)
 
 
-async def _until_stopped(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+async def _until_stopped(work: Coroutine[Any, Any, EvalSummary]) -> EvalSummary:
     """Run the evaluation. SIGTERM and Ctrl-C cancel it; a resumed run keeps logged rollouts."""
     task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
@@ -169,11 +171,11 @@ async def _until_stopped(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str,
     return await task
 
 
-def _nothing_scored(summary: dict[str, Any]) -> InfrastructureError:
+def _nothing_scored(summary: EvalSummary) -> InfrastructureError:
     """Return the error of a run of which every rollout is unscored."""
-    measures = sorted(summary["measures"].values(), key=lambda each: -each["broken"])
-    reasons = [each["reason"] for measure in measures for each in measure["reasons_for_failing"]]
-    broken = reasons if measures and measures[0]["broken"] else []
-    causes = [cause["reason"] for cause in summary["causes"]]
+    measures = sorted(summary.measures.values(), key=lambda each: -each.broken)
+    reasons = [each.reason for measure in measures for each in measure.reasons_for_failing]
+    broken = reasons if measures and measures[0].broken else []
+    causes = [cause.reason for cause in summary.causes]
     why = (broken or causes or reasons or ["no measure has a weight"])[0]
-    return InfrastructureError(f"none of {summary['rollouts']} rollouts could be scored: {why}")
+    return InfrastructureError(f"none of {summary.rollouts} rollouts could be scored: {why}")

@@ -19,6 +19,7 @@ from sparring.contracts.policies import Policy
 from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import FORMAT, PolicySpec
+from sparring.contracts.summaries import ProveSummary
 from sparring.environments import load_environment
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
@@ -49,7 +50,7 @@ class _Suite:
     cases: Sequence[Case]
 
 
-class ProveJob(Job):
+class ProveJob(Job[ProveSummary]):
     """One proof, from its checkpoint to its summary."""
 
     def __init__(self, attempt: Attempt, spec: ProveSpec, task: Task) -> None:
@@ -61,7 +62,7 @@ class ProveJob(Job):
         self._audit: list[dict[str, Any]] | None = None
         self._left_out: list[str] = []
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> ProveSummary:
         """Play both models, compare them, and return the summary."""
         started = time.monotonic()
         suites = [self._suite("", self._task)]
@@ -79,7 +80,7 @@ class ProveJob(Job):
         summary = self._summary(proof, chances, suites[0], digest)
         summary |= {"audit": self._audit, "left_out": self._left_out}
         summary |= {"seconds": round(time.monotonic() - started, 1)}
-        return summary
+        return ProveSummary.model_validate(summary)
 
     # ------------------------------------------------------------------ inputs
 

@@ -10,6 +10,7 @@ from typing import Any
 from sparring.contracts.cases import Case, Split, digest_of
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import DifferenceRow, HeldOutRow, ValidationRow
 from sparring.jobs.ship.context import ShipContext
 from sparring.jobs.ship.playing import (
     CHECKPOINT,
@@ -19,6 +20,7 @@ from sparring.jobs.ship.playing import (
     trained_policy,
 )
 from sparring.proofs.equivalence import Equivalence, compare, improvement
+from sparring.proofs.paired import Difference, Standing
 from sparring.run_folder.held_out_ledger import record_look
 from sparring.shipping.artefacts import Artefact
 
@@ -44,20 +46,22 @@ async def compare_on_validation(
         with shipping.served(artefact) as policy:
             played = await shipping.player.play(log_name, policy, cases, rollouts=1, is_greedy=True)
         row = validation_row(shipping, played, time.monotonic() - started)
-        shipping.rows[artefact.name]["validation"] = row
+        named = shipping.rows[artefact.name]
+        shipping.rows[artefact.name] = named.model_copy(update={"validation": row})
 
 
 def validation_row(
     shipping: ShipContext, played: Sequence[Rollout], seconds: float
-) -> dict[str, Any]:
+) -> ValidationRow:
     """Compare rollouts on validation cases with those of the checkpoint; return a row."""
     checkpoint = shipping.player.rollouts_of(CHECKPOINT)
     found = compare(checkpoint, played, margin=shipping.spec.margin)
-    row = _equivalence_row(found) | {"mean_reward": _mean(played)}
-    return row | {"seconds": round(seconds, 1)}
+    return ValidationRow(
+        **_equivalence_row(found), mean_reward=_mean(played), seconds=round(seconds, 1)
+    )
 
 
-async def play_held_out(shipping: ShipContext, chosen: Artefact) -> dict[str, Any] | None:
+async def play_held_out(shipping: ShipContext, chosen: Artefact) -> HeldOutRow | None:
     """Play the held-out cases of the proof with the chosen artefact: greedily, to compare it with
     the checkpoint, and sampled as in the proof, to compare it with the base. The ledger counts this
     as one look. Return None without a proof, or if the spec's `cases` is 0."""
@@ -66,12 +70,12 @@ async def play_held_out(shipping: ShipContext, chosen: Artefact) -> dict[str, An
         return None
     suite = shipping.task.suite
     digest = digest_of(suite.cases(Split.HELD_OUT))
-    if digest != proof.get("cases_digest"):
+    if digest != proof.cases_digest:
         raise RunChanged(
             f"the held-out cases are no longer those of {spec.proof}; prove the training again, "
             "then ship it"
         )
-    most = min(spec.cases or proof["cases"], proof["cases"])
+    most = min(spec.cases or proof.cases, proof.cases)
     cases = list(suite.cases(Split.HELD_OUT, most))
     draw = f"{spec.play.seed}/{most}x{spec.rollouts}"
     name = f"{spec.run}/{shipping.checkpoint.path.name}"
@@ -87,14 +91,18 @@ async def play_held_out(shipping: ShipContext, chosen: Artefact) -> dict[str, An
     base = [each for each in shipping.proof_rollouts("base") if each.case.id in ids]
     found = compare(checkpoint, greedy, margin=spec.margin)
     gain = improvement(base, sampled, chances=looks)
-    row = _equivalence_row(found) | {"artefact": chosen.name, "looks": looks}
-    row["base"] = asdict(gain) if gain else None
-    row["is_improved"] = gain is not None and gain.standing.value == "better"
-    row["against_base"] = _against_base(row)
-    return row
+    return HeldOutRow(
+        **_equivalence_row(found),
+        artefact=chosen.name,
+        looks=looks,
+        base=DifferenceRow(**asdict(gain)) if gain else None,
+        is_improved=gain is not None and gain.standing is Standing.BETTER,
+        against_base=_against_base(gain),
+    )
 
 
 def _equivalence_row(found: Equivalence) -> dict[str, Any]:
+    """Return the fields of a LikenessRow."""
     return {**asdict(found), "likeness": found.likeness.value}
 
 
@@ -103,12 +111,11 @@ def _mean(rollouts: Sequence[Rollout]) -> float | None:
     return sum(rewards) / len(rewards) if rewards else None
 
 
-def _against_base(row: dict[str, Any]) -> str:
-    if row["base"] is None:
+def _against_base(gain: Difference | None) -> str:
+    if gain is None:
         return "too few cases could be scored on both sides"
-    base = row["base"]
-    word = "better" if row["is_improved"] else "no improvement is shown"
+    word = "better" if gain.standing is Standing.BETTER else "no improvement is shown"
     return (
-        f"{word}: reward {base['before']:.3f} → {base['after']:.3f} "
-        f"({base['low']:+.3f} … {base['high']:+.3f}) on {base['cases']} cases"
+        f"{word}: reward {gain.before:.3f} → {gain.after:.3f} "
+        f"({gain.low:+.3f} … {gain.high:+.3f}) on {gain.cases} cases"
     )

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.ship_specs import ShipSpec
+from sparring.contracts.summaries import ArtefactRow, ProveSummary
 from sparring.environments.task import Task
 from sparring.jobs.rollout_reading import read_rollouts
 from sparring.jobs.ship.opening import sibling_run
 from sparring.jobs.ship.playing import ShipPlayer, served_artefact
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint
-from sparring.run_folder.files import read_json
+from sparring.run_folder.contents import read_summary
 from sparring.run_folder.ids import slug
 from sparring.shipping.artefacts import Artefact
 from sparring.shipping.conversations import EncodedChat
@@ -45,7 +45,7 @@ class ShipContext:
     player: ShipPlayer
     llama: LlamaCpp
     conversations: Sequence[EncodedChat] = ()
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rows: dict[str, ArtefactRow] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -58,9 +58,9 @@ class ShipContext:
         """The run that proved the checkpoint; None without a proof."""
         return sibling_run(self.folder, self.spec.proof) if self.spec.proof else None
 
-    def proof_summary(self) -> dict[str, Any] | None:
+    def proof_summary(self) -> ProveSummary | None:
         """Return the summary of the proof; None without a proof."""
-        return read_json(self.proof.summary) if self.proof is not None else None
+        return read_summary(self.proof, ProveSummary) if self.proof is not None else None
 
     def proof_rollouts(self, side: str) -> list[Rollout]:
         """Return the proof's rollouts of `base` or `trained`; an empty list without a proof."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparring.contracts.ship_specs import Form
 from sparring.contracts.specs import FORMAT
+from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
 from sparring.jobs.ship.context import ShipContext
 from sparring.jobs.ship.opening import sibling_run
 from sparring.jobs.ship.runnable import runnable_of
@@ -24,7 +25,6 @@ from sparring.shipping.template import shipped_template
 _PACKAGES = ("sparring", "torch", "transformers", "peft", "trl", "gguf", "xllamacpp")
 # The folders of an absolute path, which begins a word or follows `=` or `file://`.
 _FOLDERS_OF_PATH = re.compile(r"(?:file://|(?<![\w/:.]))~?/(?:[^\s,;/]+/)*(?=[^\s,;/])")
-Row = Mapping[str, Any]
 
 
 class Delivery:
@@ -40,7 +40,7 @@ class Delivery:
         """Write cards and manifest, rename the folder into place, and upload it if requested and if
         the verdict is fine."""
         is_file = chosen.form is Form.GGUF
-        gguf = self._shipping.rows[chosen.name]["path"] if is_file else ""
+        gguf = self._shipping.rows[chosen.name].path if is_file else ""
         runnable = runnable_of(self._shipping, gguf)
         verdict.commands = commands(runnable)
         verdict.agent_lines = agent_lines(runnable.name, runnable.port)
@@ -48,7 +48,7 @@ class Delivery:
             self._complete(runnable, verdict.held_out)
         verdict.uploads = self._pass_on(is_fine=verdict.is_fine)
 
-    def _complete(self, runnable: Runnable, held_out: Row | None) -> None:
+    def _complete(self, runnable: Runnable, held_out: HeldOutRow | None) -> None:
         facts, proof = self._facts(), self._shipping.proof_summary()
         artefacts = list(self._shipping.rows.values())
         place, conversations = self._ship.staging, self._shipping.conversations
@@ -81,7 +81,11 @@ class Delivery:
         )
 
     def _manifest(
-        self, facts: CardFacts, artefacts: Sequence[Row], held_out: Row | None, proof: Row | None
+        self,
+        facts: CardFacts,
+        artefacts: Sequence[ArtefactRow],
+        held_out: HeldOutRow | None,
+        proof: ProveSummary | None,
     ) -> dict[str, Any]:
         training = read_json_or_empty(sibling_run(self._shipping.folder, self._spec.run).spec)
         return {
@@ -96,8 +100,8 @@ class Delivery:
             "codec": self._source.codec().digest,
             "settings": _without_paths(training.get("settings", {})),
             "proof": _shareable(proof),
-            "artefacts": list(artefacts),
-            "held_out": held_out,
+            "artefacts": [row.as_json() for row in artefacts],
+            "held_out": held_out.as_json() if held_out else None,
             "versions": dict(facts.versions),
             "sign": SIGN,
         }
@@ -118,12 +122,12 @@ class Delivery:
         return done
 
 
-def _shareable(proof: Row | None) -> dict[str, Any] | None:
+def _shareable(proof: ProveSummary | None) -> dict[str, Any] | None:
     """Return a proof's summary without fields that quote held-out cases or local paths."""
     if proof is None:
         return None
     hidden = ("flips", "still_fails", "audit", "left_out", "checkpoint")
-    shown = {name: value for name, value in proof.items() if name not in hidden}
+    shown = {name: value for name, value in proof.as_json().items() if name not in hidden}
     without_paths: dict[str, Any] = _without_paths(shown)
     return without_paths
 

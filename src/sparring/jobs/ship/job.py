@@ -10,11 +10,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import FaultyArtefact
 from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.contracts.summaries import ShipSummary
 from sparring.environments.task import Task
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.ship.behaviour import compare_on_validation, play_checkpoint, play_held_out
@@ -35,7 +35,7 @@ from sparring.shipping.vllm import find_vllm
 _TRIAL = "trial"
 
 
-class ShipJob(Job):
+class ShipJob(Job[ShipSummary]):
     """One shipment, from its checkpoint to the folder that users get."""
 
     def __init__(self, attempt: Attempt, spec: ShipSpec, task: Task) -> None:
@@ -54,11 +54,11 @@ class ShipJob(Job):
             llama=find_llama_cpp(spec.llama_cpp),
         )
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> ShipSummary:
         """Ship and return the summary. If an artefact is faulty, nothing is delivered."""
         return asyncio.run(self._run())
 
-    async def _run(self) -> dict[str, Any]:
+    async def _run(self) -> ShipSummary:
         started = time.monotonic()
         try:
             verdict = await self._ship_verified()
@@ -66,7 +66,7 @@ class ShipJob(Job):
             sentence = "an artefact is faulty; no folder was written"
             verdict = ShipVerdict(REFUSED, sentence, str(error))
         summary = summary_of(self._shipping, verdict, time.monotonic() - started)
-        if not summary["to"]:
+        if not summary.to:
             self._shipping.ship.discard()
         return summary
 
@@ -87,7 +87,8 @@ class ShipJob(Job):
         chosen = choose(artefacts, shipping.rows, is_compared=spec.compare)
         self._stage("playing")
         held_out = await play_held_out(shipping, chosen)
-        is_proved = (shipping.proof_summary() or {}).get("verdict") == "better"
+        proof = shipping.proof_summary()
+        is_proved = proof is not None and proof.has_passed
         verdict = verdict_of(shipping.rows, chosen, held_out, is_proved=is_proved)
         self._stage("publishing")
         if not spec.trial:

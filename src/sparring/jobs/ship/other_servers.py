@@ -47,7 +47,9 @@ async def play_on_other_servers(
             policy = served_endpoint(address, shipping.name)
             played = await shipping.player.play(log_name, policy, cases, rollouts=1, is_greedy=True)
         row = validation_row(shipping, played, time.monotonic() - started)
-        shipping.rows[server.artefact.name].setdefault("servers", {})[server.name] = row
+        named = shipping.rows[server.artefact.name]
+        servers = {**named.servers, server.name: row}
+        shipping.rows[server.artefact.name] = named.model_copy(update={"servers": servers})
 
 
 def _servers(

@@ -15,7 +15,7 @@ from sparring.shipping.source import adapter_rank, context_length, is_public
 def runnable_of(shipping: ShipContext, gguf: str = "") -> Runnable:
     """Return the facts for the commands; `gguf` is the path of the GGUF file that they name."""
     source = shipping.source
-    forms = {row["form"] for row in shipping.rows.values()}
+    forms = {row.form for row in shipping.rows.values()}
     return Runnable(
         name=shipping.name,
         family=source.family,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sparring.contracts.ship_specs import Form
+from sparring.contracts.summaries import ArtefactRow, HeldOutRow
 from sparring.shipping.artefacts import Artefact
 
-Row = Mapping[str, Any]
 REFUSED = "refused"
 
 
@@ -21,14 +20,14 @@ class ShipVerdict:
     sentence: str
     problem: str = ""
     is_fine: bool = False
-    held_out: Row | None = None
+    held_out: HeldOutRow | None = None
     commands: Mapping[str, str] = field(default_factory=dict)
     agent_lines: str = ""
     uploads: Sequence[str] = ()
 
 
 def choose(
-    artefacts: Sequence[Artefact], rows: Mapping[str, Row], *, is_compared: bool
+    artefacts: Sequence[Artefact], rows: Mapping[str, ArtefactRow], *, is_compared: bool
 ) -> Artefact:
     """Return the artefact that plays held-out cases: the first GGUF file, or without one the merged
     model, or else the adapter.
@@ -45,13 +44,17 @@ def choose(
     for likeness in ("equal", "cannot tell"):
         for each in by_size:
             row = rows[each.name]
-            if (row.get("validation") or {}).get("likeness") == likeness and not row.get("warning"):
+            if row.validation and row.validation.likeness == likeness and not row.warning:
                 return each
     return by_size[-1]
 
 
 def verdict_of(
-    rows: Mapping[str, Row], chosen: Artefact, held_out: Row | None, *, is_proved: bool
+    rows: Mapping[str, ArtefactRow],
+    chosen: Artefact,
+    held_out: HeldOutRow | None,
+    *,
+    is_proved: bool,
 ) -> ShipVerdict:
     """Return the verdict on held-out cases or, if none were played, on validation cases. `is_fine`
     is false if the artefact is worse than the checkpoint, if a proved improvement is no longer
@@ -59,29 +62,29 @@ def verdict_of(
     another server."""
     verdict = _verdict_of(rows, chosen, held_out, is_proved=is_proved)
     for name, row in rows.items():
-        for server, played in (row.get("servers") or {}).items():
-            if played["likeness"] == "worse":
+        for server, played in row.servers.items():
+            if played.likeness == "worse":
                 verdict.is_fine = False
-                verdict.problem = f"{name} on {server}, validation cases: {played['sentence']}"
+                verdict.problem = f"{name} on {server}, validation cases: {played.sentence}"
     return verdict
 
 
 def _verdict_of(
-    rows: Mapping[str, Row], chosen: Artefact, held_out: Row | None, *, is_proved: bool
+    rows: Mapping[str, ArtefactRow],
+    chosen: Artefact,
+    held_out: HeldOutRow | None,
+    *,
+    is_proved: bool,
 ) -> ShipVerdict:
     if held_out is not None:
-        sentence = f"{chosen.name} on held-out cases: {held_out['sentence']}; "
-        sentence += f"compared with the base, {held_out['against_base']}"
-        is_fine = _is_fine(held_out) and (held_out["is_improved"] or not is_proved)
-        return ShipVerdict(held_out["likeness"], sentence, is_fine=is_fine, held_out=held_out)
-    played = rows[chosen.name].get("validation")
+        sentence = f"{chosen.name} on held-out cases: {held_out.sentence}; "
+        sentence += f"compared with the base, {held_out.against_base}"
+        is_fine = held_out.is_fine and (held_out.is_improved or not is_proved)
+        return ShipVerdict(held_out.likeness, sentence, is_fine=is_fine, held_out=held_out)
+    played = rows[chosen.name].validation
     if played is not None:
-        sentence = f"{chosen.name} on validation cases: {played['sentence']}"
-        return ShipVerdict(played["likeness"], sentence, is_fine=_is_fine(played))
+        sentence = f"{chosen.name} on validation cases: {played.sentence}"
+        return ShipVerdict(played.likeness, sentence, is_fine=played.is_fine)
     return ShipVerdict(
         "checked", "prompts and log-probabilities agree; no case was played", is_fine=True
     )
-
-
-def _is_fine(played: Row) -> bool:
-    return played["likeness"] != "worse" and not played.get("missing")

@@ -10,6 +10,7 @@ from sparring.contracts.cases import Case
 from sparring.contracts.errors import FaultyArtefact
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.ship_specs import Form
+from sparring.contracts.summaries import ArtefactRow
 from sparring.jobs.ship.context import ShipContext
 from sparring.player import Play
 from sparring.run_folder.files import read_json, write_json
@@ -84,14 +85,14 @@ def verify_artefacts(
                     shipping.spec.play.temperature,
                 )
             write_json(place, _verify(shipping, artefact, reference))
-        shipping.rows[artefact.name] = {
-            "name": artefact.name,
-            "form": artefact.form.value,
-            "size": artefact.size,
-            "path": str(artefact.place.relative_to(shipping.ship.root)),
-            "written_seconds": round(artefact.seconds, 1),
+        shipping.rows[artefact.name] = ArtefactRow(
+            name=artefact.name,
+            form=artefact.form.value,
+            size=artefact.size,
+            path=str(artefact.place.relative_to(shipping.ship.root)),
+            written_seconds=round(artefact.seconds, 1),
             **read_json(place),
-        }
+        )
 
 
 def _verify(shipping: ShipContext, artefact: Artefact, reference: Reference) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sparring.contracts.errors import InfrastructureError, Untrainable
 from sparring.contracts.specs import FORMAT
+from sparring.contracts.summaries import TrainSummary
 from sparring.engine.building import Built, build
 from sparring.engine.hooks import Hooks
 from sparring.engine.ranks import Launched, from_rank_0
@@ -25,13 +26,14 @@ from sparring.learning.parity import Parity
 from sparring.learning.reporting import OnProgress, Reporter
 from sparring.learning.step_counts import MAX_UNSCORED
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
-from sparring.run_folder.files import read_json, read_lines
+from sparring.run_folder.contents import read_run_spec, read_summary
+from sparring.run_folder.files import read_lines
 from sparring.run_folder.metrics import read_history_rows
 from sparring.trackers import Trackers
 from sparring.trackers.trackers import TrackedRun
 
 
-class Training(Job):
+class Training(Job[TrainSummary]):
     """One attempt at one training run, on one rank."""
 
     writes_report = False
@@ -76,7 +78,7 @@ class Training(Job):
         """Whether the training ended on a stop request."""
         return self.built.trainer.stopped
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> TrainSummary:
         """Train to the last step, from the newest checkpoint if any, and return the summary."""
         started = time.monotonic()
         trainer, newest = self.built.trainer, self._find_checkpoint()
@@ -236,45 +238,48 @@ class Training(Job):
         if self._launched.rank == 0:
             report_event(self._folder, event, **data)
 
-    def _sum_up(self, seconds: float) -> dict[str, Any]:
+    def _sum_up(self, seconds: float) -> TrainSummary:
         if self._is_done_already:
-            return read_json(self._folder.summary)
+            return read_summary(self._folder, TrainSummary)
         history = read_history_rows(self._folder)
         validated = [row for row in history if row.get("validation/reward") is not None]
         checkpoints = list_checkpoints(self._folder.checkpoints)
         best = best_of(checkpoints)
         steps = [row for row in history if "loss" in row]
-        return {
-            "format": FORMAT,
-            "kind": "train",
-            "run": self._folder.id,
-            "environment": self._folder.read_spec().get("environment", ""),
-            "model": self._work.loaded.name,
-            "warm_start": next(
-                (each.manifest.get("warm_start") for each in checkpoints if each.step == 0), None
-            ),
-            "steps": self.built.trainer.state.global_step,
-            "planned_steps": self.built.plan.steps,
-            "plan": str(self.built.plan),
-            "seconds": round(max(seconds, _seconds_of(steps)), 1),
-            "unsandboxed": self._work.settings.unsandboxed,
-            "last": steps[-1] if steps else {},
-            "validation": [
-                {
-                    "step": row["step"],
-                    **{
-                        name.removeprefix("validation/"): value
-                        for name, value in row.items()
-                        if name.startswith("validation/")
-                    },
-                }
-                for row in validated[:1] + validated[1:][-1:]
-            ],
-            "last_checkpoint": str(checkpoints[-1].path) if checkpoints else None,
-            "best_checkpoint": str(best.path) if best else None,
-            "best_score": best.score if best else None,
-            "links": self._trackers.links() if self._trackers else {},
-        }
+        return TrainSummary.model_validate(
+            {
+                "format": FORMAT,
+                "kind": "train",
+                "run": self._folder.id,
+                "environment": read_run_spec(self._folder).environment,
+                "model": self._work.loaded.name,
+                "warm_start": next(
+                    (each.manifest.get("warm_start") for each in checkpoints if each.step == 0),
+                    None,
+                ),
+                "steps": self.built.trainer.state.global_step,
+                "planned_steps": self.built.plan.steps,
+                "plan": str(self.built.plan),
+                "seconds": round(max(seconds, _seconds_of(steps)), 1),
+                "unsandboxed": self._work.settings.unsandboxed,
+                "last": steps[-1] if steps else {},
+                "validation": [
+                    {
+                        "step": row["step"],
+                        **{
+                            name.removeprefix("validation/"): value
+                            for name, value in row.items()
+                            if name.startswith("validation/")
+                        },
+                    }
+                    for row in validated[:1] + validated[1:][-1:]
+                ],
+                "last_checkpoint": str(checkpoints[-1].path) if checkpoints else None,
+                "best_checkpoint": str(best.path) if best else None,
+                "best_score": best.score if best else None,
+                "links": self._trackers.links() if self._trackers else {},
+            }
+        )
 
 
 def _seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:

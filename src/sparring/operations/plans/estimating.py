@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from sparring.contracts.json import JsonObject
+from sparring.contracts.errors import InvalidInput
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.specs import EvalSpec, Frozen
+from sparring.contracts.summaries import CheckSummary
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller
 from sparring.operations.resolution import RunSettings
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json_or_empty
+from sparring.run_folder.contents import read_summary
 from sparring.runs.index import Index, Query
 from sparring.runs.lifecycle import RunState
 from sparring.runs.status import recent_rows
@@ -90,13 +91,15 @@ def _seconds_per_rollout(folder: RunFolder, kind: str) -> float | None:
     try:
         spec = (CheckSpec if kind == "check" else TrainSpec).model_validate(folder.read_spec())
         return _seconds_per_step(folder, kind) / spec.settings.rollouts_per_step(spec.world_size)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (InvalidInput, KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
 
 
 def _seconds_per_step(folder: RunFolder, kind: str) -> float:
     if kind == "check":
-        estimate: JsonObject = read_json_or_empty(folder.summary)["estimate"]
-        return float(estimate["seconds_per_step"]["value"])
+        estimate = read_summary(folder, CheckSummary).estimate
+        if estimate is None:
+            raise ValueError("the check measured no step")
+        return estimate.seconds_per_step.value
     seconds = [float(row["seconds"]) for row in recent_rows(folder) if "loss" in row]
     return sum(seconds) / len(seconds)

@@ -18,6 +18,7 @@ from sparring.contracts.errors import InvalidInput, NotPermitted, PlanRefused, S
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import EvalSpec, Frozen, Table
+from sparring.contracts.summaries import CheckSummary
 from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
 from sparring.operations.evaluating import evaluation_of
@@ -31,8 +32,7 @@ from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.operations.revalidation import request_of, settings_of
 from sparring.operations.starting import Started, new_name, start
 from sparring.operations.training import begin_training, training_of
-from sparring.run_folder.contents import read_run_spec
-from sparring.run_folder.files import read_json_or_empty
+from sparring.run_folder.contents import find_summary, read_run_spec
 from sparring.runs.finding import find_run
 from sparring.settings.fields import known_names, nearest
 from sparring.settings.names import flatten, nested
@@ -286,10 +286,8 @@ def _prospect(request: PlanRun, caller: Caller) -> _Prospect:
 
 def _last_check(before: Sequence[Done]) -> LastCheck | None:
     for done in before:
-        summary = read_json_or_empty(done.folder.summary) if done.kind == "check" else {}
-        if verdict := summary.get("verdict"):
-            why = str(summary.get("why") or "")
-            return LastCheck(run=done.folder.id, verdict=str(verdict), why=why)
+        if summary := find_summary(done.folder, CheckSummary):
+            return LastCheck(run=done.folder.id, verdict=summary.verdict, why=summary.why)
     return None
 
 

@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from sparring.contracts.errors import GuardStop, NotFinished, RunFailed
-from sparring.contracts.json import Beat, Summary
+from sparring.contracts.json import Beat, SummaryJson
 from sparring.operations.operation import Caller
 from sparring.operations.run_control import stop_run
 from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery, Status
@@ -28,8 +28,7 @@ from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
 from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
-from sparring.surfaces.cli.kind_views import KindView, view_of
-from sparring.surfaces.cli.proof_tables import show_proof
+from sparring.surfaces.cli.kind_views import KindView, show_results, view_of
 from sparring.surfaces.cli.tables import printable
 
 _LINE_SECONDS = 60.0
@@ -82,18 +81,19 @@ def follow(
     if status.state is not RunState.COMPLETED:
         is_stopped = status.state is RunState.STOPPED
         if is_stopped and summary and not as_json and view_of(status.kind).shows_stopped:
-            view_of(status.kind).show(summary, Console())
+            show_results(status.kind, summary, Console())
         _raise_failure(status)
     if not as_json:
-        view_of(status.kind).show({**summary, "has_proof": bool(proof)}, Console())
+        more = {"has_proof": True} if proof else {}
+        show_results(status.kind, {**summary, **more}, Console())
     proof_summary = _wait_for_proof(proof, caller, console) if proof else None
     if as_json:
         print(json.dumps({**summary, "proof": proof_summary} if proof else summary))
     elif proof_summary:
-        show_proof(proof_summary, Console())
+        show_results("prove", proof_summary, Console())
 
 
-def _wait_for_proof(run: str, caller: Caller, console: Console) -> Summary | None:
+def _wait_for_proof(run: str, caller: Caller, console: Console) -> SummaryJson | None:
     """Return the summary of a run's proof. A proof that fails does not fail the training run."""
     console.print(Text.assemble("proof ", (run, "bold")), soft_wrap=True)
     status = _wait_or_ask(RunQuery(run=run), caller, console, default_choice="leave")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.console import Console
 
-from sparring.contracts.json import Beat, Summary
+from sparring.contracts.json import Beat, SummaryJson
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.progress import NewLines, duration_text
 from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
@@ -36,7 +37,7 @@ class KindView:
 
     stopping: str
     shown: Callable[[Beat], Shown]
-    show: Callable[[Summary, Console], None]
+    show: Callable[[Any, Console], None]
     resume_hint: Callable[[Beat, str], str]
     lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
     shows_stopped: bool = False
@@ -75,7 +76,7 @@ def _playing_resume_hint(beat: Beat, run: str) -> str:
     )
 
 
-def _playing_view(show: Callable[[Summary, Console], None]) -> KindView:
+def _playing_view(show: Callable[[Any, Console], None]) -> KindView:
     """Return the view of a kind that plays rollouts and does not train."""
     return KindView(
         stopping="stopping…",
@@ -99,6 +100,12 @@ _VIEWS = {
     "prove": _playing_view(show_proof),
     "ship": _playing_view(show_shipment),
 }
+
+
+def show_results(kind: str, summary: SummaryJson, console: Console) -> None:
+    """Print the results of a run of this kind."""
+    typed = run_kind(kind, "the run").summary.model_validate(summary)
+    view_of(kind).show(typed, console)
 
 
 def view_of(kind: str) -> KindView:

@@ -12,7 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from sparring.contracts.cases import Split
-from sparring.contracts.json import Summary
+from sparring.contracts.summaries import (
+    CheckSummary,
+    EvalSummary,
+    ProveSummary,
+    ShipSummary,
+    TrainSummary,
+)
 from sparring.run_folder.checkpoint_list import MANIFEST, step_of
 from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.ids import short_id
@@ -40,11 +46,11 @@ def after_look(run: str) -> Steps:
     }
 
 
-def after_eval(summary: Summary) -> Steps:
+def after_eval(summary: EvalSummary) -> Steps:
     """Return the steps after an evaluation. A run from Python has no environment to check."""
-    environment = summary.get("environment")
+    environment = summary.environment
     steps = {"can it be learned?": f"sparring check {environment}"} if environment else {}
-    return {**after_look(summary["run"]), **steps}
+    return {**after_look(summary.run), **steps}
 
 
 def after_init(name: str) -> Steps:
@@ -61,22 +67,22 @@ def after_env_test(name: str) -> Steps:
     return {"can it be learned?": f"sparring check {name}"}
 
 
-def after_check(summary: Summary) -> Steps:
+def after_check(summary: CheckSummary) -> Steps:
     """Return the steps after a check; they include training only if the verdict is learnable."""
-    name, given = summary.get("environment") or "ENV", summary.get("set_by_command", {})
+    name, given = summary.environment or "ENV", summary.set_by_command
     options = [f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in given.items()]
     command = " ".join(["sparring train", name, *options])
-    steps = {"train and prove": command} if summary["verdict"] == "learnable" else {}
-    return {**steps, **after_look(summary["run"])}
+    steps = {"train and prove": command} if summary.verdict == "learnable" else {}
+    return {**steps, **after_look(summary.run)}
 
 
-def after_training(summary: Summary) -> Steps:
+def after_training(summary: TrainSummary) -> Steps:
     """Return the steps after a training run. A run from Python has no environment to chat with."""
-    run, environment = short_id(summary["run"]), summary.get("environment", "")
+    run, environment = short_id(summary.run), summary.environment
     agent = "" if environment else ", agent=…"
-    more = max(2 * int(summary["planned_steps"]), 1)
+    more = max(2 * summary.planned_steps, 1)
     steps = {"talk to it": f"sparring chat {run}"} if environment else {}
-    if environment and not summary.get("has_proof"):
+    if environment and not summary.has_proof:
         steps["is it better?"] = f"sparring prove {run}"
     return {
         **steps,
@@ -91,41 +97,41 @@ def after_training(summary: Summary) -> Steps:
     }
 
 
-def after_shipment(summary: Summary) -> Steps:
+def after_shipment(summary: ShipSummary) -> Steps:
     """Return the steps after a shipment."""
-    run = short_id(summary["run"])
+    run = short_id(summary.run)
     return {
-        "how to run it": f"{summary['to']}/how_to_run.md",
-        "what is proved": f"{summary['to']}/proof_card.md",
+        "how to run it": f"{summary.to}/how_to_run.md",
+        "what is proved": f"{summary.to}/proof_card.md",
         "the report": f"sparring run report {run}",
     }
 
 
-def after_trial(summary: Summary) -> Steps:
+def after_trial(summary: ShipSummary) -> Steps:
     """Return the steps after a trial, which writes no folder."""
     return {
-        "ship it": f"sparring ship {short_id(summary['training'])} --to FOLDER",
-        "the report": f"sparring run report {short_id(summary['run'])}",
+        "ship it": f"sparring ship {short_id(summary.training)} --to FOLDER",
+        "the report": f"sparring run report {short_id(summary.run)}",
     }
 
 
-def _failures(summary: Summary) -> str:
+def _failures(summary: ProveSummary) -> str:
     """Return what selects the trained model's rollouts. For a proof on held-out cases, these are
     the validation rollouts of the same checkpoint, or nothing if it was not validated: an
     environment that is changed after its held-out rollouts were read cannot be proven on them."""
-    if summary["split"] != Split.HELD_OUT.value:
-        return f"{short_id(summary['run'])} --player trained"
-    checkpoint = Path(summary["checkpoint"])
+    if summary.split != Split.HELD_OUT.value:
+        return f"{short_id(summary.run)} --player trained"
+    checkpoint = Path(summary.checkpoint)
     manifest = read_json_or_empty(checkpoint / MANIFEST)  # empty if the checkpoint was removed
     if manifest and manifest.get("score") is None:
         return ""
-    return f"{short_id(summary['training'])} --log validation --step {step_of(checkpoint)}"
+    return f"{short_id(summary.training)} --log validation --step {step_of(checkpoint)}"
 
 
-def after_proof(summary: Summary) -> Steps:
+def after_proof(summary: ProveSummary) -> Steps:
     """Return the steps after a proof."""
-    proof, run = short_id(summary["run"]), short_id(summary["training"])
-    steps = {"ship it": f"sparring ship {run}"} if summary["verdict"] == "better" else {}
+    proof, run = short_id(summary.run), short_id(summary.training)
+    steps = {"ship it": f"sparring ship {run}"} if summary.verdict == "better" else {}
     steps |= {
         "talk to it": f"sparring chat {run}",
         "use it in Python": f'sparring.TrainResult.load("{run}").generate("…")',
@@ -133,6 +139,6 @@ def after_proof(summary: Summary) -> Steps:
     }
     if failures := _failures(summary):
         steps["why it fails"] = f"sparring rollout list {failures} --max-reward 0.5"
-    if not summary.get("is_good"):
+    if not summary.is_good:
         steps["train again, longer"] = f"sparring run clone {run} --set max_steps=…"
     return steps

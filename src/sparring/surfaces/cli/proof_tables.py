@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sparring.contracts.json import JsonObject, Summary
+from sparring.contracts.json import JsonObject
 from sparring.contracts.progress import counted, duration_text
+from sparring.contracts.summaries import (
+    AuditSummary,
+    CaseRow,
+    CheckSummary,
+    EstimateRow,
+    ModelRow,
+    MovementRow,
+    NoteRow,
+    ProveSummary,
+)
 from sparring.surfaces.cli.next_steps import (
     after_check,
     after_look,
@@ -30,79 +41,74 @@ _STYLES = {
 _BAR = 24
 
 
-def show_check(summary: Summary, console: Console) -> None:
+def show_check(summary: CheckSummary, console: Console) -> None:
     """Print the summary of a check."""
-    _headline(summary["verdict"], summary["why"], console)
-    if summary["measures"]:
-        console.print(_measures(summary["measures"], summary["group_size"]))
-    _notes(summary["notes"], console)
-    if summary["live"]:
+    _headline(summary.verdict, summary.why, console)
+    if summary.measures:
+        console.print(_measures(summary.measures, summary.group_size))
+    _notes(summary.notes, console)
+    if summary.live:
         console.print(_live(summary))
-    if summary["cases"]:
-        console.print(_cases(summary["cases"]))
-    if len(summary["models"]) > 1:
-        console.print(_models(summary["models"]))
-    if summary["estimate"]:
-        console.print(_estimate(summary["estimate"]))
-    if not summary["audit"]:
+    if summary.cases:
+        console.print(_cases(summary.cases))
+    if len(summary.models) > 1:
+        console.print(_models(summary.models))
+    if summary.estimate:
+        console.print(_estimate(summary.estimate))
+    if not summary.audit:
         console.print(Text("the audit of the measures found nothing", style="dim"))
     show_next_steps(after_check(summary), console)
 
 
-def show_audit(summary: Summary, console: Console) -> None:
+def show_audit(summary: AuditSummary, console: Console) -> None:
     """Print the findings of an audit of measures."""
-    findings = summary["audit"]
+    findings = summary.audit
     verdict = counted(len(findings), "finding") if findings else "nothing found"
-    if any(finding["is_grave"] for finding in findings):
+    if any(finding.is_grave for finding in findings):
         verdict += ", some serious"
-    scope = f"{', '.join(summary['measures'])} made {summary['judgements']} judgements of answers "
+    scope = f"{', '.join(summary.measures)} made {summary.judgements} judgements of answers "
     scope += "by up to nine null players, of which two give the expected answer"
-    left_out = summary.get("left_out", [])
+    left_out = summary.left_out
     style = _BAD if findings else _DOUBTFUL if left_out else _GOOD
     console.print(Text.assemble("\n", (verdict, style), f": {scope}"))
     for message in left_out:
         console.print(Text.assemble(("● ", _DOUBTFUL), printable(message)), soft_wrap=True)
     for finding in findings:
-        line = Text.assemble(("✗ ", _BAD) if finding["is_grave"] else ("● ", _DOUBTFUL))
-        line.append(f"{finding['measure']} ", style="bold")
-        line.append(f"{printable(finding['message'])}  ")
-        line.append(finding["rollout"], style="dim")
+        line = Text.assemble(("✗ ", _BAD) if finding.is_grave else ("● ", _DOUBTFUL))
+        line.append(f"{finding.measure} ", style="bold")
+        line.append(f"{printable(finding.message)}  ")
+        line.append(finding.rollout, style="dim")
         console.print(line, soft_wrap=True)
-        console.print(Text(f"  → {finding['advice']}", style="cyan"), soft_wrap=True)
-    show_next_steps(after_look(summary["run"]), console)
+        console.print(Text(f"  → {finding.advice}", style="cyan"), soft_wrap=True)
+    show_next_steps(after_look(summary.run), console)
 
 
-def show_proof(summary: Summary, console: Console) -> None:
+def show_proof(summary: ProveSummary, console: Console) -> None:
     """Print the verdict of a proof, the differences, and the remaining failures."""
-    is_good = summary.get("is_good", True) or summary["verdict"] != "better"
+    is_good = summary.is_good or summary.verdict != "better"
     style = None if is_good else _DOUBTFUL
-    _headline(summary["verdict"], summary["sentence"], console, style)
+    _headline(summary.verdict, summary.sentence, console, style)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "base", "trained", "difference", "95 % interval", ""):
         table.add_column(title, justify="left" if not title else "right")
-    rows = {"reward": summary["reward"], **summary["measures"]}
-    if summary["also"]:
-        rows[f"{summary['also_environment']} (second suite)"] = summary["also"]
-    for name, row in rows.items():
-        if row is None:
-            continue
+    for name, row in summary.differences.items():
         table.add_row(
             Text(printable(name), style="bold" if name == "reward" else ""),
-            f"{row['before']:.3f}",
-            f"{row['after']:.3f}",
-            f"{row['value']:+.3f}",
-            f"{row['low']:+.3f} … {row['high']:+.3f}",
-            "guard" if row.get("is_guard") else "",
+            f"{row.before:.3f}",
+            f"{row.after:.3f}",
+            f"{row.value:+.3f}",
+            f"{row.low:+.3f} … {row.high:+.3f}",
+            "guard" if row.is_guard else "",
         )
     console.print(table)
     for line in _basis(summary):
         console.print(Text(line, style="dim"), soft_wrap=True)
-    for failure in summary.get("still_fails") or ():
-        times = counted(failure["count"], "time")
-        line = f"still fails {failure['measure']} {times}, as in: {failure['reason'][:100]}"
+    for failure in summary.still_fails:
+        times = counted(failure.count, "time")
+        line = f"still fails {failure.measure} {times}, as in: {failure.reason[:100]}"
         console.print(Text(printable(line)), soft_wrap=True)
-    for flip in [each for each in summary["flips"] if each["after"] < each["before"]][:3]:
-        line = f"got worse, {flip['before']:.2f} → {flip['after']:.2f}: case {flip['case']}"
+    for flip in [each for each in summary.flips if each.after < each.before][:3]:
+        line = f"got worse, {flip.before:.2f} → {flip.after:.2f}: case {flip.case}"
         console.print(Text(printable(line)), soft_wrap=True)
     show_next_steps(after_proof(summary), console)
 
@@ -129,28 +135,28 @@ def show_comparison(comparison: JsonObject, console: Console) -> None:
         console.print(Text(comparison["html"], style="dim"), soft_wrap=True)
 
 
-def _basis(summary: Summary) -> list[str]:
-    reward = summary["reward"] or {}
+def _basis(summary: ProveSummary) -> list[str]:
+    reward = summary.reward
     lines = [
-        f"{summary['cases']} {summary['split']} cases × {summary['rollouts_per_case']} rollouts of "
-        f"each model, at temperature {summary['temperature']:g}; "
-        f"{duration_text(summary['seconds'])}"
+        f"{summary.cases} {summary.split} cases × {summary.rollouts_per_case} rollouts of "
+        f"each model, at temperature {summary.temperature:g}; "
+        f"{duration_text(summary.seconds)}"
     ]
     if reward:
         lines.append(
-            f"{reward['differing']} cases came out differently; an effect of "
-            f"{reward['smallest_effect']:.3f} would be detected with 80 % power"
+            f"{reward.differing} cases came out differently; an effect of "
+            f"{reward.smallest_effect:.3f} would be detected with 80 % power"
         )
-        if reward["mcnemar"] is not None:
-            lines.append(f"exact McNemar test: p = {reward['mcnemar']:.4f}")
-    if summary["picked_from"] > 1:
-        lines.append(f"corrected for {summary['picked_from']} candidates on the same cases")
-    if summary["proofs_on_these_cases"] > 1:
+        if reward.mcnemar is not None:
+            lines.append(f"exact McNemar test: p = {reward.mcnemar:.4f}")
+    if summary.picked_from > 1:
+        lines.append(f"corrected for {summary.picked_from} candidates on the same cases")
+    if summary.proofs_on_these_cases > 1:
         lines.append(
-            f"run number {summary['proofs_on_these_cases']} that measured these cases: each makes "
+            f"run number {summary.proofs_on_these_cases} that measured these cases: each makes "
             "a lucky result likelier, so the interval is corrected for all recorded candidates"
         )
-    unscored = {side: count for side, count in (summary["unscored"] or {}).items() if count}
+    unscored = {side: count for side, count in (summary.unscored or {}).items() if count}
     if unscored:
         counts = ", ".join(f"{count} of {side}" for side, count in unscored.items())
         lines.append(f"rollouts that could not be scored: {counts}")
@@ -162,27 +168,27 @@ def _headline(verdict: str, why: str, console: Console, style: str | None = None
     console.print(Text.assemble("\n", (verdict, style), f": {printable(why)}"), soft_wrap=True)
 
 
-def _notes(notes: list[JsonObject], console: Console) -> None:
+def _notes(notes: Sequence[NoteRow], console: Console) -> None:
     for note in notes:
-        mark = ("✗ ", _BAD) if note["is_grave"] else ("● ", _DOUBTFUL)
-        line = Text.assemble(mark, (note["what"], "bold"), f": {printable(note['message'])}")
-        if note["rollout"]:
-            line.append(f"  {note['rollout']}", style="dim")
+        mark = ("✗ ", _BAD) if note.is_grave else ("● ", _DOUBTFUL)
+        line = Text.assemble(mark, (note.what, "bold"), f": {printable(note.message)}")
+        if note.rollout:
+            line.append(f"  {note.rollout}", style="dim")
         console.print(line, soft_wrap=True)
-        if note["advice"]:
-            console.print(Text(f"  → {note['advice']}", style="cyan"), soft_wrap=True)
+        if note.advice:
+            console.print(Text(f"  → {note.advice}", style="cyan"), soft_wrap=True)
 
 
-def _live(summary: Summary) -> Table:
+def _live(summary: CheckSummary) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("group size", "live groups", "in the first five steps", ""):
         table.add_column(title, justify="right" if title else "left")
-    for row in sorted(summary["live"], key=lambda each: each["group_size"]):
-        is_planned = row["group_size"] == summary["group_size"]
+    for row in sorted(summary.live, key=lambda each: each.group_size):
+        is_planned = row.group_size == summary.group_size
         table.add_row(
-            f"{row['group_size']}",
-            f"{row['value']:.0%}",
-            f"{row['low']:.0%} … {row['high']:.0%}",
+            f"{row.group_size}",
+            f"{row.value:.0%}",
+            f"{row.low:.0%} … {row.high:.0%}",
             "planned" if is_planned else "",
             style="bold" if is_planned else "",
         )
@@ -192,26 +198,26 @@ def _live(summary: Summary) -> Table:
 _MOVEMENTS = {"can be learned": "green", "already passed": "dim", "constant": "yellow"}
 
 
-def _measures(measures: list[JsonObject], group_size: int) -> Table:
+def _measures(measures: Sequence[MovementRow], group_size: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("measure", "passed", f"differs in groups of {group_size}", ""):
         table.add_column(title, justify="left" if title in ("measure", "") else "right")
     for each in measures:
         table.add_row(
-            Text(printable(each["name"])),
-            f"{each['passed']} of {each['scored']}",
-            f"{each['live']:.0%}",
-            Text(_movement(each), style=_MOVEMENTS.get(each["movement"], "red")),
+            Text(printable(each.name)),
+            f"{each.passed} of {each.scored}",
+            f"{each.live:.0%}",
+            Text(_movement(each), style=_MOVEMENTS.get(each.movement, "red")),
         )
     return table
 
 
-def _movement(measure: JsonObject) -> str:
-    is_rare = measure["movement"] == "never passes" and measure["passed"]
-    return "hardly ever passes" if is_rare else str(measure["movement"])
+def _movement(measure: MovementRow) -> str:
+    is_rare = measure.movement == "never passes" and measure.passed
+    return "hardly ever passes" if is_rare else str(measure.movement)
 
 
-def _cases(cases: list[JsonObject]) -> Table:
+def _cases(cases: Sequence[CaseRow]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("case", "passed", "pass rate lies in", ""):
         justify: Any = "left" if title in ("case", "") else "right"
@@ -224,10 +230,10 @@ def _cases(cases: list[JsonObject]) -> Table:
         )
     for case in cases[:24]:
         table.add_row(
-            Text(printable(case.get("question") or case["case"])[:48]),
-            f"{case['passed']} of {case['rollouts']}",
-            f"{case['low']:.0%} … {case['high']:.0%}",
-            _band(case["low"], case["high"]),
+            Text(printable(case.question or case.case)[:48]),
+            f"{case.passed} of {case.rollouts}",
+            f"{case.low:.0%} … {case.high:.0%}",
+            _band(case.low, case.high),
         )
     return table
 
@@ -241,43 +247,43 @@ def _band(low: float, high: float) -> Text:
     return bar
 
 
-def _models(models: list[JsonObject]) -> Table:
+def _models(models: Sequence[ModelRow]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("model", "cases", "rollouts", "correct", "accuracy", "any correct", "time", ""):
         table.add_column(title, justify="left" if title in ("model", "") else "right")
     for model in models:
         table.add_row(
-            Text(printable(model["name"]), style="bold" if model["is_learner"] else ""),
-            str(model["cases"]),
-            str(model["rollouts"]),
-            str(model["correct"]),
-            _share(model["accuracy"]),
-            _share(model["any_correct"]),
-            duration_text(model["seconds"]),
-            Text("see above" if model["message"] else "", style="red"),
+            Text(printable(model.name), style="bold" if model.is_learner else ""),
+            str(model.cases),
+            str(model.rollouts),
+            str(model.correct),
+            _share(model.accuracy),
+            _share(model.any_correct),
+            duration_text(model.seconds),
+            Text("see above" if model.message else "", style="red"),
         )
     return table
 
 
-def _estimate(estimate: JsonObject) -> Table:
+def _estimate(estimate: EstimateRow) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
-    step, hours = estimate["seconds_per_step"], estimate["hours"]
-    low, high = duration_text(3600 * hours["low"]), duration_text(3600 * hours["high"])
-    table.add_row("the planned run", Text(estimate["plan"]))
-    table.add_row("a step takes", f"{step['value']:.1f} s ({step['low']:.1f} … {step['high']:.1f})")
-    table.add_row("the whole run takes", f"{duration_text(3600 * hours['value'])} ({low} … {high})")
-    if alone := estimate.get("hours_alone"):
-        cores = f"this check had {estimate['cores_had']:.1f} of its cores"
+    step, hours = estimate.seconds_per_step, estimate.hours
+    low, high = duration_text(3600 * hours.low), duration_text(3600 * hours.high)
+    table.add_row("the planned run", Text(estimate.plan))
+    table.add_row("a step takes", f"{step.value:.1f} s ({step.low:.1f} … {step.high:.1f})")
+    table.add_row("the whole run takes", f"{duration_text(3600 * hours.value)} ({low} … {high})")
+    if alone := estimate.hours_alone:
+        cores = f"this check had {estimate.cores_had:.1f} of its cores"
         table.add_row("on an idle machine", f"{duration_text(3600 * alone)}; {cores}")
-    if proof := estimate.get("proof_hours"):
+    if proof := estimate.proof_hours:
         table.add_row("the proof after it", duration_text(3600 * proof))
-    table.add_row("tokens sampled", f"{estimate['sampled_tokens']['value']:,.0f}")
-    table.add_row("memory", f"{estimate['memory'] / 2**30:.1f} GiB of {estimate['memory_of']}")
-    if cost := estimate["cost"]:
-        table.add_row("cost", f"{cost['value']:.2f} ({cost['low']:.2f} … {cost['high']:.2f})")
-    table.add_row("based on", Text(estimate["basis"]))
+    table.add_row("tokens sampled", f"{estimate.sampled_tokens.value:,.0f}")
+    table.add_row("memory", f"{estimate.memory / 2**30:.1f} GiB of {estimate.memory_of}")
+    if cost := estimate.cost:
+        table.add_row("cost", f"{cost.value:.2f} ({cost.low:.2f} … {cost.high:.2f})")
+    table.add_row("based on", Text(estimate.basis))
     return table
 
 

@@ -50,7 +50,7 @@ from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
 from sparring.settings.assignments import assigned
 from sparring.surfaces.cli.following import ACTIVITIES, begin, follow
-from sparring.surfaces.cli.kind_views import view_of
+from sparring.surfaces.cli.kind_views import show_results
 from sparring.surfaces.cli.proof_tables import show_comparison
 from sparring.surfaces.cli.starting import owner, reader
 from sparring.surfaces.cli.tables import print_json, printable
@@ -195,7 +195,7 @@ def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
         return
     console = Console()
     if found.summary:
-        view_of(found.kind).show(found.summary, console)
+        show_results(found.kind, found.summary, console)
     else:
         cause = f": {found.message}" if found.message else ""
         advice = f"`sparring run show {short_id(found.run)}` shows its state"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from sparring.contracts.errors import InvalidInput, NotBetter, SparringError
-from sparring.contracts.json import JsonObject, Summary
+from sparring.contracts.json import JsonObject
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.proof_specs import OPENROUTER, OPENROUTER_KEY
 from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval
@@ -123,7 +123,7 @@ def check(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool)
     caller = owner(runs)
     started = start_check(StartCheck.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _exit_code(started, caller, lambda each: each["verdict"] == "learnable")
+    return 0 if detach else _exit_code(started, caller)
 
 
 def audit(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
@@ -131,11 +131,7 @@ def audit(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool)
     caller = owner(runs)
     started = start_audit(StartAudit.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
-
-    def is_fine(summary: Summary) -> bool:
-        return not any(finding["is_grave"] for finding in summary["audit"])
-
-    return 0 if detach else _exit_code(started, caller, is_fine)
+    return 0 if detach else _exit_code(started, caller)
 
 
 def prove(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
@@ -143,7 +139,7 @@ def prove(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool)
     caller = owner(runs)
     started = start_proof(StartProof.model_validate(request), caller)
     begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _exit_code(started, caller, lambda each: each["verdict"] == "better")
+    return 0 if detach else _exit_code(started, caller)
 
 
 def ship(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
@@ -151,9 +147,10 @@ def ship(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) 
     caller = owner(runs)
     started = start_ship.ask(request, caller)
     begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _exit_code(started, caller, lambda each: bool(each["is_fine"]))
+    return 0 if detach else _exit_code(started, caller)
 
 
-def _exit_code(started: Started, caller: Caller, is_fine: Callable[[Summary], bool]) -> int:
-    summary = run_results(ResultsQuery(run=started.run), caller).summary
-    return 0 if is_fine(summary) else NotBetter.exit_code
+def _exit_code(started: Started, caller: Caller) -> int:
+    found = run_results(ResultsQuery(run=started.run), caller)
+    summary = run_kind(found.kind, "the run").summary.model_validate(found.summary)
+    return 0 if summary.has_passed else NotBetter.exit_code
