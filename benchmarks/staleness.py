@@ -35,7 +35,7 @@ from tests.sampling_servers import StandIn
 
 from sparring import Suite, Trainer, failed, measure, passed
 from sparring.contracts.policies import ParsedCall, Reply
-from sparring.engine.grpo import PolicyTrainer
+from sparring.engine.trainer import PolicyTrainer
 from sparring.policies.families import family_named
 from sparring.policies.model_names import locate
 

@@ -24,7 +24,7 @@ SOURCE = Path(sparring.__file__).parent
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 RATE = 0.000123457
 DEEPEST = 6
-FIRST_STEP = ("engine/grpo.py", "play")  # after it, only metrics contain the value
+FIRST_STEP = ("learning/step.py", "take")  # after it, only metrics contain the value
 IN_A_FUNCTION = 0x1  # CO_OPTIMIZED, which bodies of modules and classes lack
 DRAW = "searchsorted"  # torch's function that draws tokens, in policies/generation.py
 

@@ -40,11 +40,6 @@ def test_what_cannot_be_a_server_is_refused(given: Any) -> None:
         TrainSettings(sampling=given)
 
 
-def test_servers_and_the_vllm_of_trl_exclude_each_other() -> None:
-    with pytest.raises(ValidationError, match="exclude each other"):
-        TrainSettings(sampling=1, vllm="colocate")
-
-
 def test_servers_do_not_sample_from_a_quantized_base() -> None:
     assert TrainSettings(sampling=1, lora=True).sampling
     with pytest.raises(ValidationError, match="load the base without quantization"):

@@ -143,7 +143,6 @@ def test_a_training_survives_being_written_and_read() -> None:
     spec = spec_of(
         settings={
             "lora": {"r": 8},
-            "vllm": "server",
             "warm_start": "a",
             "guards": {"entropy": "off"},
         }

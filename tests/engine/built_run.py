@@ -8,16 +8,18 @@ from typing import Any
 
 import torch
 
-from sparring.contracts.cases import Split
 from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenRow, TokenUse
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
 from sparring.engine.building import Built, build
-from sparring.engine.grpo import PolicyTrainer
-from sparring.engine.hooks import Hooks
 from sparring.engine.loading import load
-from sparring.engine.ranks import Launched
+from sparring.engine.tensors import Tensors
+from sparring.engine.trainer import PolicyTrainer
 from sparring.engine.work import TrainWork
+from sparring.learning.drawing import Drawn
+from sparring.learning.hooks import Hooks
+from sparring.learning.ranks import Launched
+from sparring.learning.streams import Batch, advantages_of, streams_of
 from sparring.run_folder import RunFolder
 from tests.training import TALKATIVE, talk
 
@@ -48,10 +50,13 @@ class Run:
 
     def __init__(self, tiny_folder: Path, folder: Path, **fields: Any) -> None:
         settings = TrainSettings(
-            device="cpu", max_steps=2, max_completion_length=16, temperature=TEMPERATURE,
+            device="cpu", max_completion_length=16, temperature=TEMPERATURE,
             num_generations=GROUP, cases_per_batch=CASES, gradient_accumulation_steps=1,
             replacement_groups=0, draw_by_difficulty=False,
-            **{"validation_cases": 3, "per_device_train_batch_size": GROUP, **fields},
+            **{
+                "max_steps": 2, "validation_cases": 3, "per_device_train_batch_size": GROUP,
+                **fields,
+            },
         )  # fmt: skip
         loaded = load(PolicySpec(model=str(tiny_folder)), settings, declared=TALKATIVE)
         work = TrainWork(
@@ -78,6 +83,22 @@ class Run:
         self.engine: PolicyTrainer = self.built.trainer
         self.engine.model.train()
         self.engine.current_gradient_accumulation_steps = 2
-        ids = work.suite.case_ids(Split.TRAINING)[:CASES]
-        self.proposed = [case_id for case_id in ids for _ in range(GROUP)]
-        self.inputs = [{"prompt": case_id} for case_id in self.proposed]
+        self.settings = settings
+        self.proposed: dict[int, list[str]] = {}
+
+    def batch(self) -> Batch:
+        """Play the cases of the next step, and return the batch that the engine gets of them."""
+        built, step = self.built, self.engine.step
+        if step not in self.proposed:
+            self.proposed[step] = self.engine.propose(step)[0]
+        rollouts = built.steps._play(Drawn(tuple(self.proposed[step])), step, None)
+        learned = rollouts.learned
+        advantages = advantages_of(learned, rollouts.are_live, self.settings, self.engine)
+        streams = streams_of(learned, advantages, self.settings, self.engine)
+        case_ids = tuple(group.case_id for group in rollouts.groups for _ in group.learned)
+        return Batch(streams, case_ids, GROUP)
+
+    def scored(self) -> Tensors:
+        """Score a batch, and return its tensors."""
+        self.engine.score(self.batch(), compares=True)
+        return self.engine._tensors

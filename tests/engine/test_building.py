@@ -17,10 +17,10 @@ from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
 from sparring.engine.building import Built, build, player_of
-from sparring.engine.hooks import Hooks
 from sparring.engine.loading import load
-from sparring.engine.ranks import Launched
 from sparring.engine.work import TrainWork
+from sparring.learning.hooks import Hooks
+from sparring.learning.ranks import Launched
 from sparring.player import Play, Player
 from sparring.player.function_player import FunctionPlayer
 from sparring.run_folder import RunFolder
@@ -55,7 +55,6 @@ def test_a_script_takes_the_place_of_the_model(work: TrainWork) -> None:
 
 def test_the_policy_samples_with_the_weights_that_learn(built: Built) -> None:
     assert built.policy.model is built.trainer.model  # type: ignore[attr-defined]
-    assert built.trainer.collector is built.collector
 
 
 def test_the_plan_is_that_of_the_settings(built: Built) -> None:
@@ -73,9 +72,9 @@ def test_prompts_that_are_computed_more_than_once_are_noted(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(built.trainer, "why_prompts_are_not_shared", "")
-    assert built.notes() == []
+    assert built.trainer.notes() == []
     monkeypatch.setattr(built.trainer, "why_prompts_are_not_shared", "it is sharded")
-    assert built.notes() == [
+    assert built.trainer.notes() == [
         "the update computes prompts once per rollout, not once per group: it is sharded"
     ]
 

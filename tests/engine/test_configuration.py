@@ -62,7 +62,6 @@ def test_settings_that_are_not_trls_have_the_defaults_that_were_asked_for():
     assert settings.tool_rounds == 5
     assert settings.lora is False
     assert settings.quantization is False
-    assert settings.vllm is False
     assert settings.report_to == ()
 
 
@@ -83,17 +82,6 @@ def test_a_four_bit_base_implies_adapters_and_needs_bitsandbytes():
     if find_spec("bitsandbytes") is None:
         with pytest.raises(MissingPackage, match="pip install bitsandbytes"):
             check(TrainSettings(quantization=True))
-
-
-def test_vllm_takes_a_mode_or_trls_fields_without_their_prefix():
-    given = config(
-        vllm={"mode": "colocate", "gpu_memory_utilization": 0.5, "tensor_parallel_size": 2}
-    )
-    assert given.use_vllm
-    assert given.vllm_gpu_memory_utilization == 0.5
-    assert given.vllm_tensor_parallel_size == 2
-    assert config(vllm="server").vllm_mode == "server"
-    assert config(vllm="colocate").vllm_gpu_memory_utilization == 0.3
 
 
 def test_one_tracker_may_be_named_without_a_list():
@@ -134,9 +122,8 @@ def test_a_field_that_is_ours_is_refused_in_the_engine_table_with_the_name_to_us
         ({"engine": {"save_safetensors": True}}, "instead of the engine"),
         ({"engine": {"learning_rate": 1e-4}}, "a setting of Sparring"),
         ({"engine": {"los_type": "grpo"}}, "did you mean loss_type"),
-        ({"engine": {"vllm_mode": "server"}}, "use vllm="),
+        ({"engine": {"vllm_mode": "server"}}, "use sampling=1"),
         ({"lora": {"rr": 4}}, "lora.rr: there is no such setting"),
-        ({"vllm": {"moed": "server"}}, "did you mean mode"),
         ({"report_to": "tensorbord"}, "no tracker tensorbord"),
         ({"engine": {"num_iterations": "x"}}, "engine.num_iterations: .*integer"),
         ({"engine": {"weight_decay": "much"}}, "engine.weight_decay: .*number"),
@@ -151,7 +138,7 @@ def test_what_does_not_exist_is_refused_with_what_does(table, advice):
     ("name", "advice"),
     [
         ("save_steps", "use checkpoint_steps"),
-        ("use_vllm", "vllm='colocate'"),
+        ("vllm", "use sampling=1, which starts a vLLM server"),
         ("enable_jit_checkpoint", "within a generation"),
         ("loss_type", r"write engine=\{'loss_type'"),
         ("learning_rat", "did you mean learning_rate"),

@@ -39,28 +39,30 @@ class Engine:
             SimpleNamespace(monotonic=lambda: self.now, process_time=lambda: self.now / 2),
         )
 
-    def train(self) -> None:
-        for step in range(100):
-            self.hooks.on_doing("playing", step)
-            self.now += 3
-            learned = self.hooks.on_learned([LearningRollout((row(),), 1.0)])
-            self.lengths.append(len(learned[0].rows[0].completion))
-            self.hooks.on_doing("scoring", step)
-            self.now += 1
-            self.hooks.on_doing("updating", step)
-            self.now += 1
-            self.hooks.on_step(step + 1, {})
+    def restore(self, checkpoint: object) -> None:
+        assert checkpoint is None
+
+    def take(self) -> None:
+        step = len(self.lengths)
+        self.hooks.on_doing("playing", step)
+        self.now += 3
+        self.hooks.on_doing("scoring", step)
+        learned = self.hooks.on_learned([LearningRollout((row(),), 1.0)])
+        self.lengths.append(len(learned[0].rows[0].completion))
+        self.now += 1
+        self.hooks.on_doing("updating", step)
+        self.now += 1
 
     @property
     def built(self) -> Any:
-        return SimpleNamespace(trainer=self)
+        return SimpleNamespace(trainer=self, steps=self)
 
 
 def test_it_ends_after_its_steps_with_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
     dry = DryRun(2)
     engine = Engine(dry, monkeypatch)
     dry.run(engine.built)
-    assert dry.done == [DryStep(update=2, update_cpu=1, whole=5, whole_cpu=2.5)] * 2
+    assert dry.done == [DryStep(update=2, update_cpu=1, whole=5)] * 2
     assert engine.lengths == [3, 3]
 
 
@@ -72,14 +74,15 @@ def test_the_longest_sequence_is_tried_in_one_more_step(monkeypatch: pytest.Monk
     assert len(dry.done) == 3
 
 
-def test_an_error_of_a_step_is_not_taken_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_step_ends_the_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
     dry = DryRun(2)
 
     def fails() -> None:
         raise MemoryError("out of memory")
 
+    engine = SimpleNamespace(restore=lambda _: [], take=fails)
     with pytest.raises(MemoryError):
-        dry.run(SimpleNamespace(trainer=SimpleNamespace(train=fails)))  # type: ignore[arg-type]
+        dry.run(SimpleNamespace(trainer=engine, steps=engine))  # type: ignore[arg-type]
     assert dry.done == []
 
 

@@ -17,10 +17,12 @@ from sparring.contracts.rollouts import (
     TokenUse,
     ToolCall,
 )
+from sparring.contracts.training import TrainSettings
 from sparring.engine.echo import TOOLS, WEIGHTS, Echo
 from sparring.engine.passes import passes_of
-from sparring.learning.echo_weights import Totals
 from sparring.learning.rows import LearningRollout, LearningRow
+from sparring.learning.streams import streams_of
+from tests.learning.notebook_engine import NotebookEngine
 from tests.training import trainer, weights_digest
 
 LENGTH, LONGEST = 6, 10
@@ -43,6 +45,12 @@ def learned():
     nothing = array("f", [0.0] * LENGTH)
     rows = [LearningRow(ids, ids, b"\x01" * LENGTH, nothing, each) for each in BODIES]
     return [LearningRollout((row,), 1.0) for row in rows]
+
+
+def streams(normalization):
+    """The rows with their weights, as the credit rules give them."""
+    settings = TrainSettings(world_model_normalization=normalization, max_completion_length=LONGEST)
+    return streams_of(learned(), [0.0] * 8, settings, NotebookEngine())
 
 
 def batch(size=8):
@@ -73,9 +81,9 @@ def by_hand(values, normalization):
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_loss_and_gradient_are_those_of_the_formula(normalization):
-    echo = Echo(0.05, normalization, LONGEST)
+    echo = Echo(0.05)
     given = batch()
-    echo.carry(given, learned(), Totals.of(learned()))
+    echo.carry(given, streams(normalization))
     ours, wanted = logps().requires_grad_(), logps().requires_grad_()
     echo.loss(ours, given, scale=1).backward()
     (0.05 * by_hand(wanted, normalization)).backward()
@@ -87,38 +95,37 @@ def test_loss_and_gradient_are_those_of_the_formula(normalization):
 @pytest.mark.parametrize(("ranks", "passes"), [(1, 1), (1, 2), (2, 1), (2, 2)])
 def test_the_gradient_does_not_depend_on_how_rows_are_laid_out(normalization, ranks, passes):
     """Ranks average their gradients, and the passes of a rank add theirs up."""
-    whole = Echo(0.05, normalization, LONGEST)
+    whole = Echo(0.05)
     given = batch()
-    whole.carry(given, learned(), Totals.of(learned()))
+    whole.carry(given, streams(normalization))
     wanted = logps().requires_grad_()
     whole.loss(wanted, given, 1).backward()
 
     ours = logps().requires_grad_()
     share = 8 // ranks
-    parts = [learned()[rank * share : (rank + 1) * share] for rank in range(ranks)]
-    totals = Totals.merged(Totals.of(part) for part in parts)
-    assert totals == Totals.of(learned())
-    for rank, part in enumerate(parts):
-        echo = Echo(0.05, normalization, LONGEST)
+    everything = streams(normalization)
+    for rank in range(ranks):
+        part = everything[rank * share : (rank + 1) * share]
+        echo = Echo(0.05)
         own = batch(share) | {"numbers": torch.arange(rank * share, (rank + 1) * share)}
-        echo.carry(own, part, totals)
+        echo.carry(own, part)
         for (some,) in passes_of(own, range(share), passes, share // 2):
             (echo.loss(ours[some["numbers"]], some, scale=ranks) / ranks).backward()
     assert torch.allclose(ours.grad, wanted.grad, atol=1e-8)
 
 
 def test_coefficient_zero_adds_nothing_and_measures_all_the_same():
-    echo = Echo(0.0, "selected_tokens", LONGEST)
+    echo = Echo(0.0)
     given = batch()
-    echo.carry(given, learned(), Totals.of(learned()))
+    echo.carry(given, streams("selected_tokens"))
     assert echo.loss(logps(), given, 1) is None
     assert echo.take_sums()["env_tokens/add"] == 7
 
 
 def test_the_loss_of_each_tool_is_told_apart():
-    echo = Echo(0.05, "selected_tokens", LONGEST)
+    echo = Echo(0.05)
     given = batch()
-    echo.carry(given, learned(), Totals.of(learned()))
+    echo.carry(given, streams("selected_tokens"))
     echo.loss(logps(), given, 1)
     sums = echo.take_sums()
     picked = torch.cat([logps()[2, 3:6], logps()[4, 0:1], logps()[7, 4:5]])
@@ -128,9 +135,9 @@ def test_the_loss_of_each_tool_is_told_apart():
 
 
 def test_scaffolding_and_sampled_tokens_have_no_weight():
-    echo = Echo(0.05, "selected_tokens", LONGEST)
+    echo = Echo(0.05)
     given = batch()
-    echo.carry(given, learned(), Totals.of(learned()))
+    echo.carry(given, streams("selected_tokens"))
     observed = torch.zeros(8, LENGTH, dtype=torch.bool)
     for number, bodies in enumerate(BODIES):
         for body in bodies:
@@ -140,17 +147,18 @@ def test_scaffolding_and_sampled_tokens_have_no_weight():
 
 
 def test_rows_without_tool_results_add_nothing():
-    echo = Echo(0.05, "sequence_mean", LONGEST)
-    plain = [each for each, bodies in zip(learned(), BODIES, strict=True) if not bodies]
+    echo = Echo(0.05)
+    everything = streams("selected_tokens")  # those of another rank have some
+    plain = [each for each, bodies in zip(everything, BODIES, strict=True) if not bodies]
     given = batch(len(plain))
-    echo.carry(given, plain, Totals.of(learned()))  # those of another rank have some
+    echo.carry(given, plain)
     assert echo.loss(logps()[: len(plain)], given, 1) == 0
 
 
 def test_without_any_tool_result_nothing_is_carried():
-    echo = Echo(0.05, "sequence_mean", LONGEST)
+    echo = Echo(0.05)
     given = batch()
-    echo.carry(given, [], Totals())
+    echo.carry(given, [])
     assert given.keys() == batch().keys()
     assert echo.loss(logps(), given, 1) is None
 

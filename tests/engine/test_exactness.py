@@ -15,7 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from sparring.contracts.errors import ParityError
 from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenRow, TokenUse
-from tests.training import questions, trainer
+from tests.training import trainer
 
 GROUP, CASES, TEMPERATURE = 4, 2, 0.8
 
@@ -181,11 +181,12 @@ def scored_batch(tiny_folder: Path, runs: Path, **options: Any) -> tuple[Any, An
         rollout_function=function, cases_per_batch=CASES, gradient_accumulation_steps=1,
         **options,
     )  # fmt: skip
-    ours._training.built.collector.resume_at(0)
-    ids = questions().case_ids("training")[:CASES]
-    ours.engine.model.train()
-    inputs = [{"prompt": case_id} for case_id in ids for _ in range(GROUP)]
-    return ours.engine, ours.engine._generate_and_score_completions(inputs)
+    built = ours._training.built
+    built.collector.resume_at(0)
+    built.trainer.restore(None)
+    built.trainer.update = lambda _: iter(())
+    built.steps.take()
+    return ours.engine, built.trainer._tensors
 
 
 def test_advantages_are_taken_within_the_group_of_what_was_scored(tiny_folder, tmp_path):
@@ -193,14 +194,14 @@ def test_advantages_are_taken_within_the_group_of_what_was_scored(tiny_folder, t
     first = torch.tensor([1.0, 0.0, 0.5])
     spread = (first - first.mean()) / (first.std() + 1e-4)
     expected = [spread[0], spread[1], 0.0, spread[2], 0.0, 0.0, 0.0, 0.0]
-    assert batch["advantages"].tolist() == pytest.approx([float(each) for each in expected])
+    assert batch["advantages"][:, 0].tolist() == pytest.approx([float(each) for each in expected])
 
 
 def test_a_truncated_rollout_takes_part_where_masking_is_off(tiny_folder, tmp_path):
     _, batch = scored_batch(tiny_folder, tmp_path, mask_truncated_completions=False)
     second = torch.tensor([1.0, 1.0, 0.0, 1.0])
     spread = (second - second.mean()) / (second.std() + 1e-4)
-    assert batch["advantages"][GROUP:].tolist() == pytest.approx(spread.tolist())
+    assert batch["advantages"][GROUP:, 0].tolist() == pytest.approx(spread.tolist())
 
 
 def test_tokens_that_must_not_teach_are_not_counted(tiny_folder, tmp_path):
@@ -230,7 +231,7 @@ def test_the_gradient_is_that_of_the_formula(tiny_folder, tmp_path):
     logprobs = torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None]).squeeze(2)[:, -width:]
     mask = batch["completion_mask"] * batch["tool_mask"]
     ratio = torch.exp(logprobs - logprobs.detach())
-    (-(ratio * batch["advantages"][:, None] * mask).sum() / mask.sum()).backward()
+    (-(ratio * batch["advantages"] * mask).sum() / mask.sum()).backward()
     for name, weights in engine.model.named_parameters():
         assert weights.grad is None or torch.allclose(weights.grad, theirs[name], atol=1e-6), name
 
@@ -303,11 +304,10 @@ def test_sampling_here_with_sharded_weights_is_refused(fsdp, zero):
     from types import SimpleNamespace
 
     from sparring.contracts.errors import SettingError
-    from sparring.engine.grpo import PolicyTrainer
+    from sparring.engine.trainer import PolicyTrainer
 
     plugin = SimpleNamespace(zero_stage=zero) if zero else None
     sharded: Any = SimpleNamespace(
-        use_vllm=False,
         _samples_remotely=False,
         is_fsdp_enabled=fsdp,
         accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),

@@ -132,7 +132,11 @@ def test_a_rank_with_fewer_parts_runs_as_many_that_teach_nothing() -> None:
         "tool_mask": torch.ones(4, 6),
         "echo_weights": torch.ones(4, 6),
     }
-    (parts,) = passes.passes_of(given_batch, [0, 0, 1, 1], 1, GROUP, lambda own: [own[0] + 2])
+
+    def most(own: list[int]) -> list[int]:
+        return [own[0] + 2] if len(own) == 1 else own
+
+    (parts,) = passes.passes_of(given_batch, [0, 0, 1, 1], 1, GROUP, most)
     *real, first, second = parts
     assert sum(len(part["advantages"]) for part in real) == 4
     for part in (first, second):
@@ -141,6 +145,24 @@ def test_a_rank_with_fewer_parts_runs_as_many_that_teach_nothing() -> None:
         assert not part["tool_mask"].any()
         assert not part["echo_weights"].any()
         assert not part["advantages"].any()
+
+
+def test_a_part_with_fewer_rows_than_that_of_another_rank_gets_rows_that_teach_nothing() -> None:
+    """TRL gathers a figure per row from all ranks, which needs as many rows on each."""
+    given_batch = {**batch([3] * 4, [5] * 4), "tool_mask": torch.ones(4, 6)}
+    counted: list[list[int]] = []
+
+    def most(own: list[int]) -> list[int]:
+        counted.append(own)
+        return own if len(counted) == 1 else [7] * len(own)
+
+    (parts,) = passes.passes_of(given_batch, [0, 1, 2, 3], 1, GROUP, most)
+    (part,) = parts
+    assert counted == [[1], [4]]
+    assert len(part["tool_mask"]) == 7
+    assert part["tool_mask"][:4].all()
+    assert not part["tool_mask"][4:].any()
+    assert not part["advantages"][4:].any()
 
 
 @settings(max_examples=60)

@@ -48,10 +48,10 @@ def change(model: Any, amount: float) -> None:
 def test_every_version_has_a_name_with_step_and_digest(adapted: Any, tmp_path: Path) -> None:
     trainer, policy = trainer_of(adapted), Policy()
     publisher = Publisher(trainer, policy, tmp_path, "run")  # type: ignore[arg-type]
-    publisher.sync_weights()
+    publisher.sync()
     change(adapted, 0.5)
     trainer.state.global_step = 7
-    publisher.sync_weights()
+    publisher.sync()
     first, second = policy.used
     assert first.name.startswith("run-v000000-")
     assert second.name.startswith("run-v000007-")
@@ -62,14 +62,14 @@ def test_every_version_has_a_name_with_step_and_digest(adapted: Any, tmp_path: P
 def test_what_a_killed_attempt_left_unfinished_is_removed(adapted: Any, tmp_path: Path) -> None:
     (tmp_path / ".staging-1").mkdir()
     policy = Policy()
-    Publisher(trainer_of(adapted), policy, tmp_path, "run").sync_weights()  # type: ignore[arg-type]
+    Publisher(trainer_of(adapted), policy, tmp_path, "run").sync()  # type: ignore[arg-type]
     assert [each.name for each in tmp_path.iterdir()] == [policy.used[0].name]
 
 
 def test_the_same_weights_in_another_folder_get_another_name(adapted: Any, tmp_path: Path) -> None:
     policy = Policy()
     for place in ("one", "other"):
-        Publisher(trainer_of(adapted), policy, tmp_path / place, "run").sync_weights()  # type: ignore[arg-type]
+        Publisher(trainer_of(adapted), policy, tmp_path / place, "run").sync()  # type: ignore[arg-type]
     first, second = policy.used
     assert first.name != second.name
 
@@ -80,7 +80,7 @@ def test_a_resumed_attempt_with_other_weights_gets_another_name(
     policy = Policy()
     for amount in (0.1, 0.2, 0.1):
         change(adapted, amount)
-        Publisher(trainer_of(adapted), policy, tmp_path, "run").sync_weights()  # type: ignore[arg-type]
+        Publisher(trainer_of(adapted), policy, tmp_path, "run").sync()  # type: ignore[arg-type]
     first, second, third = (each.name for each in policy.used)
     assert first == third != second
 
@@ -92,7 +92,7 @@ def test_what_is_published_is_the_adapter_as_peft_loads_it(
 
     change(adapted, 0.5)
     policy = Policy()
-    Publisher(trainer_of(adapted), policy, tmp_path, "run").sync_weights()  # type: ignore[arg-type]
+    Publisher(trainer_of(adapted), policy, tmp_path, "run").sync()  # type: ignore[arg-type]
     place = policy.used[0].path
     config = json.loads((place / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(tiny_folder)
@@ -108,7 +108,7 @@ def test_whole_weights_are_published_with_their_configuration(
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
     policy = Policy()
-    Publisher(trainer_of(model), policy, tmp_path, "run").sync_weights()  # type: ignore[arg-type]
+    Publisher(trainer_of(model), policy, tmp_path, "run").sync()  # type: ignore[arg-type]
     (published,) = policy.used
     assert not published.is_adapter
     assert (published.path / "config.json").is_file()
@@ -123,7 +123,7 @@ def test_only_the_newest_versions_are_kept(adapted: Any, tmp_path: Path) -> None
     for step in range(5):
         change(adapted, step / 10)
         trainer.state.global_step = step
-        publisher.sync_weights()
+        publisher.sync()
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {"other-run-v000001-x", *(each.name for each in policy.used[2:])}
 

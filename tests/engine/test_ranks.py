@@ -1,4 +1,4 @@
-"""Who this process is among those that train together, and what it has from the others."""
+"""What the processes that train together have from each other."""
 
 from __future__ import annotations
 
@@ -6,32 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.errors import WorldSizeError
 from sparring.engine import ranks
-from sparring.engine.ranks import Launched, from_rank_0, gathered
-
-
-def test_without_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-    assert Launched.here() == Launched(rank=0, world_size=1)
-
-
-def test_torchrun_says_who_this_process_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    launched = Launched.here()
-    assert launched == Launched(rank=3, world_size=4)
-    assert (launched.place.rank, launched.place.world_size) == (3, 4)
-
-
-def test_another_number_of_processes_is_refused_with_the_way_out() -> None:
-    Launched(1, 2).require(2)
-    with pytest.raises(
-        WorldSizeError,
-        match="4 processes were requested, but 2 started; start them with `sparring train --proc",
-    ):
-        Launched(1, 2).require(4)
+from sparring.engine.ranks import from_rank_0, gathered
+from sparring.learning.ranks import Launched
 
 
 def test_a_single_process_finds_for_itself() -> None:

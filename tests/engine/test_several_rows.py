@@ -117,7 +117,7 @@ def test_only_the_agents_to_train_are_learned_from(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The function's agents are not in the agent object, whose names are checked elsewhere."""
-    monkeypatch.setattr("sparring.api.training.refuse_untrainable", lambda *_: None)
+    monkeypatch.setattr("sparring.environments.task.refuse_untrainable", lambda *_: None)
     found = trained(tiny_folder, tmp_path, train_agents=["agent 0", "agent 1"])
     assert_equal(found, by_hand(tiny_folder, CASES, learned=(1, 2, 2, 2)))
 

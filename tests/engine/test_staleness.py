@@ -12,7 +12,7 @@ import torch
 
 from sparring import Suite
 from sparring.contracts.errors import ParityError, SettingError
-from sparring.engine.grpo import PolicyTrainer
+from sparring.engine.trainer import PolicyTrainer
 from sparring.run_folder.checkpoint_list import IN_PLAY, list_checkpoints
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog
@@ -66,17 +66,17 @@ def metrics_of(result: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def ahead(server, tiny_folder, tmp_path_factory):
-    """A run with staleness 1, and the ratios of TRL beside the log-probabilities, by step."""
+    """A run with staleness 1, and its batches before and after the correction, by step."""
     scored = []
-    score = PolicyTrainer._generate_and_score_completions
+    correct = PolicyTrainer._correct
 
-    def and_note(self: Any, inputs: Any) -> Any:
-        batch = score(self, inputs)
-        scored.append({name: batch[name].clone() for name in batch if torch.is_tensor(batch[name])})
-        return batch
+    def and_note(self: Any, tensors: Any, mask: Any) -> None:
+        before = tensors["advantages"].clone()
+        correct(self, tensors, mask)
+        scored.append((mask.bool(), before, dict(tensors)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PolicyTrainer, "_generate_and_score_completions", and_note)
+        patch.setattr(PolicyTrainer, "_correct", and_note)
         result = made(tiny_folder, tmp_path_factory.mktemp("ahead"), server).train()
     return result, scored
 
@@ -107,13 +107,12 @@ def test_the_log_has_the_gap_to_the_weights_that_sampled(ahead):
     assert 0 < max(gaps) <= 1e-4
 
 
-def test_the_importance_weight_of_every_token_is_the_ratio_to_its_own_version(ahead):
+def test_the_advantage_of_every_token_is_weighted_by_the_ratio_to_its_own_version(ahead):
     tokens = 0
-    for batch in ahead[1]:
-        mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    for mask, advantages, batch in ahead[1]:
         gaps = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"])[mask]
-        ratios = batch["importance_sampling_ratio"][mask]
-        assert torch.allclose(ratios, gaps.exp().clamp(max=3.0), rtol=1e-6)
+        wanted = advantages[mask] * gaps.exp().clamp(max=3.0)
+        assert torch.allclose(batch["advantages"][mask], wanted, rtol=1e-6)
         tokens += int(mask.sum())
     assert tokens > STEPS * 8
     rows = metrics_of(ahead[0])

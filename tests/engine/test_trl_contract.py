@@ -1,6 +1,6 @@
 """What the engine expects of TRL, and of the Trainer beneath it: names, and behaviour.
 
-When TRL changes, this fails first, and says what to look at in src/sparring/engine/grpo.py.
+When TRL changes, this fails first, and says what to look at in src/sparring/engine/trainer.py.
 """
 
 from __future__ import annotations
@@ -20,19 +20,26 @@ from trl import GRPOConfig, GRPOTrainer
 from sparring.policies.families import family_named
 
 LEANT_ON = {
-    "_generate_and_score_completions": ["self", "inputs"],
-    "_calculate_rewards": ["self", "inputs", "prompts", "completions", "completion_ids_list"],
+    "_init_training_state": [
+        "self", "max_steps", "num_update_steps_per_epoch", "num_train_epochs",
+        "resume_from_checkpoint", "trial",
+    ],
+    "_prepare_for_training": ["self", "max_steps", "train_dataloader", "resume_from_checkpoint"],
+    "_get_train_sampler": ["self"],
     "_get_per_token_logps_and_entropies": [
         "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size",
     ],
     "_prepare_inputs": ["self", "generation_batch"],
     "_compute_loss": ["self", "model", "inputs"],
+    "_clip_grad_norm": ["self", "model"],
+    "_get_grad_norm": ["self", "model", "grad_norm"],
+    "_get_learning_rate": ["self"],
+    "log": ["self", "logs"],
     "_save_checkpoint": ["self", "model", "trial"],
     "_get_output_dir": ["self", "trial"],
     "_load_from_checkpoint": ["self", "resume_from_checkpoint"],
+    "_load_rng_state": ["self", "checkpoint"],
     "create_model_card": ["self"],
-    "train": ["self", "resume_from_checkpoint"],
-    "add_callback": ["self", "callback"],
     "remove_callback": ["self", "callback"],
 }  # fmt: skip
 
@@ -48,10 +55,10 @@ def test_a_method_is_there_with_the_parameters_we_use(name):
     )
 
 
-def test_the_rollout_seam_is_a_parameter_of_the_trainer():
+def test_the_trainer_takes_what_it_is_built_of():
     taken = inspect.signature(GRPOTrainer.__init__).parameters
     for name in ("model", "args", "train_dataset", "processing_class", "peft_config", "optimizers",
-                 "reward_funcs", "rollout_func"):  # fmt: skip
+                 "reward_funcs"):  # fmt: skip
         assert name in taken, f"GRPOTrainer of TRL {trl.__version__} takes no {name}"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.engine.checkpoints import Checkpoints
-from sparring.engine.grpo import PolicyTrainer
+from sparring.engine.trainer import PolicyTrainer
 from sparring.jobs.train import warm_start
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines

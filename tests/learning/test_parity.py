@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
-from sparring.contracts.errors import ParityError
-from sparring.learning.parity import Parity, likely_cause, refuse_disagreement
+from sparring.learning.parity import Parity, likely_cause
 
 TRAINED = [-0.1, -2.0, -0.7, -3.1, -0.2, -1.4, -0.9, -0.05, -4.0, -1.1]
 
@@ -18,9 +15,10 @@ def test_bfloat16_is_held_to_the_mean():
     assert not Parity(100, largest=0.25, mean=0.1, dtype="bfloat16").holds
 
 
-def test_a_disagreement_is_refused_with_both_figures_and_the_cause():
-    with pytest.raises(ParityError, match=r"3\.0e-01 at most .* limit 0\.001.*the reason"):
-        refuse_disagreement(Parity(7, 0.3, 0.1, "float32"), "the reason")
+def test_a_parity_names_both_figures_and_the_limit():
+    text = str(Parity(7, 0.3, 0.1, "float32"))
+    assert "3.0e-01 at most and 1.0e-01 on average over 7 tokens" in text
+    assert "limit 0.001 on the largest" in text
 
 
 def test_another_temperature_is_recognised():

@@ -30,6 +30,7 @@ class Collector:
         self.begun: list[tuple[int, int, str]] = []
         self.ended: set[int] = set()
 
+    @property
     def weights(self) -> PublishedWeights | None:
         return PublishedWeights(self.newest, f"v{self.newest}", Path("/policies"))
 
@@ -42,6 +43,10 @@ class Collector:
         self.begun.append((step, weights.version, drawn.cases[0]))
         self.ended.add(step)
         return StepRollouts([], lambda _: True, version=weights.version)
+
+
+def pipeline_of(collector: Collector, pace: Pace, **options: Any) -> RolloutPipeline:
+    return RolloutPipeline(pace, proposed, collector.draw, collector.play, **options)
 
 
 paces = st.builds(
@@ -57,7 +62,7 @@ def learn(pipeline: RolloutPipeline, collector: Collector, steps: range) -> list
     taken = []
     for step in steps:
         collector.newest = step
-        each = pipeline.take(proposed(step), step)
+        each = pipeline.take(step, collector.weights)
         assert each.weights is not None
         assert each.rollouts.version == each.weights.version
         taken.append((step, each.weights.version))
@@ -68,7 +73,7 @@ def learn(pipeline: RolloutPipeline, collector: Collector, steps: range) -> list
 def test_each_step_is_played_once_with_the_newest_weights_that_the_pace_allows(pace: Pace) -> None:
     collector = Collector()
     steps = range(0, pace.steps, pace.boundary)
-    taken = learn(RolloutPipeline(collector, pace, proposed), collector, steps)
+    taken = learn(pipeline_of(collector, pace), collector, steps)
     back = pace.max_staleness * pace.boundary
     assert taken == [(step, max(0, step - back)) for step in steps]
     assert sorted(step for step, _, _ in collector.begun) == list(steps)
@@ -82,10 +87,10 @@ def test_a_run_that_resumes_plays_the_same_cases_with_the_same_weights(
     steps = range(0, pace.steps, pace.boundary)
     stop = data.draw(st.sampled_from(steps))
     before, after = Collector(), Collector()
-    whole = RolloutPipeline(before, pace, proposed)
+    whole = pipeline_of(before, pace)
     first = learn(whole, before, range(0, stop, pace.boundary))
     saved = json.loads(json.dumps(whole.to_dict()))
-    resumed = RolloutPipeline(after, pace, proposed)
+    resumed = pipeline_of(after, pace)
     resumed.restore(saved)
     rest = range(stop, pace.steps, pace.boundary)
     assert first + learn(resumed, after, rest) == first + learn(whole, before, rest)
@@ -97,10 +102,10 @@ def test_a_run_that_resumes_plays_the_same_cases_with_the_same_weights(
 @given(paces, st.integers(0, 4))
 def test_what_a_smaller_bound_does_not_allow_is_not_resumed(pace: Pace, bound: int) -> None:
     collector = Collector()
-    pipeline = RolloutPipeline(collector, pace, proposed)
+    pipeline = pipeline_of(collector, pace)
     learn(pipeline, collector, range(0, pace.steps, pace.boundary)[:3])
     smaller = Pace(pace.steps, min(bound, pace.max_staleness), pace.boundary)
-    resumed = RolloutPipeline(Collector(), smaller, proposed)
+    resumed = pipeline_of(Collector(), smaller)
     resumed.restore(pipeline.to_dict())
     for each in resumed.to_dict()["steps"]:
         assert smaller.allows(each["step"], each["weights"]["version"])
@@ -109,7 +114,7 @@ def test_what_a_smaller_bound_does_not_allow_is_not_resumed(pace: Pace, bound: i
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_the_steps_ahead_are_in_play_while_the_trainer_updates(staleness: int) -> None:
     collector, pace = Collector(), Pace(9, staleness)
-    pipeline = RolloutPipeline(collector, pace, proposed)
+    pipeline = pipeline_of(collector, pace)
     learn(pipeline, collector, range(4))
     ahead = [each["step"] for each in pipeline.to_dict()["steps"]]
     assert ahead == list(range(4, 4 + staleness))
@@ -127,11 +132,11 @@ def test_a_step_that_is_not_ready_is_waited_for() -> None:
         return play(drawn, step, weights)
 
     collector.play = slow  # type: ignore[method-assign]
-    pipeline = RolloutPipeline(collector, Pace(3, 1), proposed)
-    pipeline.take(proposed(0), 0)
+    pipeline = pipeline_of(collector, Pace(3, 1))
+    pipeline.take(0, collector.weights)
     assert 1 not in collector.ended
     threading.Timer(0.05, gate.set).start()
-    assert pipeline.take(proposed(1), 1).step == 1
+    assert pipeline.take(1, collector.weights).step == 1
     assert 1 in collector.ended
 
 
@@ -145,17 +150,19 @@ def test_a_failure_is_raised_by_the_step_it_belongs_to() -> None:
         return play(drawn, step, weights)
 
     collector.play = fail  # type: ignore[method-assign]
-    pipeline = RolloutPipeline(collector, Pace(3, 2), proposed)
-    pipeline.take(proposed(0), 0)
+    pipeline = pipeline_of(collector, Pace(3, 2))
+    pipeline.take(0, collector.weights)
     with pytest.raises(InfrastructureError, match="no server answered"):
-        pipeline.take(proposed(1), 1)
+        pipeline.take(1, collector.weights)
 
 
-def test_other_cases_than_those_that_were_played_ahead_are_refused() -> None:
-    pipeline = RolloutPipeline(Collector(), Pace(3, 1), proposed)
-    pipeline.take(proposed(0), 0)
-    with pytest.raises(InfrastructureError, match="other cases"):
-        pipeline.take([["another"]], 1)
+def test_a_checkpoint_with_other_cases_in_play_is_refused() -> None:
+    collector = Collector()
+    pipeline = pipeline_of(collector, Pace(3, 1))
+    pipeline.take(0, collector.weights)
+    other = RolloutPipeline(Pace(3, 1), lambda _: [["another"]], collector.draw, collector.play)
+    with pytest.raises(InfrastructureError, match="step 1 in play, but the engine now proposes"):
+        other.restore(pipeline.to_dict())
 
 
 def test_idle_times_add_up() -> None:
@@ -168,10 +175,10 @@ def test_idle_times_add_up() -> None:
         return play(drawn, step, weights)
 
     collector.play = takes_three  # type: ignore[method-assign]
-    pipeline = RolloutPipeline(collector, Pace(3), proposed, clock=lambda: now[0])
-    first = pipeline.take(proposed(0), 0)
+    pipeline = pipeline_of(collector, Pace(3), clock=lambda: now[0])
+    first = pipeline.take(0, collector.weights)
     now[0] += 2  # the update
-    second = pipeline.take(proposed(1), 1)
+    second = pipeline.take(1, collector.weights)
     assert (first.trainer_idle, first.samplers_idle) == (3, 0)
     assert (second.trainer_idle, second.samplers_idle) == (3, 2)
     assert second.counts().plus(rollouts=1).metrics()["sampler_idle_seconds"] == 2

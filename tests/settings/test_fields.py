@@ -223,8 +223,6 @@ def test_a_hint_is_only_for_a_name_that_is_close() -> None:
         ({"lora": True}, {"lora": {}}),
         ({"lora": False}, {"lora": False}),
         ({"warm_start": "d.jsonl"}, {"warm_start": {"source": "d.jsonl"}}),
-        ({"vllm": "server"}, {"vllm": {"mode": "server"}}),
-        ({"vllm": False}, {"vllm": False}),
         (
             {"guards": {"entropy": "warn", "truncated": {"limit": 1}}},
             {"guards": {"entropy": {"action": "warn"}, "truncated": {"limit": 1}}},

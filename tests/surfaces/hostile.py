@@ -29,7 +29,6 @@ WANTED: dict[str, Any] = {
     "history_thinking": "keep",
     "device": "cuda",
     "dtype": "bfloat16",
-    "vllm": {"mode": "server"},
     "sampling": {"servers": 1, "command": ["touch", "owned"]},
     "players": 64,
     "turn_cache": 1000.0,

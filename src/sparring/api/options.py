@@ -68,7 +68,6 @@ class LearnOptions(PlayOptions, total=False):
     device: str | None
     lora: bool | Table
     quantization: bool | Table
-    vllm: Literal[False, "colocate", "server"] | Table
     sampling: SamplingServers | Table | Sequence[str] | str | int | None
     players: int
     max_staleness: int

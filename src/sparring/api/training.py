@@ -25,11 +25,11 @@ from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.engine.configuration import refuse_unknown
-from sparring.engine.ranks import Launched
 from sparring.engine.work import load_work
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.run_job import run_job
 from sparring.jobs.train.training import Training
+from sparring.learning.ranks import Launched
 from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
 from sparring.player.users import UserFunction
@@ -160,7 +160,7 @@ class Trainer:
         with _stops_on_signals(self._stop), self._display:
             try:
                 ended = run_job(self._attempt, self._task, self._begin)
-                self.engine.sync_sampler()
+                self.engine.publish()
             except KeyboardInterrupt:
                 print(f"stopped; pass run={self.folder.id!r} to resume it", file=sys.stderr)
                 raise

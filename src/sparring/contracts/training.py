@@ -8,7 +8,6 @@ rows of a batch go through the model in one pass, or in several that fit into me
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -39,7 +38,7 @@ class WarmStart(Frozen):
 
 
 class TrainSettings(PlaySettings):
-    """Settings of training. `lora`, `quantization`, `vllm` and `engine` take tables of options."""
+    """Settings of training. `lora`, `quantization` and `engine` take tables of options."""
 
     num_train_epochs: float = Field(default=1.0, gt=0, description="passes over the cases")
     max_steps: int | None = Field(
@@ -105,10 +104,6 @@ class TrainSettings(PlaySettings):
         default=False,
         description="4-bit base (QLoRA): True, or a table for BitsAndBytesConfig; implies LoRA",
     )
-    vllm: Literal[False, "colocate", "server"] | Table = Field(
-        default=False,
-        description="sample with TRL's vLLM: a mode, or a table of vllm_* fields without vllm_",
-    )
     sampling: SamplingServers | None = Field(
         default=None,
         description="sample with vLLM servers: their addresses, the number to start, or a table",
@@ -169,20 +164,8 @@ class TrainSettings(PlaySettings):
     def _from_short_forms(cls, value: Any) -> Any:
         return as_table(value)
 
-    @field_validator("vllm")
-    @classmethod
-    def _has_a_known_mode(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and value.get("mode", "server") not in ("colocate", "server"):
-            raise ValueError(f"there is no mode {value['mode']!r}; use colocate or server")
-        return value
-
     @model_validator(mode="after")
-    def _has_one_sampler(self) -> TrainSettings:
-        if self.sampling is not None and self.vllm:
-            raise ValueError(
-                "sampling and vllm exclude each other: keep sampling for servers, or vllm for "
-                "TRL's own vLLM"
-            )
+    def _has_a_sampler_that_fits(self) -> TrainSettings:
         if self.sampling is not None and self.quantization:
             raise ValueError(
                 "sampling servers load the base without quantization: unset sampling or "

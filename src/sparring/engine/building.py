@@ -1,36 +1,34 @@
-"""Builds the parts of a training run on this rank: trainer, policy and rollout collector."""
+"""Builds the parts of a training run on this rank: engine, policy, rollout collector and steps."""
 
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import SettingError
+from sparring.contracts.errors import SettingError, WorldSizeError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.sampling import SamplingServers
 from sparring.engine.checkpoints import Checkpoints, Identity
 from sparring.engine.configuration import grpo_config, plan_of, uses_autocast
-from sparring.engine.echo import Echo
-from sparring.engine.grpo import PolicyTrainer
-from sparring.engine.hooks import Hooks
 from sparring.engine.publisher import Publisher
-from sparring.engine.ranks import Launched
 from sparring.engine.server_faults import ServerFaults
-from sparring.engine.vllm_sampler import VllmSampler
+from sparring.engine.trainer import PolicyTrainer
 from sparring.engine.warm_start import use_as_reference
 from sparring.engine.work import TrainWork
 from sparring.learning.batches import BatchPlan
 from sparring.learning.guards import GuardMonitor
+from sparring.learning.hooks import Hooks
 from sparring.learning.judged_play import Plays
 from sparring.learning.ordered_play import OrderedPlay
+from sparring.learning.ranks import Launched
 from sparring.learning.rollout_collector import RolloutCollector, TrainingCases
+from sparring.learning.step import Steps
 from sparring.player import Player
 from sparring.player.function_player import FunctionPlayer
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
@@ -49,97 +47,97 @@ class Built:
     collector: RolloutCollector
     policy: TokenPolicy
     checkpoints: Checkpoints
+    steps: Steps
 
     @property
     def plan(self) -> BatchPlan:
         """The batch plan that the trainer uses."""
         return self.trainer.plan
 
-    def notes(self) -> list[str]:
-        """Return a note that states why the update cannot share prompts; none if it can."""
-        if self.trainer.why_prompts_are_not_shared:
-            return [
-                "the update computes prompts once per rollout, not once per group: "
-                + self.trainer.why_prompts_are_not_shared
-            ]
-        return []
-
 
 def build(folder: RunFolder, work: TrainWork, launched: Launched, hooks: Hooks) -> Built:
-    """Build trainer, policy, rollout collector and checkpoints, without playing a rollout."""
-    plan = plan_of(work.settings, work.suite.size(Split.TRAINING), launched.world_size)
+    """Build engine, policy, rollout collector and steps, without playing a rollout.
+
+    Raises WorldSizeError unless Accelerate runs as many processes as were launched.
+    """
+    settings = work.settings
+    plan = plan_of(settings, work.suite.size(Split.TRAINING), launched.world_size)
     case_ids = work.suite.case_ids(Split.TRAINING)
     template = work.loaded.codec().digest
     identity = Identity(work.suite.digest, work.code_digest, template, launched.world_size)
     checkpoints = Checkpoints(
-        folder.checkpoints, identity, boundary=plan.boundary, kept=work.settings.checkpoints_kept
+        folder.checkpoints, identity, boundary=plan.boundary, kept=settings.checkpoints_kept
     )
-    trainer = _trainer(folder, work, plan, checkpoints, hooks)
-    policy, after_playing = _policy(folder, trainer, work)
-
-    def set_version(version: int) -> None:
-        policy.version = version
-
+    guards = GuardMonitor(settings.guards, warn=hooks.on_warning)
+    trainer = _trainer(folder, work, plan, checkpoints, guards, hooks)
+    if trainer.accelerator.num_processes != launched.world_size:
+        raise WorldSizeError(
+            f"{launched.world_size} processes were requested, but Accelerate runs "
+            f"{trainer.accelerator.num_processes}; start them with `sparring train --processes N` "
+            "or torchrun"
+        )
+    policy = _policy(folder, trainer, work)
     collector = RolloutCollector(
         folder,
         _player(work, policy),
         work.measures,
-        work.settings,
+        settings,
         rules=work.row_rules(),
         training=TrainingCases(case_ids, work.suite.finder(Split.TRAINING)),
         validation=_validation(work),
-        place=launched.place,
+        launched=launched,
         servers=policy if isinstance(policy, ServerPolicy) else None,
         ordered=_ordered_play(folder, work, launched),
     )
+    steps = Steps(trainer, collector, settings, plan, hooks, guards)
+
+    def set_version(version: int) -> None:
+        policy.version = version
+
     if isinstance(policy, ServerPolicy):
         publisher = Publisher(
             trainer,
             policy,
             folder.policies,
             folder.id,
-            max_staleness=work.settings.max_staleness,
-            in_play=lambda: trainer.pipeline.versions_in_play(),
+            max_staleness=settings.max_staleness,
+            in_play=steps.versions_in_play,
         )
-        trainer.use_servers(publisher, _server_faults(trainer, policy, collector, work))
-    trainer.begin(
-        collector,
-        world_size=launched.world_size,
-        max_staleness=work.settings.max_staleness,
-        before_playing=set_version,
-        after_playing=after_playing,
-    )
-    return Built(trainer, collector, policy, checkpoints)
+        trainer.sample_with(
+            set_version, publisher, _server_faults(trainer, policy, collector, work)
+        )
+    else:
+        trainer.sample_with(set_version)
+    return Built(trainer, collector, policy, checkpoints, steps)
 
 
 def _trainer(
-    folder: RunFolder, work: TrainWork, plan: BatchPlan, checkpoints: Checkpoints, hooks: Hooks
+    folder: RunFolder,
+    work: TrainWork,
+    plan: BatchPlan,
+    checkpoints: Checkpoints,
+    guards: GuardMonitor,
+    hooks: Hooks,
 ) -> PolicyTrainer:
     from datasets import Dataset
 
-    stop_ids = sorted(work.loaded.codec().stop_ids)
-    config = grpo_config(work.settings, plan, folder.path / "engine", stop_ids)
-    model = work.loaded.model
+    settings, model = work.settings, work.loaded.model
     is_adapter = work.loaded.peft is not None or hasattr(model, "peft_config")
-    if work.settings.beta and not is_adapter and not getattr(model.config, "_name_or_path", ""):
+    if settings.beta and not is_adapter and not getattr(model.config, "_name_or_path", ""):
         raise SettingError(
             "beta needs a model with a name: save it with save_pretrained, and load it from there"
         )
     with _quiet():
         trainer = PolicyTrainer(
-            hooks=hooks,
-            checkpoints=checkpoints,
             plan=plan,
-            echo=Echo(
-                work.settings.world_model_coefficient,
-                work.settings.world_model_normalization,
-                work.settings.max_completion_length,
-            ),
-            guards=GuardMonitor(work.settings.guards, warn=hooks.on_warning),
-            shares_prompts=work.settings.share_prompts,
-            samples_remotely=work.settings.sampling is not None,
-            model=work.loaded.model,
-            args=config,
+            checkpoints=checkpoints,
+            coefficient=settings.world_model_coefficient,
+            guards=guards,
+            on_updating=lambda step: hooks.on_doing("updating", step),
+            shares_prompts=settings.share_prompts,
+            samples_remotely=settings.sampling is not None,
+            model=model,
+            args=grpo_config(settings, plan, folder.path / "engine"),
             train_dataset=Dataset.from_dict({"prompt": work.suite.case_ids(Split.TRAINING)}),
             processing_class=work.loaded.tokenizer,
             peft_config=work.loaded.peft,
@@ -152,30 +150,17 @@ def _trainer(
 
 def _policy(
     folder: RunFolder, trainer: PolicyTrainer, work: TrainWork
-) -> tuple[TransformersPolicy | VllmSampler | ServerPolicy, Callable[[], None]]:
-    """Return the policy, and a function to call when this rank has finished playing."""
+) -> TransformersPolicy | ServerPolicy:
     if work.settings.sampling is not None:
-        return _server_policy(folder, work, work.settings.sampling), lambda: None
-    if not trainer.use_vllm:
-        policy = TransformersPolicy(
-            trainer.model,
-            work.loaded.tokenizer,
-            name=work.loaded.name,
-            family=work.loaded.family,
-            autocast=torch.bfloat16 if uses_autocast(work.settings) else None,
-            turn_cache=work.settings.turn_cache,
-        )
-        return policy, lambda: None
-
-    def largest(own: int) -> int:
-        device = trainer.accelerator.device
-        if device.type == "cuda":
-            torch.cuda.set_device(device)  # per thread, and this is not the main thread
-        number = torch.tensor([own], device=device)
-        return int(trainer.accelerator.gather(number).max())
-
-    sampler = VllmSampler(cast("Any", trainer.vllm_generation), work.loaded.codec(), largest)
-    return sampler, sampler.finish_round
+        return _server_policy(folder, work, work.settings.sampling)
+    return TransformersPolicy(
+        trainer.model,
+        work.loaded.tokenizer,
+        name=work.loaded.name,
+        family=work.loaded.family,
+        autocast=torch.bfloat16 if uses_autocast(work.settings) else None,
+        turn_cache=work.settings.turn_cache,
+    )
 
 
 def _server_policy(folder: RunFolder, work: TrainWork, sampling: SamplingServers) -> ServerPolicy:
@@ -242,14 +227,11 @@ def _validation(work: TrainWork) -> Sequence[Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence TRL's log below errors, and its warning that `rollout_func` is experimental: the
-    contract tests cover its use."""
+    """Silence TRL's log below errors."""
     log = logging.getLogger("trl")
     level = log.level
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*rollout_func.*")
-        log.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            log.setLevel(level)
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

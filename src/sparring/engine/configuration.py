@@ -11,7 +11,7 @@ import difflib
 import inspect
 import os
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +79,14 @@ def check(settings: TrainSettings, training_cases: int = _MANY_CASES, world_size
         grpo_config(settings, plan, Path("engine"))
 
 
-def grpo_config(
-    settings: TrainSettings, plan: BatchPlan, output: Path, stop_ids: Sequence[int] = ()
-) -> Any:
-    """Return TRL's configuration. TRL's vLLM ends a turn at `stop_ids`."""
+def grpo_config(settings: TrainSettings, plan: BatchPlan, output: Path) -> Any:
+    """Return TRL's configuration."""
     from trl import GRPOConfig
 
     on_cpu = device_of(settings) == "cpu"
     try:
         return GRPOConfig(
             **{name: value for name, value in settings.engine.items() if name not in _SET_BELOW},
-            **_vllm_fields(settings, GRPOConfig, stop_ids),
             **_correction_fields(settings),
             output_dir=str(output),
             per_device_train_batch_size=plan.rows_per_pass,
@@ -111,7 +108,7 @@ def grpo_config(
             logging_strategy="steps",
             logging_nan_inf_filter=False,  # the filter would hide that a run diverges
             ddp_timeout=settings.engine.get("ddp_timeout", _COLLECTIVE_TIMEOUT),
-            save_strategy="no",  # `StepCallbacks` decides when to save
+            save_strategy="no",  # `Steps` decides when to save
             eval_strategy="no",
             report_to=[],
             disable_tqdm=True,
@@ -137,8 +134,7 @@ def why_one_row(settings: TrainSettings) -> str:
         return "engine.importance_sampling_level weighs whole rows; use 'token'"
     default = "sequence_mask" if settings.sampling is None else "token_truncate"
     mode = settings.engine.get("vllm_importance_sampling_mode", default)
-    is_corrected = settings.vllm or settings.sampling is not None
-    if is_corrected and str(mode).startswith("sequence"):
+    if settings.sampling is not None and str(mode).startswith("sequence"):
         return (
             f"engine.vllm_importance_sampling_mode {mode!r} weighs whole rows; use 'token_truncate'"
         )
@@ -237,7 +233,7 @@ def _check_engine_table(table: Table) -> None:
                 f"engine.{name}: {name} is a setting of Sparring; set it outside of `engine`"
             )
         elif name.startswith("vllm_") and name in fields and not _is_loss_field(name):
-            problems.append(f"engine.{name}: use vllm={{'{name.removeprefix('vllm_')}': …}}")
+            problems.append(f"engine.{name}: {OURS['vllm']}")
         elif is_never_the_engines(name) or name not in fields:
             problems.append(_advice(name, fields, "engine."))
     problems = problems or _type_problems(table, GRPOConfig)
@@ -259,20 +255,6 @@ def _type_problems(table: Table, config: type) -> list[str]:
 
 def _is_loss_field(name: str) -> bool:
     return name.startswith("vllm_importance_sampling_")
-
-
-def _vllm_fields(settings: TrainSettings, config: type, stop_ids: Sequence[int]) -> dict[str, Any]:
-    if settings.vllm is False:
-        return {}
-    table = {"mode": settings.vllm} if isinstance(settings.vllm, str) else dict(settings.vllm)
-    fields = {field.name for field in dataclasses.fields(config)}
-    known = [name.removeprefix("vllm_") for name in fields if name.startswith("vllm_")]
-    _refuse_fields(table, known, "vllm")
-    return {
-        "use_vllm": True,
-        "generation_kwargs": {"stop_token_ids": list(stop_ids)},
-        **{f"vllm_{name}": value for name, value in table.items()},
-    }
 
 
 def _correction_fields(settings: TrainSettings) -> dict[str, Any]:

@@ -7,7 +7,6 @@ hour does so in the dry run.
 
 from __future__ import annotations
 
-import contextlib
 import resource
 import time
 from array import array
@@ -17,22 +16,19 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from sparring.engine.building import Built
-from sparring.engine.hooks import Hooks
+from sparring.learning.hooks import Hooks
+from sparring.learning.parity import Parity
 from sparring.learning.rows import LearningRollout, LearningRow
 
 
 @dataclass(frozen=True, slots=True)
 class DryStep:
-    """Wall-clock and CPU seconds of the update of a step, and of the whole step with playing."""
+    """Wall-clock and CPU seconds of the update of a step, and the seconds of the whole step with
+    playing."""
 
     update: float
     update_cpu: float
     whole: float
-    whole_cpu: float
-
-
-class _AllStepsDone(Exception):
-    """Ends the training after the last dry step."""
 
 
 @dataclass(slots=True)
@@ -43,27 +39,25 @@ class DryRun:
     done: list[DryStep] = field(default_factory=list)
     parity: str = ""
     on_doing: Callable[[str, int], None] = lambda _doing, _step: None
-    _began: tuple[float, float] = (0.0, 0.0)
     _scored: tuple[float, float] = (0.0, 0.0)
-    _total_steps: int = 0
     _longest: int | None = None
 
     def hooks(self) -> Hooks:
         """Return the hooks that measure the steps."""
         return Hooks(
-            on_step=lambda _step, _row: self._end_step(),
-            on_doing=self._note,
-            on_learned=self._learned_in_step,
-            on_parity=lambda parity: setattr(self, "parity", str(parity)),
+            on_doing=self._note, on_learned=self._learned_in_step, on_parity=self._note_parity
         )
 
     def run(self, built: Built, *, longest: int | None = None) -> None:
         """Train for `steps` steps. With `longest`, train for one more step whose completions have
         `longest` tokens."""
         self._longest = longest
-        self._total_steps = self.steps + (longest is not None)
-        with contextlib.suppress(_AllStepsDone):
-            built.trainer.train()
+        built.trainer.restore(None)
+        for _ in range(self.steps + (longest is not None)):
+            began = time.monotonic()
+            built.steps.take()
+            ended, cpu = _now()
+            self.done.append(DryStep(ended - self._scored[0], cpu - self._scored[1], ended - began))
 
     def _learned_in_step(self, learned: list[LearningRollout]) -> list[LearningRollout]:
         if self._longest is None or len(self.done) < self.steps:
@@ -76,23 +70,11 @@ class DryRun:
 
     def _note(self, doing: str, step: int) -> None:
         self.on_doing(doing, step)
-        if doing == "playing":
-            self._began = _now()
-        elif doing == "scoring":
+        if doing == "scoring":
             self._scored = _now()
 
-    def _end_step(self) -> None:
-        ended = _now()
-        self.done.append(
-            DryStep(
-                update=ended[0] - self._scored[0],
-                update_cpu=ended[1] - self._scored[1],
-                whole=ended[0] - self._began[0],
-                whole_cpu=ended[1] - self._began[1],
-            )
-        )
-        if len(self.done) >= self._total_steps:
-            raise _AllStepsDone
+    def _note_parity(self, parity: Parity) -> None:
+        self.parity = str(parity)
 
 
 def memory_used() -> tuple[str, int]:

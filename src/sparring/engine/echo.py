@@ -12,45 +12,37 @@ from typing import Any
 
 import torch
 
-from sparring.contracts.training import Normalization
-from sparring.learning.echo_weights import Totals, token_weight
-from sparring.learning.rows import LearningRollout
+from sparring.engine.tensors import Tensors
+from sparring.learning.streams import Stream
 
 WEIGHTS, TOOLS = "echo_weights", "echo_tools"
 
 
 class Echo:
-    """Adds the weight and the tool of each tool-result token to TRL's batches, and computes the
-    loss of these tokens. With coefficient 0, only their cross-entropy is measured."""
+    """Computes the loss of tool results by the weights that the streams have. With coefficient 0,
+    only their cross-entropy is measured."""
 
-    def __init__(self, coefficient: float, normalization: Normalization, longest: int) -> None:
+    def __init__(self, coefficient: float) -> None:
         self._coefficient = coefficient
-        self._normalization = normalization
-        self._longest = longest
         self._names: list[str] = []
         self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
-    def carry(
-        self, batch: dict[str, Any], learned: Sequence[LearningRollout], totals: Totals
-    ) -> None:
-        """Add weights and tool numbers to TRL's batch, which begins with the rows of `learned`.
-
-        `totals` are those of all ranks. Adds nothing if no rank has a tool result.
-        """
-        if not totals.tokens:
+    def carry(self, tensors: Tensors, streams: Sequence[Stream]) -> None:
+        """Add the weights and the tool of each token to the tensors of these streams. Adds nothing
+        if no rank has a tool result."""
+        if all(each.targets is None for each in streams):
             return
-        shape = batch["completion_ids"].shape
+        shape = tensors["completion_ids"].shape
         weights, tools = torch.zeros(shape), torch.zeros(shape, dtype=torch.long)
-        rows = [(row, each.observed_tokens) for each in learned for row in each.rows]
-        for number, (row, in_rollout) in enumerate(rows):
-            weight = token_weight(self._normalization, in_rollout, totals, self._longest)
-            for body in row.bodies:
-                weights[number, body.start : body.stop] = weight
+        for number, stream in enumerate(streams):
+            if stream.targets is not None:
+                weights[number, : len(stream.targets)] = torch.tensor(stream.targets)
+            for body in stream.row.bodies:
                 tools[number, body.start : body.stop] = 1 + self._number_of(body.tool)
-        device = batch["completion_ids"].device
-        batch[WEIGHTS], batch[TOOLS] = weights.to(device), tools.to(device)
+        device = tensors["completion_ids"].device
+        tensors[WEIGHTS], tensors[TOOLS] = weights.to(device), tools.to(device)
 
-    def loss(self, logps: torch.Tensor, inputs: dict[str, Any], scale: float) -> Any:
+    def loss(self, logps: torch.Tensor, inputs: Tensors, scale: float) -> Any:
         """Return ECHO's loss of this pass; None without tool results or with coefficient 0.
 
         `scale` is the number of ranks times the optimizer steps per generation: gradients are

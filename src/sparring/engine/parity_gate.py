@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import gather_object
 
-from sparring.learning.parity import Parity, likely_cause, refuse_disagreement
+from sparring.engine.tensors import Tensors, attended, sampled
+from sparring.learning.parity import Parity, likely_cause
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -48,7 +49,7 @@ FindFault = Callable[[Suspect, Score], str]
 
 
 class ParityGate:
-    """Compares sampler and trainer over all ranks, and raises ParityError if they disagree.
+    """Compares sampler and trainer over all ranks, and finds the cause if they disagree.
 
     With `find_fault`, `check` compares all rows with the log-probabilities that it is given.
     Otherwise, it recomputes and compares the first 16 rows of each rank.
@@ -58,7 +59,7 @@ class ParityGate:
         self._trainer = trainer
         self._find_fault = find_fault
 
-    def check(self, batch: dict[str, Any], trained: torch.Tensor | None = None) -> Parity | None:
+    def check(self, batch: Tensors, trained: torch.Tensor | None = None) -> Parity | None:
         """Return the gap over all ranks; None if no rank has sampled tokens to compare.
 
         `trained` are the trainer's log-probabilities of all rows, under the weights that sampled
@@ -68,7 +69,7 @@ class ParityGate:
         if self._find_fault is None or trained is None:
             picked = {name: batch[name][:_ROWS] for name in _COMPARED}
             trained = self.recomputed(picked)
-        mask = (picked["completion_mask"] * picked["tool_mask"]).bool()
+        mask = sampled(picked).bool()
         gaps = (picked["sampling_per_token_logps"] - trained).abs()[mask]
         tokens = torch.tensor([float(gaps.numel())], device=gaps.device)
         total = gaps.sum().reshape(1)
@@ -85,20 +86,17 @@ class ParityGate:
             dtype=self._dtype,
         )
 
-    def refuse(
-        self, parity: Parity, batch: dict[str, Any], trained: torch.Tensor | None = None
-    ) -> None:
-        """Raise ParityError with the likely cause unless parity holds."""
-        if parity.holds:
-            return
+    def cause(self, batch: Tensors, trained: torch.Tensor | None = None) -> str:
+        """Return the likely cause of a gap: a fault of the sampling servers, or what the numbers
+        of a few rows suggest."""
         few = {name: batch[name][:_EXPLAINING_ROWS] for name in _COMPARED}
-        mask = (few["completion_mask"] * few["tool_mask"]).bool()
+        mask = sampled(few).bool()
         again, plain = self.recomputed(few), self.recomputed(few, temperature=1.0)
         compared = (few["sampling_per_token_logps"], again, plain)
         cause = likely_cause(*(each[mask].tolist() for each in compared))
-        refuse_disagreement(parity, self._fault(batch, trained) or cause)
+        return self._fault(batch, trained) or cause
 
-    def _fault(self, batch: dict[str, Any], trained: torch.Tensor | None) -> str:
+    def _fault(self, batch: Tensors, trained: torch.Tensor | None) -> str:
         """Return the fault found by the rank with the largest gap; empty without `find_fault`."""
         if self._find_fault is None or trained is None:
             return ""
@@ -122,15 +120,13 @@ class ParityGate:
             return scored
 
     @torch.no_grad()
-    def recomputed(self, rows: dict[str, Any], temperature: float | None = None) -> torch.Tensor:
+    def recomputed(self, rows: Tensors, temperature: float | None = None) -> torch.Tensor:
         """Return the log-probabilities of completions as the update computes them, without dropout.
 
         `temperature` overrides the setting.
         """
         trainer = self._trainer
-        ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
-        mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        keep = rows["completion_ids"].size(1)
+        ids, mask, keep = attended(rows)
         was_training = trainer.model.training
         trainer.model.eval()
         try:
@@ -157,14 +153,14 @@ class ParityGate:
         return "bfloat16" if self._trainer.args.bf16 or is_stored_in_bfloat16 else "float32"
 
 
-def _suspect_of(batch: dict[str, Any], trained: torch.Tensor, dtype: str) -> Suspect:
+def _suspect_of(batch: Tensors, trained: torch.Tensor, dtype: str) -> Suspect:
     """Return the row with the largest gap, with the tokens before its last sampled turn."""
-    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    mask = sampled(batch).bool()
     gaps = (batch["sampling_per_token_logps"] - trained).abs() * mask
     row = int(gaps.amax(dim=1).argmax())
-    sampled = mask[row].tolist()
-    start = len(sampled) - 1 - sampled[::-1].index(True) if any(sampled) else 0
-    while start and sampled[start - 1]:
+    is_sampled = mask[row].tolist()
+    start = len(is_sampled) - 1 - is_sampled[::-1].index(True) if any(is_sampled) else 0
+    while start and is_sampled[start - 1]:
         start -= 1
     shown = batch["prompt_mask"][row].bool()
     prompt = batch["prompt_ids"][row][shown].tolist()

@@ -12,28 +12,28 @@ from typing import Any
 import torch
 
 from sparring.engine.echo import TOOLS, WEIGHTS
+from sparring.engine.tensors import Tensors
 
-Batch = dict[str, Any]
 _PROMPT_FIELDS = ("prompt_ids", "prompt_mask")
 _LEARNED_FIELDS = ("tool_mask", "advantages", WEIGHTS, TOOLS)
 
 
 def passes_of(
-    batch: Batch,
+    batch: Tensors,
     rollout_of_row: Sequence[int],
     count: int,
     group: int,
-    most_parts: Callable[[list[int]], list[int]] = lambda own: own,
+    most: Callable[[list[int]], list[int]] = lambda own: own,
     *,
     common: int | None = None,
-) -> list[list[Batch]]:
+) -> list[list[Tensors]]:
     """Split a batch into `count` passes of whole rollouts, and each pass into parts.
 
     Whole groups are shuffled, because the rows of a group share their prompt; TRL shuffles single
-    rows. Each part is only as wide as its longest rows. `most_parts` returns the largest number of
-    parts over all ranks for each pass; a rank with fewer parts gets additional parts that change no
-    weights. With `common`, rows with the same prompt compute it once, without the first `common`
-    tokens, which all prompts share.
+    rows. Each part is only as wide as its longest rows. `most` returns the largest of each number
+    over all ranks: every rank gets as many parts as the one with the most, and as many rows in each
+    of them, by parts and rows that change no weights. With `common`, rows with the same prompt
+    compute it once, without the first `common` tokens, which all prompts share.
     """
     rollouts = max(rollout_of_row) + 1
     order = torch.arange(rollouts).view(-1, group)[torch.randperm(rollouts // group)].flatten()
@@ -47,20 +47,23 @@ def passes_of(
         rows = [row for rollout in chosen for row in rows_of[rollout]]
         groups = len({rollout // group for rollout in chosen})
         passes.append([rows] if has_one_row_each else list(sizes.parts(rows, len(chosen), groups)))
-    numbers = most_parts([len(parts) for parts in passes])
-    return [
-        [
-            *(_picked(batch, rows) for rows in parts),
-            *(_without_effect(batch, parts[0][0]) for _ in range(number - len(parts))),
-        ]
-        for parts, number in zip(passes, numbers, strict=True)
+    numbers = most([len(parts) for parts in passes])
+    filled: list[list[list[int]]] = [
+        parts + [[]] * (number - len(parts)) for parts, number in zip(passes, numbers, strict=True)
     ]
+    row_counts = iter(most([max(1, len(rows)) for parts in filled for rows in parts]))
+
+    def part_of(parts: list[list[int]], rows: list[int]) -> Tensors:
+        size = next(row_counts)
+        return _picked(batch, rows, size) if rows else _without_effect(batch, parts[0][0], size)
+
+    return [[part_of(parts, rows) for rows in parts] for parts in filled]
 
 
 class _Sizes:
     """The lengths of the rows of a batch."""
 
-    def __init__(self, batch: Batch, common: int | None) -> None:
+    def __init__(self, batch: Tensors, common: int | None) -> None:
         self._prompts = (batch["prompt_mask"].sum(dim=1) - (common or 0)).tolist()
         self._completions = batch["completion_mask"].sum(dim=1).tolist()
         numbers: dict[tuple[int, ...], int] = {}
@@ -98,10 +101,14 @@ class _Sizes:
         return int(prompts * prompt + len(rows) * completion), kept
 
 
-def _picked(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Return these rows, without the columns that are padding in all of them."""
-    places = torch.tensor(rows)
+def _picked(batch: Tensors, rows: Sequence[int], size: int) -> Tensors:
+    """Return these rows, without the columns that are padding in all of them. Copies of the first
+    row that are not learned from make them `size` rows."""
+    places = torch.tensor([*rows, *[rows[0]] * (size - len(rows))])
     picked = {name: value[places] if _has_rows(value) else value for name, value in batch.items()}
+    for name in _LEARNED_FIELDS:
+        if name in picked and len(rows) < size:
+            picked[name][len(rows) :] = 0
     completion = picked["completion_mask"]
     width = max(1, int(completion.sum(dim=1).max()))
     start = int((picked["prompt_mask"].sum(dim=0) == 0).sum())
@@ -116,9 +123,10 @@ def _picked(batch: Batch, rows: Sequence[int]) -> Batch:
     return {name: trim(name, value) for name, value in picked.items()}
 
 
-def _without_effect(batch: Batch, row: int) -> Batch:
-    """Return a part with the prompt and the first completion token of one row, and zero loss."""
-    picked = _picked(batch, [row])
+def _without_effect(batch: Tensors, row: int, size: int) -> Tensors:
+    """Return a part with the prompt and the first completion token of one row, `size` times, and
+    zero loss."""
+    picked = _picked(batch, [row], size)
     width = picked["completion_mask"].shape[1]
 
     def first(name: str, value: Any) -> Any:

@@ -3,8 +3,7 @@
 Each version has a unique name: the run, the step, and a digest of the weights and the folder's
 path. The version is renamed into place when it is complete. Names are never reused for
 other weights: a server would keep the prefix cache of the old ones. Folders never move: a server
-reloads an evicted adapter from the folder that it first loaded, and exits if that is missing. TRL
-calls `sync_weights` before it generates, as it would on its own vLLM.
+reloads an evicted adapter from the folder that it first loaded, and exits if that is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _STAGING = ".staging"
 class Publisher:
     """Writes versions of the weights to `folder`, and makes the policy sample with the newest.
 
-    All ranks must call `sync_weights` together: sharded weights are gathered, and rank 0 writes.
+    All ranks must call `sync` together: sharded weights are gathered, and rank 0 writes.
     The folder keeps the newest version, the versions that `in_play` returns, and the two newest of
     the others. With `max_staleness`, `as_of` loads older adapters into the model.
     """
@@ -69,7 +68,7 @@ class Publisher:
     def _model(self) -> Any:
         return self._trainer.accelerator.unwrap_model(self._trainer.model)
 
-    def sync_weights(self) -> None:
+    def sync(self) -> None:
         """Publish the current weights, and make the policy sample with them."""
         step = int(self._trainer.state.global_step)
         state = gathered_state(self._model)

@@ -17,8 +17,8 @@ from sparring.contracts.training import TrainSettings, WarmStart
 from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.configuration import device_of, uses_autocast
 from sparring.engine.cpu_head import small_tiles_on_cpu
-from sparring.engine.grpo import PolicyTrainer
 from sparring.engine.pass_memory import PassSize
+from sparring.engine.trainer import PolicyTrainer
 from sparring.learning.batches import BatchPlan, largest_divisor
 from sparring.learning.rows import LearningRow
 from sparring.policies.quantized_base import record_quantization

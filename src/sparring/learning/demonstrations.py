@@ -18,7 +18,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
 from sparring.learning.judged_play import Plays, play_and_judge
-from sparring.learning.rollout_collector import Place
+from sparring.learning.ranks import Launched
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.player.loops import run_in_own_loop
@@ -140,7 +140,7 @@ def render(
     player_of: Callable[[Script], Plays],
     measures: MeasureSet,
     demonstrations: Sequence[Demonstration],
-    place: Place,
+    launched: Launched,
     run: RunLoop = run_in_own_loop,
 ) -> list[Played]:
     """Play and judge this rank's share of the demonstrations."""
@@ -148,7 +148,7 @@ def render(
     plays = [
         Play(RolloutKey(0, 0, each.case.id, number), each.case)
         for number, each in enumerate(demonstrations)
-        if number % place.world_size == place.rank
+        if number % launched.world_size == launched.rank
     ]
     return run(play_and_judge(player, measures, plays))
 
@@ -186,7 +186,7 @@ def try_demonstrations(
     `player_of` returns a player for a script and a token budget; None means the budget in the
     settings.
     """
-    everything = Place(0, 1)
+    everything = Launched(0, 1)
     played = render(
         lambda script: player_of(script, None), measures, demonstrations, everything, run
     )

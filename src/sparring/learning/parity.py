@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparring.contracts.errors import ParityError
-
 FLOAT32_LIMIT = 1e-3
 BFLOAT16_LIMIT = 0.05
 
@@ -42,12 +40,6 @@ class Parity:
             f"sampler and trainer differ by {self.largest:.1e} at most and {self.mean:.1e} on "
             f"average over {self.tokens} tokens ({self.dtype}; limit {self.limit:g} on the {kind})"
         )
-
-
-def refuse_disagreement(parity: Parity, cause: str) -> None:
-    """Raise ParityError with this cause unless parity holds."""
-    if not parity.holds:
-        raise ParityError(f"{parity}. {cause}")
 
 
 def likely_cause(

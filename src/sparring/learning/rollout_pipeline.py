@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.specs import FORMAT
@@ -46,20 +45,9 @@ class Pace:
         return 0 <= step - version <= self.max_staleness * self.boundary
 
 
-class StepCollector(Protocol):
-    """The part of the rollout collector that the pipeline uses."""
-
-    def weights(self) -> PublishedWeights | None:
-        """Return the weights that servers currently sample with; None without servers."""
-        ...
-
-    def draw(self, proposed: Proposed, step: int) -> Drawn:
-        """Return the cases that this rank plays."""
-        ...
-
-    def play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
-        """Play the cases that were drawn, and return their rollouts. Must be thread-safe."""
-        ...
+Propose: TypeAlias = Callable[[int], Proposed]
+Draw: TypeAlias = Callable[[Proposed, int], Drawn]
+Play: TypeAlias = Callable[[Drawn, int, PublishedWeights | None], StepRollouts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,41 +85,35 @@ class _InPlay:
 class RolloutPipeline:
     """The steps that one rank has in play. With `max_staleness`, each step plays in a thread.
 
-    `look_ahead` returns the cases that TRL will propose for a later step. A checkpoint saves the
-    cases and weights of all steps in play, and a resumed run plays these steps again.
+    `propose` is called once per step, in increasing order; `play` must be thread-safe. A checkpoint
+    saves the cases and weights of all steps in play, and a resumed run plays these steps again.
     """
 
     def __init__(
         self,
-        collector: StepCollector,
         pace: Pace,
-        look_ahead: Callable[[int], Proposed],
+        propose: Propose,
+        draw: Draw,
+        play: Play,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.pace = pace
-        self._collector = collector
-        self._look_ahead = look_ahead
+        self._pace = pace
+        self._propose = propose
+        self._draw = draw
+        self._play = play
         self._clock = clock
         self._in_play: dict[int, _InPlay] = {}
         self._idle = _IdleTime(clock)
 
-    def take(self, proposed: Proposed, step: int) -> PlayedStep:
-        """Begin all steps that may be in play, wait for `step`, and return its rollouts.
-
-        `proposed` are the cases that TRL proposes for `step`.
-        """
-        for ahead in self.pace.in_play(step):
+    def take(self, step: int, weights: PublishedWeights | None) -> PlayedStep:
+        """Begin all steps that may be in play, with these weights; wait for `step`, and return its
+        rollouts."""
+        for ahead in self._pace.in_play(step):
             if ahead not in self._in_play:
-                cases = proposed if ahead == step else self._look_ahead(ahead)
-                drawn = self._collector.draw(cases, ahead)
-                self._begin(ahead, cases, drawn, self._collector.weights())
+                proposed = self._propose(ahead)
+                self._begin(ahead, proposed, self._draw(proposed, ahead), weights)
         in_play = self._in_play.pop(step)
-        if _lists(in_play.proposed) != _lists(proposed):
-            raise InfrastructureError(
-                f"step {step} was played ahead, but TRL now proposes other cases for it; install a "
-                "supported version of TRL, or set max_staleness to 0"
-            )
         started = self._clock()
         rollouts = in_play.result()
         waited = self._clock() - started
@@ -167,21 +149,27 @@ class RolloutPipeline:
         """
         for each in saved["steps"]:
             weights = PublishedWeights.from_dict(each["weights"])
-            if self.pace.allows(each["step"], weights.version):
-                drawn = Drawn(**{name: tuple(cases) for name, cases in each["drawn"].items()})
-                self._begin(each["step"], each["proposed"], drawn, weights)
+            if not self._pace.allows(each["step"], weights.version):
+                continue
+            proposed = self._propose(each["step"])
+            if _lists(proposed) != each["proposed"]:
+                raise InfrastructureError(
+                    f"the checkpoint has step {each['step']} in play, but the engine now proposes "
+                    "other cases for it; install the version of the engine that saved it, or set "
+                    "max_staleness to 0"
+                )
+            drawn = Drawn(**{name: tuple(cases) for name, cases in each["drawn"].items()})
+            self._begin(each["step"], proposed, drawn, weights)
 
     def _begin(
         self, step: int, proposed: Proposed, drawn: Drawn, weights: PublishedWeights | None
     ) -> None:
-        work = partial(self._play, drawn, step, weights)
-        is_ahead = self.pace.max_staleness > 0
-        result = _started(work) if is_ahead else work
-        self._in_play[step] = _InPlay(drawn, weights, proposed, result)
+        def play() -> StepRollouts:
+            with self._idle.busy():
+                return self._play(drawn, step, weights)
 
-    def _play(self, drawn: Drawn, step: int, weights: PublishedWeights | None) -> StepRollouts:
-        with self._idle.busy():
-            return self._collector.play(drawn, step, weights)
+        result = _started(play) if self._pace.max_staleness else play
+        self._in_play[step] = _InPlay(drawn, weights, proposed, result)
 
 
 def _started(work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:

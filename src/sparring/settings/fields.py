@@ -224,9 +224,8 @@ def normalised(values: Table) -> Table:
     expanded: Table = dict(values)
     if expanded.get("lora") is True:
         expanded["lora"] = {}
-    for name, field in (("warm_start", "source"), ("vllm", "mode")):
-        if isinstance(expanded.get(name), str):
-            expanded[name] = {field: expanded[name]}
+    if isinstance(expanded.get("warm_start"), str):
+        expanded["warm_start"] = {"source": expanded["warm_start"]}
     if expanded.get("sampling") is not None:
         expanded["sampling"] = as_table(expanded["sampling"])
     if isinstance(guards := expanded.get("guards"), Mapping):

@@ -20,7 +20,6 @@ DEFAULT_LOCKS = (
     "history_thinking",
     "device",
     "dtype",
-    "vllm",
     "sampling",
     "players",
     "max_staleness",

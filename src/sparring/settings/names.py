@@ -9,7 +9,7 @@ from sparring.contracts.specs import Table
 
 # Sparring does not define the fields of these tables. A value in them may be a table with any keys,
 # even dotted ones, and is treated as one value.
-OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "slurm", "vllm"})
+OPEN_TABLES = frozenset({"config", "engine", "lora", "quantization", "slurm"})
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -17,8 +17,8 @@ from sparring.suites import Suite
 
 SIZES = SplitSizes(training=40, validation=10, held_out=20)
 LIVE = [LiveShare(4, 0.5, 0.3, 0.7)]
-SLOW_STEP = DryStep(update=60.0, update_cpu=60.0, whole=70.0, whole_cpu=70.0)
-STEP = DryStep(update=6.0, update_cpu=8.0, whole=16.0, whole_cpu=20.0)
+SLOW_STEP = DryStep(update=60.0, update_cpu=60.0, whole=70.0)
+STEP = DryStep(update=6.0, update_cpu=8.0, whole=16.0)
 
 
 def play(**given: Any) -> Any:

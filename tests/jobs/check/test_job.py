@@ -16,7 +16,9 @@ from sparring.contracts.specs import COMMAND, EndpointSpec, PolicySpec, Supervis
 from sparring.contracts.training import TrainSettings
 from sparring.jobs.check.play import CheckPlay
 from sparring.jobs.heartbeat import Heartbeat
-from sparring.learning.rollout_collector import RolloutCollector
+from sparring.learning.drawing import Drawn
+from sparring.learning.step import Steps
+from sparring.learning.step_rollouts import StepRollouts
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 from sparring.suites import Suite
@@ -166,13 +168,15 @@ def test_dry_steps_replace_no_groups(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spares: list[int] = []
+    play = Steps._play
 
-    def count(_: RolloutCollector, __: Any, given: list[str], ___: Any) -> None:
-        spares.append(len(given))
+    def count(self: Steps, drawn: Drawn, *given: Any) -> StepRollouts:
+        spares.append(len(drawn.spares))
+        return play(self, drawn, *given)
 
-    monkeypatch.setattr(RolloutCollector, "_replace_dead_groups", count)
+    monkeypatch.setattr(Steps, "_play", count)
     checked(tmp_path, tiny_folder, "Healthy")
-    assert spares == [0]
+    assert set(spares) == {0}
 
 
 def test_a_healthy_check_says_what_training_would_take(tmp_path: Path, tiny_folder: Path) -> None:

@@ -23,7 +23,6 @@ from sparring.contracts.specs import COMMAND, FORMAT
 from sparring.contracts.summaries import CheckSummary
 from sparring.engine.building import Built, build
 from sparring.engine.dry_run import DryRun
-from sparring.engine.ranks import Launched
 from sparring.engine.work import TrainWork, load_work
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
@@ -33,6 +32,7 @@ from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import tried_demonstrations
+from sparring.learning.ranks import Launched
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.trainability import has_tools
 from sparring.policies.round_trip import difference_from, round_trip_problems

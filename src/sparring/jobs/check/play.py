@@ -13,7 +13,6 @@ from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.engine.building import Built
-from sparring.engine.vllm_sampler import VllmSampler
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.heartbeat import Heartbeat
@@ -108,7 +107,7 @@ class CheckPlay:
                 *(self._play_other(number) for number in range(len(self._spec.others))),
             )
             beat.doing = "timing"
-            if isinstance(self._built.policy, TransformersPolicy | VllmSampler):
+            if isinstance(self._built.policy, TransformersPolicy):
                 await self._built.policy.idle()  # the time limit may have left a batch behind
             if earlier and not timer.clock and len(self.learner) >= self.planned:
                 await self._time_a_batch(timer)

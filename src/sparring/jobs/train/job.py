@@ -11,12 +11,12 @@ from typing import Any
 from sparring.contracts.cases import Split
 from sparring.contracts.progress import NewLines
 from sparring.contracts.training import TrainSpec
-from sparring.engine.ranks import Launched
 from sparring.engine.work import load_work
 from sparring.environments.task import Task
 from sparring.jobs.run_job import Attempt
 from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.training import Training
+from sparring.learning.ranks import Launched
 
 
 class TrainJob(Training):

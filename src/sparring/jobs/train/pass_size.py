@@ -16,9 +16,10 @@ from sparring.contracts.rollouts import RolloutKey
 from sparring.engine.building import Built, player_of
 from sparring.engine.configuration import device_of, plan_of
 from sparring.engine.pass_memory import PassSize, choose_rows, measure_pass, optimizer_bytes
-from sparring.engine.ranks import Launched, from_rank_0
+from sparring.engine.ranks import from_rank_0
 from sparring.engine.work import TrainWork
 from sparring.learning.batches import largest_divisor
+from sparring.learning.ranks import Launched
 from sparring.player import Play
 from sparring.player.worlds import end_world
 from sparring.policies.prefixes import common_prefix

@@ -11,18 +11,19 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
-from sparring.contracts.errors import InfrastructureError, Untrainable
+from sparring.contracts.errors import Untrainable
 from sparring.contracts.specs import FORMAT
 from sparring.contracts.summaries import TrainSummary
 from sparring.engine.building import Built, build
-from sparring.engine.hooks import Hooks
-from sparring.engine.ranks import Launched, from_rank_0
+from sparring.engine.ranks import from_rank_0
 from sparring.engine.work import TrainWork
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event, supervised_attempt
 from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import warm_start
+from sparring.learning.hooks import Hooks
 from sparring.learning.parity import Parity
+from sparring.learning.ranks import Launched
 from sparring.learning.reporting import OnProgress, Reporter
 from sparring.learning.step_counts import MAX_UNSCORED
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
@@ -76,15 +77,15 @@ class Training(Job[TrainSummary]):
     @property
     def is_stopped(self) -> bool:
         """Whether the training ended on a stop request."""
-        return self.built.trainer.stopped
+        return self.built.steps.stopped
 
     def run(self) -> TrainSummary:
         """Train to the last step, from the newest checkpoint if any, and return the summary."""
         started = time.monotonic()
-        trainer, newest = self.built.trainer, self._find_checkpoint()
+        steps, newest = self.built.steps, self._find_checkpoint()
         self._begin(newest)
         try:
-            trainer.doing("measuring memory")
+            steps.doing("measuring memory")
             size = fit_passes(self._folder, self._work, self.built, self._launched, self._announce)
             warm_start(
                 self._folder,
@@ -96,9 +97,7 @@ class Training(Job[TrainSummary]):
                 accept_changes=self._accept_changes,
             )
             if not self.is_stopped and not self._is_over(newest):
-                if newest is not None:
-                    trainer.restore_in_play(newest)
-                trainer.train(resume_from_checkpoint=str(newest.path) if newest else None)
+                steps.run(newest)
                 self._check_end()
         finally:
             self.built.collector.close()
@@ -121,37 +120,27 @@ class Training(Job[TrainSummary]):
             self._report("note", message=note)
         if newest:
             self._report("resumed", step=step, path=str(newest.path))
-            self.built.trainer.epochs_before = step // self.built.plan.steps_per_epoch
         self._open_reports(step)
-        for note in self.built.notes():
+        for note in self.built.trainer.notes():
             self._announce(note)
         self.built.collector.resume_at(step, newest.difficulty() if newest else None)
 
     def _is_over(self, newest: Checkpoint | None) -> bool:
         """Return whether nothing is left to train: all steps are done, or a stop is requested."""
-        trainer, steps = self.built.trainer, self.built.plan.steps
-        is_complete = newest is not None and newest.step >= steps
-        if not is_complete and not trainer.is_stop_requested():
+        is_complete = newest is not None and newest.step >= self.built.plan.steps
+        if not is_complete and not self.built.steps.is_stop_requested():
             return False
-        if newest is not None and (is_complete or not trainer.is_sharded()):
-            trainer._load_from_checkpoint(str(newest.path))
-        trainer.state.global_step = newest.step if newest else 0
+        self.built.trainer.load(newest)
         self._is_done_already = is_complete and self._folder.summary.is_file()
-        trainer.stopped = not is_complete
+        self.built.steps.stopped = not is_complete
         return True
 
     def _check_end(self) -> None:
         """Raise the error that ended the training before its last step."""
-        trainer, steps = self.built.trainer, self.built.plan.steps
-        if (guard_stop := trainer.reports.guard_stop) is not None:
-            if trainer.state.global_step < steps:
+        if (guard_stop := self.built.steps.guard_stop) is not None:
+            if self.built.trainer.step < self.built.plan.steps:
                 raise guard_stop
             self._warn(str(guard_stop))  # nothing is left to stop
-        if trainer.state.global_step < steps and not trainer.stopped:
-            raise InfrastructureError(
-                f"training ended at step {trainer.state.global_step} of {steps} without an error; "
-                "resume the run, and see its log"
-            )
 
     def _find_checkpoint(self) -> Checkpoint | None:
         """Return the newest valid checkpoint, which rank 0 finds and verifies for all ranks."""
@@ -257,7 +246,7 @@ class Training(Job[TrainSummary]):
                     (each.manifest.get("warm_start") for each in checkpoints if each.step == 0),
                     None,
                 ),
-                "steps": self.built.trainer.state.global_step,
+                "steps": self.built.trainer.step,
                 "planned_steps": self.built.plan.steps,
                 "plan": str(self.built.plan),
                 "seconds": round(max(seconds, _seconds_of(steps)), 1),

@@ -12,7 +12,7 @@ from sparring.contracts.rollouts import Rollout
 from sparring.contracts.training import WarmStart
 from sparring.engine.building import Built, player_of
 from sparring.engine.pass_memory import PassSize
-from sparring.engine.ranks import Launched, from_rank_0, gathered
+from sparring.engine.ranks import from_rank_0, gathered
 from sparring.engine.warm_start import fine_tune, save_start, start_from, use_as_reference
 from sparring.engine.work import TrainWork
 from sparring.learning.demonstrations import (
@@ -27,6 +27,7 @@ from sparring.learning.demonstrations import (
     try_demonstrations,
 )
 from sparring.learning.judged_play import Plays
+from sparring.learning.ranks import Launched
 from sparring.learning.rows import LearningRollout, RowRules, learning_rollout
 from sparring.player import Played
 from sparring.policies.scripted_policy import Script
@@ -49,7 +50,7 @@ def warm_start(
     """Load the checkpoint step-0, or create it by fine-tuning the model on demonstrations.
 
     The resulting weights are also the reference of the KL term. On a stop request, step-0 is not
-    saved and `trainer.stopped` is set.
+    saved and `steps.stopped` is set.
     """
     warm = work.settings.warm_start
     if warm is None:
@@ -72,7 +73,7 @@ def warm_start(
     if from_rank_0(is_done, launched):
         start_from(trainer, folder.checkpoints / "step-0", work.settings.seed)
     else:
-        trainer.doing("playing demonstrations")
+        built.steps.doing("playing demonstrations")
         run = built.collector.loop.run
         learned = _demonstrations_that_pass(folder, warm, work, launched, announce, run)
         if not _fine_tune_and_save(
@@ -104,8 +105,8 @@ def _fine_tune_and_save(
             announce(f"warm start: step {step} of {steps}, loss {loss:.3f}")
 
     def is_stop_requested() -> bool:  # called after each step, so it also reports the activity
-        trainer.doing("learning from demonstrations")
-        return trainer.is_stop_requested()
+        built.steps.doing("learning from demonstrations")
+        return built.steps.is_stop_requested()
 
     fine_tune(
         trainer.accelerator.unwrap_model(trainer.model),
@@ -119,8 +120,8 @@ def _fine_tune_and_save(
         on_step=report_step,
         is_stop_requested=is_stop_requested,
     )
-    if trainer.is_stop_requested():
-        trainer.stopped = True
+    if built.steps.is_stop_requested():
+        built.steps.stopped = True
         return False
     summary = {"demonstrations": len(learned), "first_loss": losses[0], "last_loss": losses[-1]}
     save_start(trainer, built.checkpoints, warm_start=summary)
@@ -145,7 +146,7 @@ def _demonstrations_that_pass(
         lambda script: player_of(work, script),
         work.measures,
         found.demonstrations,
-        launched.place,
+        launched,
         run,
     )
     _write_log(folder, launched.rank, played)

@@ -6,39 +6,21 @@ the first report with unscored rollouts causes a warning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from accelerate.utils import gather_object
-
 from sparring.contracts.errors import GuardStop, InfrastructureError
-from sparring.engine.hooks import Hooks
+from sparring.learning.engine import Engine
 from sparring.learning.guards import GuardMonitor
+from sparring.learning.hooks import Hooks
+from sparring.learning.ranks import Ranks
 from sparring.learning.step_counts import StepCounts
-
-_TRL_METRICS = (
-    "loss",
-    "grad_norm",
-    "learning_rate",
-    "entropy",
-    "kl",
-    "clip_ratio/region_mean",
-    "epoch",
-    "num_tokens",
-    "sampling/sampling_logp_difference/mean",
-    "sampling/sampling_logp_difference/max",
-    "sampling/importance_sampling_ratio/mean",
-    "sampling/importance_sampling_ratio/min",
-    "sampling/importance_sampling_ratio/max",
-)
 
 
 class StepReports:
     """Reports the steps of one training run. All ranks must call `report` together."""
 
-    def __init__(self, hooks: Hooks, guards: GuardMonitor) -> None:
+    def __init__(self, hooks: Hooks, guards: GuardMonitor, engine: Engine) -> None:
         self._hooks = hooks
         self._guards = guards
+        self._engine = engine
         self._counts: list[StepCounts] = []
         self._first_cause = ""
         self._was_scored = False
@@ -55,27 +37,26 @@ class StepReports:
         self._counts.append(counts)
         self._first_cause = self._first_cause or cause
 
-    def report(
-        self,
-        step: int,
-        logs: Mapping[str, Any],
-        *,
-        is_main_process: bool,
-    ) -> None:
-        """Report TRL's metrics and the counts of all ranks as one row. If a guard stops the run,
-        set `guard_stop`: the weights are saved before the run ends.
+    def report(self, step: int) -> None:
+        """Report the engine's figures and the counts of all ranks as one row, unless this step was
+        reported. If a guard stops the run, set `guard_stop`: the weights are saved before the run
+        ends.
 
         Raises InfrastructureError if no rollout has been scored yet, and GuardStop if the loss is
         not finite.
         """
-        counts = merged_over_ranks(StepCounts.merged(self._counts))
+        if step == self._reported_step:
+            return
+        engine = self._engine
+        figures = engine.figures()
+        self.add(StepCounts().plus(**figures.sums))
+        counts = merged_over_ranks(StepCounts.merged(self._counts), engine)
         self._counts = []
-        cause = next(filter(None, gather_object([self._first_cause])), "")
+        cause = next(filter(None, engine.gather([self._first_cause])), "")
         self._refuse_start_without_rewards(counts, cause)
         self._warn_of_unscored(counts, cause)
-        from_trl = {name: logs[name] for name in _TRL_METRICS if logs.get(name) is not None}
-        row = {**from_trl, **counts.metrics()}
-        if is_main_process:
+        row = {**figures.means, **counts.metrics()}
+        if engine.rank == 0:
             self._hooks.on_step(step, row)
         steps, self._reported_step = step - self._reported_step, step
         try:
@@ -106,7 +87,7 @@ class StepReports:
             )
 
 
-def merged_over_ranks(counts: StepCounts) -> StepCounts:
+def merged_over_ranks(counts: StepCounts, ranks: Ranks) -> StepCounts:
     """Return the merged counts of all ranks. All ranks must call this."""
-    parts = gather_object([counts.to_dict()])
+    parts = ranks.gather([counts.to_dict()])
     return StepCounts.merged(StepCounts.from_dict(part) for part in parts)

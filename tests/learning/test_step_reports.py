@@ -9,10 +9,11 @@ import pytest
 
 from sparring.contracts.errors import GuardStop, InfrastructureError
 from sparring.contracts.guards import Guards
-from sparring.engine.hooks import Hooks
-from sparring.engine.step_reports import StepReports, merged_over_ranks
 from sparring.learning.guards import GuardMonitor
+from sparring.learning.hooks import Hooks
 from sparring.learning.step_counts import StepCounts
+from sparring.learning.step_reports import StepReports, merged_over_ranks
+from tests.learning.notebook_engine import NotebookEngine
 from tests.rollouts import rollout
 
 
@@ -26,10 +27,12 @@ class Reported:
             on_step=lambda step, row: self.rows.append((step, row)),
             on_warning=self.warnings.append,
         )
-        self.reports = StepReports(hooks, GuardMonitor(Guards()))
+        self.engine = NotebookEngine()
+        self.reports = StepReports(hooks, GuardMonitor(Guards()), self.engine)
 
-    def report(self, step: int = 1, *, is_main: bool = True, **logs: Any) -> None:
-        self.reports.report(step, logs, is_main_process=is_main)
+    def report(self, step: int = 1, *, rank: int = 0, **means: float) -> None:
+        self.engine.rank, self.engine.means = rank, means
+        self.reports.report(step)
 
 
 @pytest.fixture
@@ -57,21 +60,28 @@ def test_a_row_has_nothing_of_the_step_before(reported: Reported) -> None:
     assert [(row["rollouts"], row["reward"]) for _, row in reported.rows] == [(2, 1.0), (1, 0.0)]
 
 
-def test_metrics_of_trl_are_taken_by_name_and_only_where_they_have_a_value(
+def test_a_row_has_the_figures_of_the_engine_and_the_losses_on_tool_results(
     reported: Reported,
 ) -> None:
+    reported.engine.sums = {"env_loss/find": 6.0, "env_tokens/find": 4.0}
     reported.reports.add(counts(1.0))
-    reported.report(loss=0.0, kl=None, reward=7.0, reward_std=3.0, frac_reward_zero_std=1.0)
+    reported.report(loss=0.0, reward=7.0)
     row = reported.rows[0][1]
-    assert row["loss"] == 0.0
-    assert row["reward"] == 1.0, "that of the rollouts, not TRL's"
-    assert not row.keys() & {"kl", "reward_std", "frac_reward_zero_std"}
+    assert (row["loss"], row["env_loss/find"]) == (0.0, 1.5)
+    assert row["reward"] == 1.0, "that of the rollouts, not the engine's"
+
+
+def test_a_step_is_reported_once(reported: Reported) -> None:
+    reported.reports.add(counts(1.0))
+    reported.report(1)
+    reported.report(1)
+    assert len(reported.rows) == 1
 
 
 def test_only_the_main_process_writes_but_every_process_is_guarded(reported: Reported) -> None:
     reported.reports.add(counts(1.0))
     with pytest.raises(GuardStop, match="the loss was nan"):
-        reported.report(is_main=False, loss=math.nan)
+        reported.report(rank=1, loss=math.nan)
     assert reported.rows == []
 
 
@@ -126,7 +136,7 @@ def test_scored_rollouts_cause_no_warning(reported: Reported) -> None:
 
 def test_counts_of_a_single_rank_stay_as_they_are() -> None:
     own = counts(1.0, None, 0.25)
-    merged = merged_over_ranks(own)
+    merged = merged_over_ranks(own, NotebookEngine())
     assert merged == own
     assert merged.sums["never counted"] == 0
 
@@ -134,11 +144,12 @@ def test_counts_of_a_single_rank_stay_as_they_are() -> None:
 def test_a_guard_counts_the_steps_between_reports_and_stops_after_a_save() -> None:
     rows: list[int] = []
     guards = Guards.model_validate({"dead_groups": {"steps": 7}})
-    reports = StepReports(Hooks(on_step=lambda step, _: rows.append(step)), GuardMonitor(guards))
+    hooks = Hooks(on_step=lambda step, _: rows.append(step))
+    reports = StepReports(hooks, GuardMonitor(guards), NotebookEngine())
     for step in (3, 6, 7):  # three steps to a report, and a last one
         assert reports.guard_stop is None
         reports.add(counts(1.0).plus(groups=1, **{"dead/failed": 1}))
-        reports.report(step, {"loss": 0.0}, is_main_process=True)
+        reports.report(step)
     assert rows == [3, 6, 7]
     assert reports.guard_stop is not None
     assert "for 7 steps in a row" in str(reports.guard_stop)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.engine.hooks import Hooks
+from sparring.learning.hooks import Hooks
 from sparring.learning.parity import Parity
 from sparring.learning.rows import LearningRollout, masked_row
 

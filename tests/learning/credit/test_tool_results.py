@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparring.contracts.rollouts import ResultBody
 from sparring.contracts.training import Normalization
-from sparring.learning.echo_weights import Totals, token_weight
+from sparring.learning.credit.tool_results import Totals, token_weight
 from sparring.learning.rows import LearningRollout, LearningRow
 
 LONGEST = 64

@@ -1,4 +1,4 @@
-"""Token weights of ECHO, which trains the model to predict tool results (arXiv 2605.24517).
+"""ECHO's weights: a second loss by which the model predicts tool results (arXiv 2605.24517).
 
 Besides the policy's loss on sampled tokens, ECHO has a cross-entropy on the bodies of tool results,
 without the tokens that the template adds. Each normalisation is a weight per token, computed over
@@ -8,11 +8,12 @@ over ranks and passes.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparring.contracts.training import Normalization
-from sparring.learning.rows import LearningRollout
+from sparring.learning.rows import LearningRollout, LearningRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,14 @@ def token_weight(
     if not in_rollout:
         return 0.0
     return _WEIGHTS[normalization](in_rollout, totals, longest)
+
+
+def spread(row: LearningRow, weight: float) -> array[float]:
+    """Return one weight per token of the completion: `weight` in tool results, 0 elsewhere."""
+    weights = array("f", bytes(4 * len(row.completion)))
+    for body in row.bodies:
+        weights[body.start : body.stop] = array("f", [weight]) * (body.stop - body.start)
+    return weights
 
 
 _WEIGHTS: Mapping[Normalization, Callable[[int, Totals, int], float]] = {

@@ -1,0 +1,88 @@
+"""An engine without weights: it notes which verbs are called, and takes steps."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sparring.learning.engine import Figures, LearningState, Scores
+from sparring.learning.parity import Parity
+from sparring.learning.streams import Batch
+from sparring.run_folder.checkpoint_list import Checkpoint
+
+
+class NotebookEngine:
+    """Proposes `cases` at every step. `steps_per_batch` is the number of optimizer steps that one
+    generation takes; `gap` is the gap of every token, and `figure` the loss it reports."""
+
+    def __init__(
+        self, cases: Sequence[str] = (), *, steps_per_batch: int = 1, rank: int = 0
+    ) -> None:
+        self.step = 0
+        self.rank = rank
+        self.cases = list(cases)
+        self.steps_per_batch = steps_per_batch
+        self.gap = 0.0
+        self.means: dict[str, float] = {"loss": 0.5}
+        self.sums: dict[str, float] = {}
+        self.noted: list[str] = []
+        self.batches: list[Batch] = []
+        self.saved: list[LearningState] = []
+        self.published: list[int] = []
+        self.start_score: float | None = None
+
+    def gather(self, mine: list[Any]) -> list[Any]:
+        return mine
+
+    def notes(self) -> list[str]:
+        return []
+
+    def propose(self, step: int) -> list[list[str]]:
+        self.noted.append("propose")
+        return [self.cases]
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        self.noted.append("sample")
+        yield
+
+    def publish(self) -> None:
+        self.noted.append("publish")
+        self.published.append(self.step)
+
+    def score(self, batch: Batch, *, compares: bool) -> Scores:
+        self.noted.append("score")
+        gaps = [array("f", [self.gap] * len(each.row.completion)) for each in batch.streams]
+        parity = Parity(len(gaps), self.gap, self.gap, "float32") if compares else None
+        return Scores(gaps, parity)
+
+    def explain_gap(self, batch: Batch) -> str:
+        return "The notebook was torn."
+
+    def update(self, batch: Batch) -> Iterator[int]:
+        self.noted.append("update")
+        self.batches.append(batch)
+        for _ in range(self.steps_per_batch):
+            self.step += 1
+            yield self.step
+
+    def figures(self) -> Figures:
+        self.noted.append("figures")
+        return Figures(self.means, self.sums)
+
+    def save(self, state: LearningState) -> Path | None:
+        self.noted.append("save")
+        self.saved.append(state)
+        return Path(f"step-{self.step}")
+
+    def note_start(self, score: float) -> None:
+        self.start_score = score
+
+    def restore(self, checkpoint: Checkpoint | None) -> Sequence[Mapping[str, Any]]:
+        self.step = checkpoint.step if checkpoint else 0
+        return []
+
+    def close(self) -> None: ...
