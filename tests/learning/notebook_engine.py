@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sparring.learning.engine import Figures, LearningState, Scores
+from sparring.learning.engine import EngineFigures, LearningState, Scores
 from sparring.learning.parity import Parity
 from sparring.learning.streams import Batch
 from sparring.run_folder.checkpoint_list import Checkpoint
@@ -69,9 +69,9 @@ class NotebookEngine:
             self.step += 1
             yield self.step
 
-    def figures(self) -> Figures:
+    def figures(self) -> EngineFigures:
         self.noted.append("figures")
-        return Figures(self.means, self.sums)
+        return EngineFigures(self.means, self.sums)
 
     def save(self, state: LearningState) -> Path | None:
         self.noted.append("save")

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from sparring.engine.trainer import PolicyTrainer
-from sparring.learning.engine import Engine, Figures, Scores
+from sparring.learning.engine import Engine, EngineFigures, Scores
 from tests.learning.notebook_engine import NotebookEngine
 
 VERBS = [
@@ -28,4 +28,4 @@ def test_the_protocol_is_small() -> None:
 
 def test_an_engine_may_score_without_gaps_and_count_nothing() -> None:
     assert (Scores().gaps, Scores().parity) == (None, None)
-    assert (dict(Figures().means), dict(Figures().sums)) == ({}, {})
+    assert (dict(EngineFigures().means), dict(EngineFigures().sums)) == ({}, {})

@@ -37,7 +37,7 @@ from sparring.engine.passes import passes_of
 from sparring.engine.shared_prompts import Prompts, why_prompts_cannot_be_shared
 from sparring.engine.tensors import Tensors, attended, corrections, padded, sampled
 from sparring.learning.batches import BatchPlan
-from sparring.learning.engine import Figures, LearningState, Scores
+from sparring.learning.engine import EngineFigures, LearningState, Scores
 from sparring.learning.guards import GuardMonitor
 from sparring.learning.rows import masked_row
 from sparring.learning.streams import Batch, Stream
@@ -270,7 +270,7 @@ class PolicyTrainer(GRPOTrainer):
             self._take_step(passes[start : start + per_step])
             yield self.step
 
-    def figures(self) -> Figures:
+    def figures(self) -> EngineFigures:
         """Return TRL's metrics since the last call, and the sums of the losses on tool results."""
         loss = self.accelerator.gather(self._loss.unsqueeze(0)).mean().item()
         self._loss.zero_()
@@ -279,7 +279,7 @@ class PolicyTrainer(GRPOTrainer):
         self.log(dict(self._logs))
         means = self.state.log_history.pop()
         known = {name: means[name] for name in _FIGURES if means.get(name) is not None}
-        return Figures(known, self._echo.take_sums())
+        return EngineFigures(known, self._echo.take_sums())
 
     def save(self, state: LearningState) -> Path | None:
         """Save a checkpoint: complete, or not at all."""

@@ -34,7 +34,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EngineFigures:
     """What an engine counted since the last time: means over all ranks, and sums of this rank."""
 
     means: Mapping[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Engine(Ranks, Protocol):
         it is taken."""
         ...
 
-    def figures(self) -> Figures:
+    def figures(self) -> EngineFigures:
         """Return what was counted since the last call."""
         ...
 
