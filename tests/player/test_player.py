@@ -29,7 +29,7 @@ from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey, TokenKind, TokenRow
 from sparring.player import Play, Played, Player
 from sparring.player.loops import run_in_own_loop
-from sparring.player.player import in_order
+from sparring.player.player import in_blocks
 from sparring.player.sdk_version import formats_exceptions
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
@@ -449,16 +449,20 @@ def test_the_worlds_of_rollouts_behind_one_that_hangs_end_when_the_play_is_stopp
     for world in worlds:
         world.after_rollout = partial(setattr, world, "ended", 1)
 
-    async def rollout_in(number):
-        if number == 0:
+    plays = [Play(RolloutKey(0, 0, "c", number), Case("c", "?")) for number in range(3)]
+    others = asyncio.Barrier(3)  # two rollouts that end, and the one who waits for them
+
+    async def roll_out(play):
+        if play.key.index == 0:
             await asyncio.Event().wait()
-        return Played(replace(rollout("yes"), world=worlds[number]), 1.0)
+        await others.wait()
+        return Played(replace(rollout("yes"), world=worlds[play.key.index]), 1.0)
 
     async def stopped():
-        tasks = [asyncio.create_task(rollout_in(number)) for number in range(3)]
-        stream = in_order(tasks)
-        waiting = asyncio.create_task(anext(stream))
-        await asyncio.gather(*tasks[1:])
+        policy = SimpleNamespace(join=lambda: None, leave=lambda: None)
+        waiting = asyncio.create_task(anext(in_blocks(policy, plays, 3, roll_out)))
+        await others.wait()
+        await asyncio.sleep(0.01)  # until they have returned
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from itertools import islice
 from typing import Any
 
 from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Codec, Sample, SampleRequest, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.player.deadlines import Deadlines
-from sparring.player.player import Play, Played, in_order
+from sparring.player.player import Play, Played, in_blocks
 
 RolloutFunction = Callable[[Play, TokenPolicy], Rollout | Awaitable[Rollout]]
 
@@ -67,16 +65,10 @@ class FunctionPlayer:
 
     async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
         """Play in blocks of `limits.in_flight` and yield in the order of `plays`."""
-        waiting = iter(plays)
-        while block := list(islice(waiting, self._limits.in_flight)):
-            for _ in block:
-                self._policy.join()
-            tasks = [asyncio.create_task(self._call(play)) for play in block]
-            for task in tasks:
-                task.add_done_callback(lambda _: self._policy.leave())
-            async with aclosing(in_order(tasks)) as stream:
-                async for played in stream:
-                    yield played
+        stream = in_blocks(self._policy, plays, self._limits.in_flight, self._call)
+        async with aclosing(stream):
+            async for played in stream:
+                yield played
 
     async def _call(self, play: Play) -> Played:
         started = time.monotonic()

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from inspect import Parameter
@@ -100,19 +100,12 @@ class Player:
         policy, waiting = self._policy, iter(plays)
         async with self._opening.used():
             if is_played_in_lockstep(policy):
-                while block := list(islice(waiting, self._limits.in_flight)):
-                    for _ in block:
-                        policy.join()
-                    tasks = [asyncio.create_task(self._roll_out(play)) for play in block]
-                    for task in tasks:  # also of a task that is cancelled before its first step
-                        task.add_done_callback(lambda _: policy.leave())
-                    async with aclosing(in_order(tasks)) as stream:
-                        async for played in stream:
-                            yield played
+                stream = in_blocks(policy, waiting, self._limits.in_flight, self._roll_out)
             else:
-                async with aclosing(self._as_they_end(waiting)) as stream:
-                    async for played in stream:
-                        yield played
+                stream = self._as_they_end(waiting)
+            async with aclosing(stream):
+                async for played in stream:
+                    yield played
 
     async def play_one(self, play: Play) -> Rollout:
         """Play one rollout and return it."""
@@ -188,17 +181,29 @@ class Player:
             raise EpisodeOver from error
 
 
-async def in_order(tasks: Iterable[asyncio.Task[Played]]) -> AsyncGenerator[Played]:
-    """Yield the results of the tasks in their order. If the generator ends early, cancel the rest
-    and end the worlds of the rollouts that were not yielded."""
-    waiting = deque(tasks)
-    try:
-        while waiting:
-            played = await waiting[0]
-            waiting.popleft()
-            yield played
-    finally:
-        await _abandon(waiting)
+async def in_blocks(
+    policy: TokenPolicy,
+    plays: Iterable[Play],
+    most: int,
+    roll_out: Callable[[Play], Coroutine[Any, Any, Played]],
+) -> AsyncGenerator[Played]:
+    """Play consecutive blocks of at most `most` rollouts in lockstep; yield them in order. If the
+    generator ends early, cancel the rest and end the worlds of the rollouts that were not yielded.
+    """
+    waiting = iter(plays)
+    while block := list(islice(waiting, most)):
+        for _ in block:
+            policy.join()
+        tasks = deque(asyncio.create_task(roll_out(play)) for play in block)
+        for task in tasks:  # a callback also runs for a task cancelled before its first step
+            task.add_done_callback(lambda _: policy.leave())
+        try:
+            while tasks:
+                played = await tasks[0]
+                tasks.popleft()
+                yield played
+        finally:
+            await _abandon(tasks)
 
 
 async def _abandon(tasks: Iterable[asyncio.Task[Played]]) -> None:
