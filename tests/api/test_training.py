@@ -8,29 +8,22 @@ from typing import Any
 
 import pytest
 import torch
-from agents import Agent, Runner, function_tool
+from agents import Agent, function_tool
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from sparring import Suite, TrainResult, evaluate, failed, measure, passed, tool, train
-from sparring.contracts.cases import Case
+from sparring import Suite, evaluate, failed, measure, passed, tool, train
 from sparring.contracts.errors import (
-    CheckpointError,
     GuardStop,
-    InfrastructureError,
     InvalidInput,
     MeasureError,
     RunChanged,
-    RunNotFound,
     SettingError,
     SplitTooSmall,
     Untrainable,
 )
 from sparring.contracts.rollouts import Ending
-from sparring.policies.transformers_policy import TransformersPolicy
-from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.files import read_lines
-from sparring.run_folder.metrics import read_history_rows
 from tests.jobs.agent_file import EveryOther
 from tests.training import TALKATIVE, even, questions, talker, trainer, weights_digest
 
@@ -123,47 +116,6 @@ def stopped_after(made: Any, step: int) -> Any:
         return made.train()
 
 
-@pytest.mark.parametrize("options", [{}, {"lora": {"r": 4}}, {"beta": 0.1}], ids=str)
-def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
-    tiny_folder, tmp_path, options
-):
-    given = {"max_steps": 5, "validation_cases": 8, **options}
-    whole = trainer(tiny_folder, tmp_path, run="whole", **given).train()
-    part = stopped_after(trainer(tiny_folder, tmp_path, run="part", **given), 2)
-    assert part.summary.steps == 2
-    rest = trainer(tiny_folder, tmp_path, run="part", **given).train()
-    assert rest.summary.steps == 5
-    assert weights_digest(rest) == weights_digest(whole)
-    shards = [each.folder.rollouts() / "00000.jsonl" for each in (whole, rest)]
-    assert shards[0].read_bytes() == shards[1].read_bytes()
-
-
-def test_going_on_in_a_later_epoch_goes_on_with_its_order(tiny_folder, tmp_path):
-    given = {"max_steps": 16, "suite": questions(32)}  # six steps an epoch
-    whole = trainer(tiny_folder, tmp_path, run="whole", **given).train()
-    stopped_after(trainer(tiny_folder, tmp_path, run="part", **given), 8)
-    rest = trainer(tiny_folder, tmp_path, run="part", **given).train()
-    assert [each.case.id for each in rest.rollouts()] == [each.case.id for each in whole.rollouts()]
-    assert weights_digest(rest) == weights_digest(whole)
-
-
-def test_steps_that_were_lost_in_a_crash_are_told_once(tiny_folder, tmp_path):
-    made = trainer(tiny_folder, tmp_path, run="r", max_steps=4, checkpoint_steps=2)
-
-    def crash(step: int, row: dict[str, Any]) -> None:
-        if step == 3:
-            raise RuntimeError("the power went")
-
-    call_after_steps(made, crash)
-    with pytest.raises(RuntimeError, match="power"):
-        made.train()
-    result = trainer(tiny_folder, tmp_path, run="r", max_steps=4, checkpoint_steps=2).train()
-    whole = trainer(tiny_folder, tmp_path, run="w", max_steps=4, checkpoint_steps=2).train()
-    assert weights_digest(result) == weights_digest(whole)
-    ids = [each.id for each in result.rollouts()]
-    assert len(ids) == len(set(ids)) == 4 * 16
-
-
 def test_a_trainer_trains_once(tiny_folder, tmp_path):
     made = trainer(tiny_folder, tmp_path, run="r", max_steps=1)
     made.train()
@@ -191,30 +143,6 @@ def test_an_evaluation_of_the_trained_policy_counts_as_one_of_the_run(tiny_folde
     )
     (look,) = read_lines(result.folder.proofs)
     assert look["candidate"] == "r/step-1#0"
-
-
-def test_a_finished_run_is_handed_back_without_training_again(tiny_folder, tmp_path):
-    first = trainer(tiny_folder, tmp_path, run="r").train()
-    again = trainer(tiny_folder, tmp_path, run="r").train()
-    assert weights_digest(again) == weights_digest(first)
-    for one, other in zip(first.model.parameters(), again.model.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
-def test_a_torn_newest_checkpoint_falls_back_to_an_older_one(tiny_folder, tmp_path):
-    given = {"run": "r", "max_steps": 4, "checkpoint_steps": 1}
-    whole = weights_digest(trainer(tiny_folder, tmp_path, **given).train())
-    last = tmp_path / "r" / "checkpoints" / "step-4"
-    weights = last / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-8])
-    assert weights_digest(trainer(tiny_folder, tmp_path, **given).train()) == whole
-
-
-def test_a_deleted_optimizer_is_refused(tiny_folder, tmp_path):
-    trainer(tiny_folder, tmp_path, run="r", checkpoints_kept=1).train()
-    (tmp_path / "r" / "checkpoints" / "step-3" / "optimizer.pt").unlink()
-    with pytest.raises(CheckpointError, match=r"optimizer\.pt is missing"):
-        trainer(tiny_folder, tmp_path, run="r", checkpoints_kept=1).train()
 
 
 def test_other_settings_under_the_same_name_are_refused(tiny_folder, tmp_path):
@@ -275,15 +203,6 @@ def test_a_reward_function_that_breaks_leaves_rollouts_unscored(tiny_folder, tmp
     assert result.history[1]["grad_norm"] == 0.0
 
 
-def test_a_run_whose_first_step_cannot_be_scored_fails_with_the_cause(tiny_folder, tmp_path):
-    async def broken(**_):
-        raise OSError("judge is down")
-
-    made = trainer(tiny_folder, tmp_path, measures=(), reward_functions=[broken])
-    with pytest.raises(InfrastructureError, match=r"first 16 rollouts .* judge is down"):
-        made.train()
-
-
 def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tiny_folder, tmp_path):
     made = trainer(tiny_folder, tmp_path)
     head = made.model.get_output_embeddings().weight
@@ -291,12 +210,6 @@ def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tiny_folder, tm
     with pytest.raises(GuardStop, match="step 1: the gradient is not finite"):
         made.train()
     assert torch.isfinite(head).all()
-
-
-def test_a_run_says_once_why_prompts_are_not_shared(tiny_folder, tmp_path):
-    result = trainer(tiny_folder, tmp_path, gradient_checkpointing=True, max_steps=2).train()
-    said = [event.get("message", "") for event in read_lines(result.folder.events)]
-    assert sum("gradient checkpointing" in each for each in said) == 1
 
 
 def test_no_reward_at_all_is_refused(tiny_folder, tmp_path):
@@ -416,137 +329,7 @@ def test_no_model_is_an_error_that_says_where_to_name_one(tiny_folder, tmp_path)
         trainer(tiny_folder, tmp_path, model=None)
 
 
-# ------------------------------------------------------------------ the result
-
-
 @function_tool
 def wait(text: str = "") -> str:
     """Wait."""
     return text
-
-
-def prompt_tokens(result: TrainResult) -> int:
-    """How long the first prompt is that an answer is sampled from."""
-    asked = []
-    kept = result.policy.sample
-
-    async def sample(request: Any) -> Any:
-        asked.append(len(request.prompt))
-        return await kept(request)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(result.policy, "sample", sample)
-        result.generate("hello", max_new_tokens=4)
-    return asked[0]
-
-
-def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
-    result = trainer(
-        tiny_folder, tmp_path, max_steps=1, agent=Agent(name="a", tools=[wait]),
-        family=replace(TALKATIVE, tool_calls=EveryOther()),
-    ).train()  # fmt: skip
-    answer = result.generate("hello", max_new_tokens=12)
-    assert isinstance(answer, str)
-    shown = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"}]
-    question = {"role": "user", "content": "2?"}
-    taught = replace(result, case=Case("taught", [*shown, question]))
-    assert prompt_tokens(taught) > prompt_tokens(result)
-    played = asyncio.run(Runner.run(result.trained_agent(), "hello", max_turns=30))
-    assert played.final_output is not None
-
-
-def test_an_answer_is_generated_in_a_world_of_its_own_which_then_ends(tiny_folder, tmp_path):
-    lives = []
-
-    class Desk:
-        def __init__(self):
-            lives.append("made")
-
-        @tool
-        def opening_hours(self, day: str) -> str:
-            """When the library is open."""
-            return "never"
-
-        def after_rollout(self):
-            lives.append("ended")
-
-    result = trainer(tiny_folder, tmp_path, max_steps=1, context=Desk).train()
-    lives.clear()
-    with_tools = prompt_tokens(result)
-    assert lives == ["made", "ended"]
-    assert with_tools > prompt_tokens(replace(result, world=None))
-    lives.clear()
-    result.generate("hello", max_new_tokens=4, context=object())
-    assert not lives
-
-
-def test_a_training_is_opened_again_by_the_last_letters_of_its_id(tiny_folder, tmp_path):
-    agent = Agent(name="talker", instructions="Talk.")
-    result = trainer(tiny_folder, tmp_path, max_steps=1, lora={"r": 4}, agent=agent).train()
-    letters = result.run.rpartition("-")[2]
-    again = TrainResult.load(letters, runs=tmp_path, agent=agent, family=TALKATIVE)
-    assert again.run == result.run
-    assert again.summary.steps == 1
-    assert isinstance(again.generate("hello", max_new_tokens=8), str)
-    with pytest.raises(InvalidInput, match="pass agent="):
-        TrainResult.load(letters, runs=tmp_path)
-    with pytest.raises(RunNotFound, match="there is no training"):
-        TrainResult.load("none", runs=tmp_path)
-
-
-def test_a_saved_model_gives_the_same_tokens(tiny_folder, tmp_path):
-    result = trainer(tiny_folder, tmp_path, max_steps=2, lora={"r": 4}).train()
-    folders = [
-        result.save(tmp_path / "adapter"),
-        result.save(tmp_path / "merged", merged=True),
-        result.folder.path,
-    ]
-    settings = json.loads((folders[0] / "sparring.json").read_text())["settings"]
-    assert settings["lora"] == {"r": 4}
-    ids = torch.tensor([[5, 6, 7, 8]])
-    with torch.no_grad():
-        trained = result.model.eval()(input_ids=ids).logits
-        for folder in folders:
-            loaded = TransformersPolicy.load(str(folder))
-            assert torch.allclose(loaded.model(input_ids=ids).logits, trained, atol=1e-5), folder
-
-
-def test_the_history_of_a_run_is_read_from_its_folder(tiny_folder, tmp_path):
-    result = trainer(tiny_folder, tmp_path).train()
-    assert read_history_rows(RunFolder(result.folder.path)) == result.history
-
-
-@pytest.mark.parametrize(("logging_steps", "steps"), [(2, [2, 3]), (10, [3])])
-def test_the_last_step_is_reported_whatever_the_log_lines(
-    tiny_folder, tmp_path, logging_steps, steps
-):
-    result = trainer(tiny_folder, tmp_path, logging_steps=logging_steps).train()
-    assert [row["step"] for row in result.history] == steps
-    assert result.history[-1]["rollouts"] == 16 * (3 - ([0, *steps][-2]))
-    assert result.final_loss == result.history[-1]["loss"]
-
-
-def test_a_guard_that_stops_a_run_keeps_what_was_learned(tiny_folder, tmp_path):
-    @measure
-    def never(_):
-        return failed("no")
-
-    guards = {"dead_groups": {"steps": 2}}
-    made = trainer(tiny_folder, tmp_path, measures=[never], max_steps=5, guards=guards)
-    with pytest.raises(GuardStop, match="dead_groups"):
-        made.train()
-    (run,) = (path for path in tmp_path.iterdir() if (path / "spec.json").is_file())
-    assert [each.step for each in list_checkpoints(RunFolder(run).checkpoints)] == [2]
-
-
-def test_a_resumed_run_that_is_stopped_while_it_loads_has_the_weights_of_its_checkpoint(
-    tiny_folder, tmp_path
-):
-    given = {"run": "part", "max_steps": 5, "validation_cases": 8}
-    first = stopped_after(trainer(tiny_folder, tmp_path, **given), 2)
-    made = trainer(tiny_folder, tmp_path, **given)
-    made.stop()
-    with pytest.warns(RuntimeWarning, match="the training was stopped after 2 of 5 steps"):
-        again = made.train()
-    assert again.summary.steps == first.summary.steps == 2
-    assert weights_digest(again) == weights_digest(first)
