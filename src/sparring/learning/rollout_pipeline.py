@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from sparring.contracts.errors import InfrastructureError
@@ -115,7 +117,8 @@ class RolloutPipeline:
                 self._begin(ahead, proposed, self._draw(proposed, ahead), weights)
         in_play = self._in_play.pop(step)
         started = self._clock()
-        rollouts = in_play.result()
+        with nullcontext() if self._pace.max_staleness else self._idle.busy():
+            rollouts = in_play.result()
         waited = self._clock() - started
         return PlayedStep(step, rollouts, in_play.weights, waited, self._idle.take())
 
@@ -164,26 +167,23 @@ class RolloutPipeline:
     def _begin(
         self, step: int, proposed: Proposed, drawn: Drawn, weights: PublishedWeights | None
     ) -> None:
-        def play() -> StepRollouts:
-            with self._idle.busy():
-                return self._play(drawn, step, weights)
-
-        result = _started(play) if self._pace.max_staleness else play
+        work = partial(self._play, drawn, step, weights)
+        result = self._started(work) if self._pace.max_staleness else work
         self._in_play[step] = _InPlay(drawn, weights, proposed, result)
 
+    def _started(self, work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
+        """Start `work` in a thread. Return a function that waits for it and returns its result."""
+        future: Future[StepRollouts] = Future()
 
-def _started(work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
-    """Start `work` in a thread. Return a function that waits for it and returns its result."""
-    future: Future[StepRollouts] = Future()
+        def run() -> None:
+            try:
+                with self._idle.busy():
+                    future.set_result(work())
+            except BaseException as error:  # CancelledError, if the event loop is closed
+                future.set_exception(error)
 
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # CancelledError, if the event loop is closed
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="sparring-ahead", daemon=True).start()
-    return future.result
+        threading.Thread(target=run, name="sparring-ahead", daemon=True).start()
+        return future.result
 
 
 class _IdleTime:
