@@ -13,7 +13,6 @@ import pytest
 from sparring.contracts.errors import (
     ConfigError,
     InvalidInput,
-    LauncherFailed,
     LockedConfig,
     LockedField,
     NotPermitted,
@@ -23,7 +22,6 @@ from sparring.contracts.errors import (
     SettingError,
     SparringError,
 )
-from sparring.operations import starting
 from sparring.operations.activity import log
 from sparring.operations.activity.log import activity_log, starts_today
 from sparring.operations.checking import StartCheck, start_check
@@ -187,27 +185,6 @@ def test_a_plan_that_is_forgotten_does_not_start_again(operator, monkeypatch):
     assert outcome[1] == "refused"
 
 
-def test_what_was_started_counts_also_where_an_error_came_after(operator, monkeypatch):
-    def fail(*_, **__):
-        raise InvalidInput("another run's file is of a newer format")
-
-    monkeypatch.setattr(starting, "reconcile_folder", fail)
-    for _ in range(2):
-        with pytest.raises(LauncherFailed, match="was created but not started"):
-            start_train(StartTrain(environment="shop"), operator)
-    assert starts_today(activity_log(operator.runs)) == 2
-
-
-def test_a_training_whose_proof_would_be_too_much_is_not_started(operator):
-    edit_project(operator, "rollouts = 3000", "rollouts = 6")
-    small = {"validation_cases": 0, "num_generations": 2, "cases_per_batch": 1, "max_steps": 1}
-    edit_project(operator, "may_set = [", 'may_set = ["validation_cases", ')
-    small |= {"gradient_accumulation_steps": 1, "replacement_groups": 0}
-    with pytest.raises(OverBudget, match="this proof can play"):
-        start_train(StartTrain(environment="shop", settings=small), operator)
-    assert not list(operator.runs.glob("shop-*"))
-
-
 @pytest.mark.parametrize("name", ["owner", "sparring", "supervisor", "", "x y", "../x", "a" * 500])
 def test_nobody_but_the_owner_is_called_so(owner, name):
     with pytest.raises(InvalidInput, match="cannot be the name of an operator"):
@@ -227,18 +204,6 @@ def test_a_run_that_was_stopped_for_its_hours_is_resumed_by_its_operator(operato
     append_event(RunFolder(operator.runs / run), "stop_requested", author="supervisor")
     ended(operator, run)
     assert resume_run(ResumeRun(run=run), operator).is_new
-
-
-def test_a_warm_start_names_its_run_as_other_commands_do(owner):
-    teacher = ended(owner, planned(owner), *DONE).id
-    for name in (teacher, teacher[-4:]):
-        settings = {"warm_start": {"source": name}}
-        started = start_train(StartTrain(environment="shop", settings=settings), owner).run
-        spec = RunFolder(owner.runs / started).read_spec()
-        assert spec["settings"]["warm_start"]["source"] == teacher
-    settings = {"warm_start": {"source": "nothing-like-it"}}
-    with pytest.raises(InvalidInput, match="no file and no run 'nothing-like-it'"):
-        start_train(StartTrain(environment="shop", settings=settings), owner)
 
 
 def test_going_on_with_what_is_done_is_no_start(operator):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,18 +13,13 @@ from sparring.contracts.errors import (
     InvalidInput,
     NotFinished,
     NotPermitted,
-    OverBudget,
 )
-from sparring.contracts.specs import EvalSpec, PolicySpec
-from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.operations import run_control, starting
+from sparring.contracts.specs import EvalSpec
+from sparring.contracts.training import TrainSpec
+from sparring.operations import run_control
 from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.operations.run_control import (
-    CloneRun,
-    ResumeRun,
-    clone_run,
     delete_run,
-    resume_run,
     stop_run,
 )
 from sparring.operations.run_views import ListRuns, LogQuery, ResultsQuery, RunQuery, WaitFor
@@ -39,11 +32,11 @@ from sparring.operations.runs import (
     show_run,
     wait_for_run,
 )
+from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import append_line, write_json
 from sparring.runs import queue
-from sparring.runs.history import read_history
 from sparring.runs.launcher import SupervisorPresence
 from sparring.runs.lifecycle import RunState
 from tests.operations.handmade import (
@@ -178,81 +171,11 @@ def test_results_say_what_came_of_it_and_refuse_before_there_are_any(owner):
     assert found.final["step"] == 40
 
 
-def test_stop_is_a_wish_in_the_history_and_a_waiting_run_obeys_at_once(owner):
-    running = make_run(owner, "shop-1", *RUNNING)
-    shown = stop_run(RunQuery(run="shop-1"), owner)
-    assert (shown.state, shown.is_stopping_for) == (RunState.RUNNING, "ada")
-    assert read_history(running).history.is_stop_requested
-    make_run(owner, "shop-2")
-    waiting = stop_run(RunQuery(run="shop-2"), owner)
-    assert (waiting.state, waiting.exit_code) == (RunState.STOPPED, 103)
-    assert waiting.message == "stopped by ada"
-    assert stop_run(RunQuery(run="shop-2"), owner).state is RunState.STOPPED  # again: no harm
-
-
-def test_an_operator_does_not_undo_the_stop_of_another(owner, project):
-    coach = Caller(Role.OPERATOR, owner.runs, "ada", folder=owner.folder)
-    owner = replace(owner, name="boss")
-    folder = make_run(owner, "shop-1", *RUNNING)  # ada's
-    stop_run(RunQuery(run="shop-1"), owner)
-    assert stop_run(RunQuery(run="shop-1"), coach).is_stopping_for == "boss"
-    append_state(folder, RunState.STOPPING, author="supervisor", epoch=1)
-    append_state(folder, RunState.STOPPED, author="supervisor", epoch=1)
-    with pytest.raises(NotPermitted, match="stopped by boss"):
-        resume_run(ResumeRun(run="shop-1"), coach)
-    stop_run(RunQuery(run="shop-1"), owner)
-
-
-def test_a_run_from_python_whose_host_is_gone_can_be_stopped(owner, monkeypatch):
-    monkeypatch.setattr(run_control, "_HEARTBEAT_WAIT_SECONDS", 0.0)
-    folder = RunFolder(owner.runs / "mine")
-    folder.create(TrainSpec(target="(python) agent").model_dump(mode="json"))
-    append_event(folder, "started", author="worker", pid=1, host="gone")
-    assert stop_run(RunQuery(run="mine"), owner).state is RunState.RUNNING  # it may be loading
-    monkeypatch.setattr(run_control, "_SILENT_SECONDS", 0.0)
-    beats = ({"step": step} for step in range(9))
-    with monkeypatch.context() as patch:
-        read = {folder.heartbeat: beats}
-        patch.setattr(run_control, "read_json_or_empty", lambda path: next(read[path]))
-        assert stop_run(RunQuery(run="mine"), owner).state is RunState.RUNNING
-    stopped = stop_run(RunQuery(run="mine"), owner)
-    assert stopped.state is RunState.STOPPED
-    assert stopped.message == "stopped by ada: its process on gone no longer answers"
-    assert delete_run(RunQuery(run="mine"), owner).run == "mine"
-
-
-def test_resuming_puts_a_run_into_the_queue_and_leaves_others_alone(owner, project):
-    stopped = make_run(owner, "shop-1", RunState.STARTING, RunState.STOPPING, RunState.STOPPED)
-    again = resume_run(ResumeRun(run="shop-1", accept_changes=True), owner)
-    assert again.is_new
-    assert project == ["shop-1"]
-    assert read_history(stopped).history.life == 2
-    assert not resume_run(ResumeRun(run="shop-1"), owner).is_new
-    make_run(owner, "shop-2", RunState.STARTING, RunState.STOPPING)
-    with pytest.raises(IllegalMove, match="still stopping"):
-        resume_run(ResumeRun(run="shop-2"), owner)
-    make_run(owner, "shop-3", RunState.STARTING, RunState.COMPLETED)
-    assert resume_run(ResumeRun(run="shop-3"), owner).state is RunState.COMPLETED
-    assert project == ["shop-1"]
-
-
-def test_hours_that_are_used_up_are_not_gone_on_with_until_there_are_more(owner, project):
-    folder = make_run(owner, "shop-1", RunState.STARTING, RunState.STOPPING, RunState.STOPPED)
-    write_json(folder.supervisor, {"seconds": 7200.0})
-    project_file = owner.folder / "sparring.toml"
-    project_file.write_text("[budget]\nhours = 2\n")
-    with pytest.raises(OverBudget, match=r"raise \[budget\] hours"):
-        resume_run(ResumeRun(run="shop-1", accept_changes=True), owner)
-    project_file.write_text("[budget]\nhours = 3\n")
-    resume_run(ResumeRun(run="shop-1", accept_changes=True), owner)
-    assert read_history(folder).history.hours == 3
-
-
 def test_a_run_that_waits_says_what_for(owner, project):
     (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
     make_run(owner, "shop-1", *RUNNING)
-    request = run_control.StartTrain(environment="shop", settings={"max_steps": 1})
-    started = [run_control.start_train(request, owner) for _ in range(2)]
+    request = StartTrain(environment="shop", settings={"max_steps": 1})
+    started = [start_train(request, owner) for _ in range(2)]
     assert started[0].message == "waiting for its turn: 1 of at most 1 runs are running"
     shown = [show_run(RunQuery(run=each.run), owner).message for each in started]
     assert sorted("and 1 wait before it" in each for each in shown) == [False, True]
@@ -266,56 +189,11 @@ def test_what_happened_before_a_restart_is_no_message_of_the_run_that_goes_on(ow
     assert (shown.message, shown.last_restart) == ("", "killed: rank-1 was killed")
 
 
-def test_a_run_from_python_is_gone_on_with_in_python(owner):
+def test_a_run_from_python_has_no_log_of_its_own(owner):
     folder = RunFolder(owner.runs / "mine")
     folder.create(TrainSpec(target="(python) agent").model_dump(mode="json"))
-    append_event(folder, "started", author="worker", pid=1)
-    for act in (
-        lambda: resume_run(ResumeRun(run="mine"), owner),
-        lambda: clone_run(CloneRun(run="mine"), owner),
-    ):
-        with pytest.raises(InvalidInput, match=r"train\(…, run='mine'\)"):
-            act()
     with pytest.raises(InvalidInput, match="the process that started it"):
         run_logs(LogQuery(run="mine"), owner)
-
-
-def test_a_clone_has_the_settings_of_the_run_but_for_what_is_changed(owner, project):
-    settings = TrainSettings(max_steps=7, learning_rate=0.5, lora={"r": 4}, beta=0.1)
-    told = {"max_steps": "the command", "learning_rate": "sparring.toml:3"}
-    told |= {"lora.r": "the command", "beta": "Shop in shop.py", "restarts": "the command"}
-    policy = PolicySpec(model="tiny")
-    given = {"settings": settings, "sources": {**told, "model": "the command"}, "policy": policy}
-    folder = make_run(owner, "shop-1", *RUNNING, **given)
-    started = clone_run(CloneRun(run="shop-1", settings={"lora": {"r": 8}}), owner)
-    spec = json.loads((Path(started.folder) / "spec.json").read_text())
-    assert started.run != folder.id
-    assert spec["settings"]["lora"] == {"r": 8}
-    assert (spec["settings"]["max_steps"], spec["settings"]["learning_rate"]) == (7, 0.5)
-    assert spec["policy"]["model"] == "tiny"
-    assert not started.proof, "as of the first, which was started without one"
-
-
-def test_a_clone_has_a_proof_if_the_first_run_was_started_with_one(owner, project):
-    make_run(owner, "shop-1", *RUNNING)
-    proof = RunFolder(owner.runs / "proof-shop-1")
-    proof.create({"format": 1, "kind": "prove", "run": "shop-1", "after": "shop-1"})
-    started = clone_run(CloneRun(run="shop-1"), owner)
-    assert started.proof == f"proof-{started.run}"
-
-
-def test_deleting_takes_the_whole_id_and_a_run_that_has_ended(owner, operator):
-    folder = make_run(owner, "shop-1", *RUNNING)
-    with pytest.raises(InvalidInput, match="the whole id"):
-        delete_run(RunQuery(run="shop"), owner)
-    with pytest.raises(IllegalMove, match="sparring run stop shop-1"):
-        delete_run(RunQuery(run="shop-1"), owner)
-    append_state(folder, RunState.COMPLETED, author="supervisor", epoch=1)
-    with pytest.raises(NotPermitted):
-        delete_run(RunQuery(run="shop-1"), operator)
-    assert delete_run(RunQuery(run="shop-1"), owner).bytes > 0
-    assert not folder.path.exists()
-    assert list_runs(ListRuns(), owner).runs == ()
 
 
 def test_what_was_printed_over_held_out_cases_is_for_the_owner(owner, operator):
@@ -337,26 +215,3 @@ def test_what_was_printed_over_held_out_cases_is_for_the_owner(owner, operator):
             wait_for_run(WaitFor(run="secret", since=0, timeout=0), caller).model_dump_json(),
         ]
         assert all(("case 7" in each) == is_shown for each in words), words
-
-
-def test_runs_wait_for_their_turn_where_the_project_says_so(owner, project):
-    (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
-    make_run(owner, "shop-1", *RUNNING)
-    started = run_control.start_train(
-        run_control.StartTrain(environment="shop", settings={"max_steps": 1}), owner
-    )
-    assert project == []
-    assert show_run(RunQuery(run=started.run), owner).state is RunState.QUEUED
-
-
-def test_a_run_is_there_whole_or_not_at_all(owner, monkeypatch):
-    """Killed before it could say that it waits, it leaves nothing that looks like a run."""
-
-    def die(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(starting, "append_event", die)
-    request = run_control.StartTrain(environment="shop", settings={"max_steps": 1})
-    with pytest.raises(KeyboardInterrupt):
-        run_control.start_train(request, owner)
-    assert list_runs(ListRuns(), owner).runs == ()
