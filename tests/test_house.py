@@ -206,8 +206,6 @@ UNTESTED = {
     "jobs/ship/behaviour.py",
     "jobs/ship/playing.py",
     "jobs/ship/verifying.py",
-    "operations/run_lines.py",
-    "operations/run_views.py",
 }
 
 

@@ -19,12 +19,13 @@ from sparring.contracts.errors import (
     IllegalMove,
     InvalidInput,
     LauncherFailed,
+    LockedField,
     NotPermitted,
     OverBudget,
     RunChanged,
     RunNotFound,
 )
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.proof_specs import CheckSpec, ProveSpec
 from sparring.contracts.specs import EndpointSpec, EvalSpec, PolicySpec, RunSpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations import run_control
@@ -43,7 +44,7 @@ from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
-from sparring.run_folder.files import write_json
+from sparring.run_folder.files import read_lines, write_json
 from sparring.runs import status
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
@@ -207,6 +208,8 @@ def test_a_run_whose_supervisor_died_is_ended_where_no_other_is_started(
     assert (stopped.state, stopped.exit_code) == (RunState.STOPPED, 103)
     assert stopped.message == "stopped by ada: it had no supervisor"
     assert ended == [run_control.mark_of(folder)]
+    states_written = [each.get("state") for each in read_lines(folder.events)]
+    assert states_written.count("stopping") == states_written.count("stopped") == 1
 
 
 # ---------------------------------------------------------------------- resume
@@ -292,6 +295,29 @@ def test_evaluations_on_held_out_cases_or_servers_are_the_owners_to_resume(
         resume_run(ResumeRun(run="other-1"), ada)
     assert resume_run(ResumeRun(run="other-1"), owner).is_new
     assert project == ["other-1"]
+
+
+def test_an_operator_resumes_within_the_locks_of_today(
+    owner: Caller, ada: Caller, project: list[str]
+) -> None:
+    command = {"settings": TrainSettings(beta=0.5), "sources": {"beta": "the command"}}
+    make_run(owner, "shop-1", *STOPPED, **command)
+    (owner.folder / "sparring.toml").write_text('[[lock]]\nfield = "beta"\nvalue = 0.2\n')
+    with pytest.raises(LockedField, match=r"beta is locked to 0\.2"):
+        resume_run(ResumeRun(run="shop-1"), ada)
+    assert resume_run(ResumeRun(run="shop-1"), owner).is_new
+
+
+def test_a_training_is_resumed_with_its_proof(owner: Caller) -> None:
+    make_run(owner, "shop-1", *STOPPED)
+    proof = RunFolder(owner.runs / "proof-shop-1")
+    target = f"{owner.folder / 'shop.py'}:Shop"
+    spec = ProveSpec(target=target, environment="shop", run="shop-1", after="shop-1")
+    proof.create(spec.model_dump(mode="json"))
+    for state in (RunState.QUEUED, RunState.STOPPED):
+        append_state(proof, state, author="sparring")
+    assert resume_run(ResumeRun(run="shop-1"), owner).proof == "proof-shop-1"
+    assert state_of(proof) is RunState.QUEUED
 
 
 @pytest.fixture
@@ -437,6 +463,7 @@ def test_a_deleted_run_is_in_no_list_and_its_bytes_are_counted(owner: Caller) ->
     assert 5000 < files == delete_run(RunQuery(run="shop-1"), owner).bytes
     assert [each.run for each in list_runs(ListRuns(), owner).runs] == ["shop-2"]
     assert kept.spec.is_file(), "a link is removed, not what it leads to"
+    assert list(read_lines(folder.journal))[-1] == {"run": "shop-1"}, "for indexes elsewhere"
     with pytest.raises(RunNotFound):
         find_run(owner.runs, "shop-1")
 

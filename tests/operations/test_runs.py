@@ -1,4 +1,4 @@
-"""Looking at runs and steering them, on folders that are made by hand."""
+"""Looking at runs, on folders that are made by hand."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from sparring.contracts.errors import (
-    IllegalMove,
-    InvalidInput,
-    NotFinished,
-    NotPermitted,
-)
+from sparring.contracts.errors import IllegalMove, InvalidInput, NotFinished, NotPermitted
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.training import TrainSpec
 from sparring.operations import run_control
 from sparring.operations.operation import Caller, NoArguments, Role
-from sparring.operations.run_control import (
-    delete_run,
-    stop_run,
-)
+from sparring.operations.run_control import delete_run, stop_run
 from sparring.operations.run_views import ListRuns, LogQuery, ResultsQuery, RunQuery, WaitFor
 from sparring.operations.runs import (
     list_runs,
@@ -32,10 +24,9 @@ from sparring.operations.runs import (
     show_run,
     wait_for_run,
 )
-from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
-from sparring.run_folder.files import append_line, write_json
+from sparring.run_folder.files import write_json
 from sparring.runs import queue
 from sparring.runs.launcher import SupervisorPresence
 from sparring.runs.lifecycle import RunState
@@ -62,19 +53,6 @@ def owner(project, tmp_path):
 @pytest.fixture
 def operator(project, tmp_path):
     return agent_in(tmp_path)
-
-
-def test_a_run_shows_its_figures_and_how_long_it_will_take_and_why(owner):
-    folder = make_run(owner, "shop-1", *RUNNING)
-    for step in (1, 2, 3, 4):
-        write_figures(folder, step, seconds=float(step))
-    validated = {"validation/reward": 0.75, "validation/pass_rate/right": 0.8}
-    append_line(folder.metrics, {"attempt": 1, "step": 4, **validated})
-    shown = show_run(RunQuery(run="shop"), owner)
-    assert (shown.state, shown.step, shown.steps, shown.loss) == (RunState.RUNNING, 4, 10, 0.5)
-    assert (shown.pass_rates, shown.validation_pass_rates) == ({"right": 0.5}, {"right": 0.8})
-    assert shown.seconds_left == 6 * 2.5
-    assert shown.estimate_basis.startswith("6 steps left, at the mean of the last 4: 2.5 s")
 
 
 def test_who_asks_too_soon_hears_the_same_again_but_never_misses_news(operator, owner):
@@ -169,24 +147,6 @@ def test_results_say_what_came_of_it_and_refuse_before_there_are_any(owner):
     assert len(found.history) == 10
     assert (found.history[0]["step"], found.history[-1]["step"]) == (1, 40)
     assert found.final["step"] == 40
-
-
-def test_a_run_that_waits_says_what_for(owner, project):
-    (owner.folder / "sparring.toml").write_text("[budget]\nruns_at_once = 1\n")
-    make_run(owner, "shop-1", *RUNNING)
-    request = StartTrain(environment="shop", settings={"max_steps": 1})
-    started = [start_train(request, owner) for _ in range(2)]
-    assert started[0].message == "waiting for its turn: 1 of at most 1 runs are running"
-    shown = [show_run(RunQuery(run=each.run), owner).message for each in started]
-    assert sorted("and 1 wait before it" in each for each in shown) == [False, True]
-
-
-def test_what_happened_before_a_restart_is_no_message_of_the_run_that_goes_on(owner):
-    folder = make_run(owner, "shop-1", *RUNNING)
-    told = {"cause": "killed", "message": "rank-1 was killed"}
-    append_event(folder, "restart", author="supervisor", epoch=1, attempt=1, **told)
-    shown = show_run(RunQuery(run="shop-1"), owner)
-    assert (shown.message, shown.last_restart) == ("", "killed: rank-1 was killed")
 
 
 def test_a_run_from_python_has_no_log_of_its_own(owner):
