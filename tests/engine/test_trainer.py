@@ -120,7 +120,7 @@ def learn(run: Run, steps: int = 1) -> None:
     for _ in range(steps):
         batch = run.batch()
         run.engine.score(batch, compares=False)
-        list(run.engine.update(batch))
+        list(run.engine.update())
 
 
 def test_an_update_changes_the_weights_and_counts_its_step(run: Run) -> None:
@@ -137,14 +137,7 @@ def test_a_generation_is_learned_from_as_often_as_trl_is_set_to(make: Callable[.
     run.engine.restore(None)
     batch = run.batch()
     run.engine.score(batch, compares=False)
-    assert list(run.engine.update(batch)) == [1, 2]
-
-
-def test_only_the_batch_that_was_scored_is_learned_from(run: Run) -> None:
-    run.engine.restore(None)
-    run.engine.score(run.batch(), compares=False)
-    with pytest.raises(InfrastructureError, match="by the batch that it scored last"):
-        list(run.engine.update(run.batch()))
+    assert list(run.engine.update()) == [1, 2]
 
 
 def test_another_plan_distributes_the_same_rows_over_other_passes(

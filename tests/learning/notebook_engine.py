@@ -55,16 +55,16 @@ class NotebookEngine:
 
     def score(self, batch: Batch, *, compares: bool) -> Scores:
         self.noted.append("score")
+        self.batches.append(batch)
         gaps = [array("f", [self.gap] * len(each.row.completion)) for each in batch.streams]
         parity = Parity(len(gaps), self.gap, self.gap, "float32") if compares else None
         return Scores(gaps, parity)
 
-    def explain_gap(self, batch: Batch) -> str:
+    def explain_gap(self) -> str:
         return "The notebook was torn."
 
-    def update(self, batch: Batch) -> Iterator[int]:
+    def update(self) -> Iterator[int]:
         self.noted.append("update")
-        self.batches.append(batch)
         for _ in range(self.steps_per_batch):
             self.step += 1
             yield self.step
@@ -84,5 +84,8 @@ class NotebookEngine:
     def restore(self, checkpoint: Checkpoint | None) -> Sequence[Mapping[str, Any]]:
         self.step = checkpoint.step if checkpoint else 0
         return []
+
+    def load(self, checkpoint: Checkpoint | None) -> None:
+        self.step = checkpoint.step if checkpoint else 0
 
     def close(self) -> None: ...

@@ -23,6 +23,7 @@ from sparring.contracts.refused_settings import OURS, is_never_the_engines
 from sparring.contracts.specs import Table
 from sparring.contracts.training import TrainSettings
 from sparring.learning.batches import BatchPlan, resolve_batches
+from sparring.learning.credit.group_relative import scale_of
 from sparring.player.model_settings import RUNNER_ARGUMENTS
 from sparring.trackers import known_trackers
 
@@ -74,6 +75,7 @@ def check(settings: TrainSettings, training_cases: int = _MANY_CASES, world_size
     lora_config(settings)
     quantization_config(settings)
     _check_engine_table(settings.engine)
+    scale_of(settings.engine)
     plan = plan_of(settings, training_cases, world_size)
     if world_size == 1:  # with several ranks, GRPOConfig would wait for the other processes
         grpo_config(settings, plan, Path("engine"))

@@ -133,6 +133,7 @@ class PolicyTrainer(GRPOTrainer):
         self.forward = Forward(
             self.accelerator, shares_prompts and not self.why_prompts_are_not_shared
         )
+        self._shares_prompts = shares_prompts
 
     def sample_with(
         self,
@@ -175,7 +176,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def notes(self) -> list[str]:
         """Return why the update cannot share prompts; nothing if it can, or was not to."""
-        if not self.why_prompts_are_not_shared:
+        if not (self._shares_prompts and self.why_prompts_are_not_shared):
             return []
         return [
             "the update computes prompts once per rollout, not once per group: "
@@ -254,15 +255,13 @@ class PolicyTrainer(GRPOTrainer):
         by_row = (self._trained - tensors["sampling_per_token_logps"])[: len(batch.streams)]
         return Scores([array("f", row) for row in by_row.tolist()], parity)
 
-    def explain_gap(self, batch: Batch) -> str:  # noqa: ARG002
+    def explain_gap(self) -> str:
         """Return the likely cause of the gap between sampler and trainer in the last scores."""
         with self._weights_that_sampled():
             return self._gate.cause(self._tensors, self._trained)
 
-    def update(self, batch: Batch) -> Iterator[int]:
+    def update(self) -> Iterator[int]:
         """Learn from the batch that was scored last, and yield after each optimizer step."""
-        if batch is not self._batch:
-            raise InfrastructureError("the engine updates by the batch that it scored last")
         passes = self._passes()
         per_step = self.current_gradient_accumulation_steps = self.plan.passes_per_step
         for number in range(0, len(passes) * self.num_iterations, per_step):

@@ -65,10 +65,10 @@ class Task:
         kind = type(environment)
         return cls(
             agent=read_agent(environment),
+            suite=read_suite(environment) if suite is None else suite(),
             measures=(
                 read_measures(environment, measure_seconds) if measures is None else measures
             ),
-            suite=read_suite(environment) if suite is None else suite(),
             context=environment.world if kind.world is not Environment.world else None,
             user=environment.user if kind.user is not Environment.user else None,
             family=environment.family,
@@ -114,7 +114,7 @@ def read_task(
     def measure_set(declared: Measures, own_weights: Mapping[str, float] | None) -> MeasureSet:
         return MeasureSet.of(
             declared if measures is None else measures,
-            own_weights if weights is None else weights,
+            own_weights if weights is None and measures is None else weights,
             seconds=settings.measure_seconds,
             reward_functions=reward_functions,
         )

@@ -81,7 +81,8 @@ class Ended(Generic[Kind]):
 def run_job(
     attempt: Attempt, task: Task | None = None, make: JobMaker[Kind] | None = None
 ) -> Ended[Kind]:
-    """Run the job that the spec in the run's folder describes, and write its summary and report.
+    """Run the job that the spec in the run's folder describes, and write its summary and,
+    if it `writes_report`, its report.
 
     Without `task`, the environment that the spec names is opened for it. `make` replaces the class
     of the kind. An error or an interrupt is reported, and raised again.
@@ -97,6 +98,8 @@ def run_job(
                 summary = job.run()
             if is_first:
                 write_summary(folder, summary)
+                if job.writes_report:
+                    try_to_write_report(folder)
         except (KeyboardInterrupt, asyncio.CancelledError):
             if is_first:
                 report_event(folder, "stopped")
@@ -105,8 +108,6 @@ def run_job(
             _report_failure(attempt, error)
             raise
         if is_first:
-            if job.writes_report:
-                try_to_write_report(folder)
             report_event(folder, "stopped" if job.is_stopped else "completed")
     return Ended(summary, job.is_stopped)
 

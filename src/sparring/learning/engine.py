@@ -1,6 +1,6 @@
 """The seam between a step and whoever updates the weights.
 
-An engine gets rows with streams and knows no rollout, reward or measure. TRL's room
+An engine gets rows with streams and knows no rollout, reward or measure. The engine on TRL
 (`engine/trainer.py`) and a training service both fit behind these verbs.
 """
 
@@ -25,8 +25,8 @@ class Scores:
     """What the engine's weights say of a batch, before the update.
 
     `gaps` has, by row, the log-probability of each completion token minus the sampler's; None if
-    the engine did not compute them. `parity` compares the tokens of all ranks; None if it was not
-    asked for, or no token was sampled.
+    the engine did not compute them. If a comparison was asked for, they are those of the weights
+    that sampled, and `parity` compares the tokens of all ranks; None if no token was sampled.
     """
 
     gaps: Sequence[array[float]] | None = None
@@ -69,8 +69,8 @@ class Engine(Ranks, Protocol):
         ...
 
     def sampling(self) -> AbstractContextManager[None]:
-        """Return a context in which policies sample. It changes no weight and no random number of
-        the training."""
+        """Return a context for sampling with the engine's own weights: it changes neither these nor
+        the random numbers of the training."""
         ...
 
     def publish(self) -> None:
@@ -78,17 +78,17 @@ class Engine(Ranks, Protocol):
         ...
 
     def score(self, batch: Batch, *, compares: bool) -> Scores:
-        """Prepare a batch for its update, and return the scores of its rows. With `compares`, the
+        """Take a batch for the next update, and return the scores of its rows. With `compares`, the
         scores have a parity."""
         ...
 
-    def explain_gap(self, batch: Batch) -> str:
+    def explain_gap(self) -> str:
         """Return the likely cause of the gap that the last scores have."""
         ...
 
-    def update(self, batch: Batch) -> Iterator[int]:
-        """Learn from the batch that was scored last. Yields the number of each optimizer step when
-        it is taken."""
+    def update(self) -> Iterator[int]:
+        """Learn from the batch that was scored last, once. Yields the number of each optimizer step
+        when it is taken."""
         ...
 
     def figures(self) -> EngineFigures:
@@ -106,6 +106,10 @@ class Engine(Ranks, Protocol):
     def restore(self, checkpoint: Checkpoint | None) -> Sequence[Mapping[str, Any]]:
         """Prepare for the first step, or continue after that of a checkpoint. Returns what each
         rank had in play; empty if nothing is to be played again."""
+        ...
+
+    def load(self, checkpoint: Checkpoint | None) -> None:
+        """Take the weights and the step of a checkpoint, where nothing is left to train."""
         ...
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class Steps:
             is_last = engine.step >= plan.steps
             is_stopping = self.is_stop_requested()
             if is_stopping or is_last or self.guard_stop is not None:
-                self._reports.report(engine.step)
+                self._reports.report(engine.step)  # a report may also bring a guard to stop
             is_ending = is_stopping or is_last or self.guard_stop is not None
             if is_ending or engine.step % plan.checkpoint_steps == 0:
                 self._save()
@@ -87,8 +87,8 @@ class Steps:
         engine, collector, settings = self._engine, self._collector, self._settings
         step = engine.step
 
-        # The pipeline calls `engine.propose`, `_draw` and `_play`: for this step now or, with
-        # staleness, earlier, beside the updates of the steps before.
+        # The pipeline calls `engine.propose`, `_draw` and `_play`. With staleness, it called them
+        # for this step some steps ago, and now begins later ones, which play beside the update.
         self.doing("playing")
         with engine.sampling():
             played = self._pipeline.take(step, collector.weights)
@@ -107,15 +107,15 @@ class Steps:
         is_compared = settings.sampling is not None or not self._is_parity_known
         scores = engine.score(batch, compares=is_compared)
         if scores.parity is not None:
-            self._require(scores.parity, batch)
+            self._require(scores.parity)
 
         gaps = () if scores.gaps is None else gaps_of(learned, scores.gaps)
         self._reports.add(collector.log_step(rollouts, advantages, gaps), rollouts.first_cause())
         self._reports.add(played.counts())
 
-        for step in engine.update(batch):
-            if step % settings.logging_steps == 0:
-                self._reports.report(step)
+        for taken in engine.update():
+            if taken % settings.logging_steps == 0:
+                self._reports.report(taken)
         engine.publish()
 
     # ------------------------------------------------------------------ playing
@@ -170,13 +170,13 @@ class Steps:
 
     # ------------------------------------------------------------------ around a step
 
-    def _require(self, parity: Parity, batch: Batch) -> None:
+    def _require(self, parity: Parity) -> None:
         """Report the first parity, and raise ParityError with the likely cause if it is broken."""
         if not self._is_parity_known:
             self._hooks.on_parity(parity)
             self._is_parity_known = True
         if not parity.holds:
-            raise ParityError(f"{parity}. {self._engine.explain_gap(batch)}")
+            raise ParityError(f"{parity}. {self._engine.explain_gap()}")
         if self._pace.max_staleness:
             self._reports.add(StepCounts(highs={"parity_gap": parity.largest}))
 

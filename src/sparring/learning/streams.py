@@ -62,8 +62,9 @@ def advantages_of(
         settings.num_generations,
         group_relative.scale_of(settings.engine),
     )
-    mine = every[ranks.rank * len(learned) :]
-    return [value if live else 0.0 for value, live in zip(mine, are_live, strict=False)]
+    start = ranks.rank * len(learned)  # every rank has as many rollouts
+    mine = every[start : start + len(learned)]
+    return [value if live else 0.0 for value, live in zip(mine, are_live, strict=True)]
 
 
 def streams_of(

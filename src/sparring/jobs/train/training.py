@@ -101,6 +101,7 @@ class Training(Job[TrainSummary]):
                 self._check_end()
         finally:
             self.built.collector.close()
+            self.built.trainer.close()
             if self._reporter is not None:
                 self._reporter.end()
         return self._sum_up(time.monotonic() - started)
