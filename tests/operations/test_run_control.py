@@ -280,8 +280,11 @@ def test_code_that_did_not_change_is_resumed_without_being_accepted(
 ) -> None:
     code = digests_of([owner.folder / "shop.py"])
     folder = make_run(owner, "shop-1", *FAILED, code_files=code)
+    write_json(folder.epochs / "000003.json", {"format": 1})
     assert resume_run(ResumeRun(run="shop-1"), owner).is_new
-    assert not read_history(folder).history.accept_changes
+    history = read_history(folder).history
+    assert not history.accept_changes
+    assert history.queued_epoch == 3, "a supervisor of an earlier epoch is none of this life's"
     assert project == ["shop-1"]
 
 

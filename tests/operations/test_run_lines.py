@@ -79,11 +79,13 @@ def test_a_run_shows_its_figures_and_how_long_it_will_take_and_why(owner: Caller
     folder = make_run(owner, "shop-1", *RUNNING)
     for step in (1, 2, 3, 4):
         write_figures(folder, step, seconds=float(step))
+    append_line(folder.metrics, {"attempt": 1, "step": 2, "validation/reward": 0.5})
     validated = {"validation/reward": 0.75, "validation/pass_rate/right": 0.8}
     append_line(folder.metrics, {"attempt": 1, "step": 4, **validated})
     shown = show_run(RunQuery(run="shop"), owner)
     assert (shown.state, shown.step, shown.steps, shown.loss) == (RunState.RUNNING, 4, 10, 0.5)
     assert (shown.pass_rates, shown.validation_pass_rates) == ({"right": 0.5}, {"right": 0.8})
+    assert shown.validation_reward == 0.75
     assert shown.seconds_left == 6 * 2.5
     assert shown.estimate_basis.startswith("6 steps left, at the mean of the last 4: 2.5 s")
 

@@ -69,7 +69,7 @@ def test_a_run_that_its_launcher_refuses_has_failed_and_says_why(
 
     monkeypatch.setattr(queue, "launch", refuse)
     monkeypatch.setattr(queue, "find_supervisor", lambda *_: SupervisorPresence.NO)
-    with pytest.raises(LauncherFailed, match="could not be started: no room for processes"):
+    with pytest.raises(LauncherFailed, match=r"^run shop-1 could not be started: no room for"):
         start(training(), owner, runs_at_once=most, name="shop-1")
     assert read_history(RunFolder(owner.runs / "shop-1")).history.state is RunState.FAILED
 
@@ -101,6 +101,7 @@ def test_runs_wait_for_their_turn_where_the_project_says_so(
     make_run(owner, "shop-1", *RUNNING)
     started = start_train(StartTrain(environment="shop", settings={"max_steps": 1}), owner)
     assert project == []
+    assert started.message == "waiting for its turn: 1 of at most 1 runs are running"
     assert show_run(RunQuery(run=started.run), owner).state is RunState.QUEUED
 
 
