@@ -117,11 +117,11 @@ def refused(tiny: Path, runs: Path, server: InProcess, **options: Any) -> str:
 class InPlace(Publisher):
     """Publishes every version under one name and reloads it in place, as others do."""
 
-    def sync_weights(self) -> None:
+    def sync(self) -> None:
         import urllib.request
         from dataclasses import replace
 
-        super().sync_weights()
+        super().sync()
         current = self._policy._current
         assert current is not None
         body = {"lora_name": "policy", "lora_path": str(current.path), "load_inplace": True}

@@ -98,7 +98,7 @@ def test_an_operator_sees_figures_of_held_out_cases_and_no_case(
     operator = Caller(Role.OPERATOR, place / "runs", "agent", folder=place)
     proof = f"proof-{trained['run']}"
     results = run_results(ResultsQuery(run=proof), operator)
-    assert results.summary.reward is not None
+    assert results.summary["reward"] is not None
     assert "flips" not in results.summary
     with pytest.raises(NotPermitted):
         run_logs(LogQuery(run=proof), operator)

@@ -14,7 +14,7 @@ from sparring.engine.checkpoints import Checkpoints, Identity
 from sparring.operations.proving import proof_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
-from sparring.run_folder.files import write_json
+from sparring.run_folder.files import read_json, write_json
 from sparring.runs.lifecycle import RunState
 from tests.jobs.run_here import run_here
 
@@ -86,11 +86,10 @@ def new_shipment(runs: Path, name: str, spec: ShipSpec) -> RunFolder:
 
 
 def shipped(folder: RunFolder) -> dict[str, Any]:
-    """Runs one attempt in this process."""
-    return run_here(folder).summary
+    """Runs one attempt in this process, and reads the summary that it wrote."""
+    run_here(folder)
+    return read_json(folder.summary)
 
 
 def rewrite(path: Path, **changes: Any) -> None:
-    from sparring.run_folder.files import read_json
-
     write_json(path, {**read_json(path), **changes})
