@@ -27,13 +27,20 @@ class Alternation:
         alternation = self
 
         class StepTimer(TrainerCallback):
-            def on_step_begin(self, *_: Any, **__: Any) -> None:
+            """A step is what lies between the ends of two: playing, scoring and the update."""
+
+            def on_train_begin(self, *_: Any, **__: Any) -> None:
+                self.begin()
+
+            def begin(self) -> None:
                 alternation._may_step[name].acquire()
                 self.started = time.perf_counter()
 
-            def on_step_end(self, *_: Any, **__: Any) -> None:
+            def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
                 alternation.seconds[name].append(time.perf_counter() - self.started)
                 alternation._may_step[alternation._next[name]].release()
+                if state.global_step < state.max_steps:
+                    self.begin()
 
         return StepTimer()
 
