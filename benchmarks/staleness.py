@@ -72,18 +72,20 @@ def even(rollout: Any) -> Any:
 
 
 class Ratios:
-    """Compares TRL's importance weights with the expected ones, token by token."""
+    """Compares the corrected advantages with the expected ones, token by token."""
 
     def __init__(self) -> None:
         self.tokens, self.largest_error = 0, 0.0
 
-    def check(self, batch: dict[str, torch.Tensor]) -> None:
-        """Compare the weights of a scored batch."""
-        mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    def check(
+        self, batch: dict[str, torch.Tensor], before: torch.Tensor, mask: torch.Tensor
+    ) -> None:
+        """Compare the advantages of a batch with those `before` the correction."""
         gaps = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"])[mask]
-        errors = (batch["importance_sampling_ratio"][mask] - gaps.exp().clamp(max=CUT_OFF)).abs()
+        wanted = before[mask] * gaps.exp().clamp(max=CUT_OFF)
         self.tokens += int(mask.sum())
-        self.largest_error = max(self.largest_error, float(errors.max()))
+        error = float((batch["advantages"][mask] - wanted).abs().max())
+        self.largest_error = max(self.largest_error, error)
 
 
 def train(runs: Path, server: str, steps: int, staleness: int, ratios: Ratios) -> list[dict]:
@@ -104,18 +106,18 @@ def train(runs: Path, server: str, steps: int, staleness: int, ratios: Ratios) -
         max_staleness=staleness, runs=runs, run=f"staleness-{staleness}", show_progress=False,
         guards={"no_tool_call": "off", "dead_groups": "off"},
     )  # fmt: skip
-    score = PolicyTrainer._generate_and_score_completions
+    correct = PolicyTrainer._correct
 
-    def score_and_check(self: PolicyTrainer, inputs: Any) -> Any:
-        batch = score(self, inputs)
-        ratios.check(batch)
-        return batch
+    def correct_and_check(self: PolicyTrainer, tensors: Any, mask: torch.Tensor) -> None:
+        before = tensors["advantages"].clone()
+        correct(self, tensors, mask)
+        ratios.check(tensors, before, mask.bool())
 
-    PolicyTrainer._generate_and_score_completions = score_and_check  # type: ignore[method-assign]
+    PolicyTrainer._correct = correct_and_check  # type: ignore[method-assign]
     try:
         result = trainer.train()
     finally:
-        PolicyTrainer._generate_and_score_completions = score  # type: ignore[method-assign]
+        PolicyTrainer._correct = correct  # type: ignore[method-assign]
     return [json.loads(line) for line in result.folder.metrics.read_text().splitlines()]
 
 
