@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from sparring.proofs.paired import Standing, paired_difference
+from sparring.contracts.summaries import Standing
+from sparring.proofs.paired import paired_difference
 
 FALSE_ALARMS, LEAST, MOST, POWER = 0.035, 0.93, 0.97, 0.80
 TEN = 10

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model")
 Result = TypeVar("Result")
 
 
 def complete(model: type[Model], given: Mapping[str, Any]) -> Model:
     """The model with these fields; what is missing and needed is empty, zero or None."""
-    return model.model_validate(completed(model, given))
+    return TypeAdapter(model).validate_python(completed(model, given))
 
 
-def completed(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as JSON values."""
+def completed(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same as JSON values; the model may be a dataclass."""
     fields = dict(given)
-    for name, field in model.model_fields.items():
+    for name, annotation, is_required, default in _fields_of(model):
         if name in fields:
-            fields[name] = _filled(field.annotation, fields[name])
-        elif field.is_required():
-            fields[name] = _empty(field.annotation)
+            fields[name] = _filled(annotation, fields[name])
+        elif is_required:
+            fields[name] = _empty(annotation)
         elif name == "kind":
-            fields[name] = field.default
+            fields[name] = default
     return fields
+
+
+def _fields_of(model: Any) -> list[tuple[str, Any, bool, Any]]:
+    if issubclass(model, BaseModel):
+        return [
+            (name, field.annotation, field.is_required(), field.default)
+            for name, field in model.model_fields.items()
+        ]
+    annotations = get_type_hints(model)
+    return [
+        (each.name, annotations[each.name], each.default is dataclasses.MISSING, each.default)
+        for each in dataclasses.fields(model)
+    ]
 
 
 def completing(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -60,10 +75,13 @@ def _empty(annotation: Any) -> Any:
         return None if type(None) in options else 0
     if _is_model(annotation):
         return completed(annotation, {})
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return list(annotation)[-1].value
     return {tuple: [], dict: {}, str: "", int: 0, float: 0.0, bool: False}[
         get_origin(annotation) or annotation
     ]
 
 
 def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    is_class = isinstance(annotation, type)
+    return is_class and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation))

@@ -11,8 +11,8 @@ from sparring.contracts.summaries import (
     ArtefactRow,
     AuditSummary,
     CheckSummary,
+    Equivalence,
     EvalSummary,
-    LikenessRow,
     ProveSummary,
     ShipSummary,
     Summary,
@@ -76,7 +76,7 @@ def test_a_field_that_is_unknown_is_refused() -> None:
 def test_a_file_is_fine_unless_it_is_worse_or_hardly_scored(
     given: dict[str, Any], is_fine: bool
 ) -> None:
-    assert complete(LikenessRow, given).is_fine is is_fine
+    assert complete(Equivalence, given).is_fine is is_fine
 
 
 def test_a_file_names_all_servers_that_played_it() -> None:

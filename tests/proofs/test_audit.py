@@ -14,11 +14,12 @@ import pytest
 
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey, ToolCall
+from sparring.contracts.summaries import AuditFinding, Fault
 from sparring.contracts.verdicts import Judgement, Verdict, cannot_tell, failed, passed, scored
 from sparring.jobs.audit.auditor import Auditor
 from sparring.measures import Measure, MeasureSet, measure
 from sparring.measures.builtin import BUILTIN, exact, length, no_tool_failed, numeric
-from sparring.proofs.audit import AuditFinding, Fault, Observation, audit
+from sparring.proofs.audit import Observation, audit
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Seoul", "Dakar")
 CASES = [Case(f"c{n}", f"Which city is number {n}?", city) for n, city in enumerate(CITIES)]

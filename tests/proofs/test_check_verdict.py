@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 
 from sparring.contracts.rollouts import Ending
+from sparring.contracts.summaries import (
+    CheckVerdict,
+    LiveShare,
+    MeasureVerdict,
+    Movement,
+    PlayedModel,
+)
 from sparring.contracts.verdicts import Judgement, scored
-from sparring.proofs.check_verdict import CheckVerdict, Facts, PlayedModel, judge
-from sparring.proofs.learnability import LiveShare
-from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
+from sparring.proofs.check_verdict import Facts, judge
 from tests.rollouts import rollout
 
 NEVER = MeasureVerdict("right_queue", Movement.NEVER_PASSES, 16, 0, 0.0)

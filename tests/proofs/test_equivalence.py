@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparring.contracts.rollouts import Ending
-from sparring.proofs.equivalence import Likeness, compare, improvement, parse_rate
+from sparring.contracts.summaries import Likeness
+from sparring.proofs.equivalence import compare, improvement, parse_rate
 from tests.proofs.made import answered
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparring.proofs.estimates import Amount, CostEstimate, Measured, Planned, estimate
-from sparring.proofs.learnability import LiveShare
+from sparring.contracts.summaries import Amount, CostEstimate, LiveShare
+from sparring.proofs.estimates import Measured, Planned, estimate
 
 ALL_LIVE, NONE_LIVE = LiveShare(4, 1.0, 1.0, 1.0), LiveShare(4, 0.0, 0.0, 0.0)
 PLANNED = Planned(

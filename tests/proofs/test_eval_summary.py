@@ -45,8 +45,8 @@ def test_reasons_of_one_shape_are_counted_together():
         reasons.add(f"expected {number}, got '{number + 1}'")
     reasons.add("no number")
     first, second = reasons.most_common()
-    assert (first["count"], first["reason"]) == (3, "expected 0, got '1'")
-    assert second["count"] == 1
+    assert (first.count, first.reason) == (3, "expected 0, got '1'")
+    assert second.count == 1
 
 
 def test_an_apostrophe_is_not_a_quote():
@@ -71,15 +71,16 @@ def test_the_summary_counts_what_happened():
     tally.add(rollout("x", id="d", judgements=(Judgement("m", failed("no"), 1.0),), reward=0.0))
     tally.add(rollout("", id="e", judgements=(Judgement("m", cannot_tell("broke"), 1.0),)))
     tally.add(rollout("", id="f", ending=Ending.UNPARSABLE_CALL, detail="not JSON"))
-    summary = tally.summary(run="r")
-    assert summary["rollouts"] == 4
-    assert summary["unscored"] == 2
-    assert summary["reward"] == pytest.approx(0.5)
-    assert summary["parse_rate"] == pytest.approx(0.75)
-    measure = summary["measures"]["m"]
-    assert (measure["judged"], measure["cannot_tell"]) == (2, 1)
-    assert measure["pass_rate"]["value"] == pytest.approx(0.5)
-    assert summary["causes"] == [
+    figures = tally.figures()
+    assert figures.rollouts == 4
+    assert figures.unscored == 2
+    assert figures.reward == pytest.approx(0.5)
+    assert figures.parse_rate == pytest.approx(0.75)
+    measure = figures.measures["m"]
+    assert (measure.judged, measure.cannot_tell) == (2, 1)
+    assert measure.pass_rate is not None
+    assert measure.pass_rate.value == pytest.approx(0.5)
+    assert figures.as_json()["causes"] == [
         {"count": 1, "reason": "unparsable_call: not JSON", "shape": "unparsable_call: not JSON"}
     ]
-    json.dumps(summary)
+    json.dumps(figures.as_json())

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparring.proofs.intervals import Share, share_of_cases
+from sparring.contracts.summaries import Share
+from sparring.proofs.intervals import share_of_cases
 
 Shares = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 

@@ -8,8 +8,9 @@ import pytest
 
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.contracts.summaries import MeasureVerdict, Movement
 from sparring.contracts.verdicts import Judgement, cannot_tell, scored
-from sparring.proofs.measure_verdicts import MeasureVerdict, Movement, judge_measures
+from sparring.proofs.measure_verdicts import describe, judge_measures
 
 Score = Callable[[int], float | None]
 
@@ -65,18 +66,18 @@ KNOWN: dict[str, tuple[Score, Movement, str]] = {
 def test_a_known_measure_has_its_verdict_and_its_sentence(name: str) -> None:
     score, movement, sentence = KNOWN[name]
     (found,) = judged(played(m=score))
-    assert (found.movement, str(found)) == (movement, sentence)
+    assert (found.movement, describe(found)) == (movement, sentence)
 
 
 def test_a_measure_that_passes_in_hardly_any_group_hardly_ever_passes() -> None:
     verdict = MeasureVerdict("m", Movement.NEVER_PASSES, 200, 1, 0.02)
-    assert str(verdict) == "m hardly ever passes (1 of 200 rollouts)"
+    assert describe(verdict) == "m hardly ever passes (1 of 200 rollouts)"
 
 
 @pytest.mark.parametrize("movement", [Movement.NEVER_PASSES, Movement.ALREADY_PASSED])
 def test_a_measure_that_depends_on_the_case_alone_is_described_so(movement: Movement) -> None:
     verdict = MeasureVerdict("m", movement, 200, 90, 0.02)
-    assert str(verdict) == (
+    assert describe(verdict) == (
         "m passes 90 of 200 rollouts, but hardly any case both passes and fails"
     )
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparring.proofs.paired import Standing, paired_difference, smallest_effect
+from sparring.contracts.summaries import Standing
+from sparring.proofs.paired import paired_difference, smallest_effect
 
 SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=60)
 

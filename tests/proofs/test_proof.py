@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparring.contracts.summaries import Standing
 from sparring.contracts.verdicts import Judgement, scored
-from sparring.proofs.paired import Standing
 from sparring.proofs.proof import PlayedSides, prove
 from tests.proofs.made import answered
 
@@ -22,7 +22,7 @@ def mixed(share: float):
 
 def test_a_clear_gain_is_better() -> None:
     proof = prove(PlayedSides(mixed(0.1), mixed(0.8)))
-    assert proof.standing is Standing.BETTER
+    assert proof.verdict is Standing.BETTER
     assert proof.reward is not None
     assert proof.reward.mcnemar is not None
     assert len(proof.flips) == 28
@@ -30,7 +30,7 @@ def test_a_clear_gain_is_better() -> None:
 
 def test_the_same_is_not_shown_and_says_what_would_have_been() -> None:
     proof = prove(PlayedSides(mixed(0.5), mixed(0.5)))
-    assert proof.standing is Standing.NOT_SHOWN
+    assert proof.verdict is Standing.NOT_SHOWN
     assert "no case came out differently" in proof.sentence
     wavering = [answered(case, float(n % 2)) for n, case in enumerate(CASES)]
     assert "would have been shown" in prove(PlayedSides(mixed(0.5), wavering)).sentence
@@ -40,10 +40,10 @@ def test_a_measure_that_nobody_trained_on_and_that_got_worse_makes_it_worse() ->
     before = side(0.1, guards={"polite": 1.0})
     after = side(0.9, guards={"polite": 0.0})
     proof = prove(PlayedSides(before, after))
-    assert proof.standing is Standing.WORSE
+    assert proof.verdict is Standing.WORSE
     assert proof.regressed == ("polite",)
     assert "polite got worse" in proof.sentence
-    assert prove(PlayedSides(before, side(0.9, guards={"polite": 1.0}))).standing is Standing.BETTER
+    assert prove(PlayedSides(before, side(0.9, guards={"polite": 1.0}))).verdict is Standing.BETTER
 
 
 def test_scores_are_compared_as_scores_where_no_threshold_says_what_passes() -> None:
@@ -77,9 +77,9 @@ def test_rounding_is_no_change() -> None:
 def test_a_second_suite_that_got_worse_makes_it_worse() -> None:
     gained = PlayedSides(mixed(0.1), mixed(0.8))
     proof = prove(gained, also=PlayedSides(mixed(0.9), mixed(0.2)))
-    assert proof.standing is Standing.WORSE
+    assert proof.verdict is Standing.WORSE
     assert proof.regressed == ("the second suite",)
-    assert prove(gained, also=PlayedSides(mixed(0.5), mixed(0.5))).standing is Standing.BETTER
+    assert prove(gained, also=PlayedSides(mixed(0.5), mixed(0.5))).verdict is Standing.BETTER
 
 
 def test_what_could_not_be_scored_is_left_out_and_counted() -> None:
@@ -90,13 +90,13 @@ def test_what_could_not_be_scored_is_left_out_and_counted() -> None:
     assert proof.reward.cases == len(CASES)
     assert proof.unscored == {"base": 1, "trained": 0}
     nothing = prove(PlayedSides([answered("a", None)], [answered("a", None)]))
-    assert nothing.standing is Standing.NOT_SHOWN
+    assert nothing.verdict is Standing.NOT_SHOWN
 
 
 def test_a_gain_that_luck_explains_is_not_shown_among_many_candidates() -> None:
     base, trained = mixed(0.25), mixed(0.475)
-    assert prove(PlayedSides(base, trained)).standing is Standing.BETTER
-    assert prove(PlayedSides(base, trained), chances=200).standing is Standing.NOT_SHOWN
+    assert prove(PlayedSides(base, trained)).verdict is Standing.BETTER
+    assert prove(PlayedSides(base, trained), chances=200).verdict is Standing.NOT_SHOWN
 
 
 def test_flips_come_with_the_rollouts_that_show_them() -> None:
@@ -110,22 +110,22 @@ def test_flips_come_with_the_rollouts_that_show_them() -> None:
 def test_cases_that_were_lost_leave_it_open() -> None:
     trained = [answered(each.case.id, None if n < 8 else 1.0) for n, each in enumerate(mixed(0.1))]
     proof = prove(PlayedSides(mixed(0.1), trained))
-    assert proof.standing is Standing.NOT_SHOWN
+    assert proof.verdict is Standing.NOT_SHOWN
     assert "8 of 40 cases could not be scored on both sides" in proof.sentence
 
 
 def test_a_guard_that_fell_silent_leaves_it_open() -> None:
     proof = prove(PlayedSides(side(0.1, guards={"polite": 1.0}), side(0.9)))
-    assert proof.standing is Standing.NOT_SHOWN
+    assert proof.verdict is Standing.NOT_SHOWN
     assert "polite could not be judged on both sides" in proof.sentence
 
 
 def test_a_handful_of_flips_is_never_enough() -> None:
     base = [answered(case, 0.0) for case in CASES]
     trained = [answered(case, float(n < 5)) for n, case in enumerate(CASES)]
-    assert prove(PlayedSides(base, trained)).standing is Standing.NOT_SHOWN
+    assert prove(PlayedSides(base, trained)).verdict is Standing.NOT_SHOWN
     few = [answered(case, 1.0) for case in CASES[:3]]
-    assert prove(PlayedSides(base[:3], few)).standing is Standing.NOT_SHOWN
+    assert prove(PlayedSides(base[:3], few)).verdict is Standing.NOT_SHOWN
 
 
 def test_a_rewarded_measure_that_got_worse_is_named_and_the_proof_is_not_good() -> None:
@@ -139,6 +139,6 @@ def test_a_rewarded_measure_that_got_worse_is_named_and_the_proof_is_not_good() 
         return [replace(each, judgements=judgements, reward=reward) for each in side(reward)]
 
     proof = prove(PlayedSides(judged(0.1, 0.9), judged(1.0, 0.5)))
-    assert (proof.standing, proof.is_good, proof.unmoved) == (Standing.BETTER, False, ("polite",))
+    assert (proof.verdict, proof.is_good, proof.unmoved) == (Standing.BETTER, False, ("polite",))
     assert "polite got worse (90% → 50%)" in proof.sentence
     assert prove(PlayedSides(judged(0.1, 0.9), judged(1.0, 0.9))).is_good

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparring.contracts.summaries import CaseRow, DifferenceRow
+from sparring.contracts.summaries import CaseBand, Difference
 from sparring.reports.document import (
     Column,
     Document,
@@ -40,8 +40,8 @@ def everything(text: str) -> Document:
         SideBySide(text, [Column(text, [(text, text)])] * 2),
         Folded(text, [Paragraph(text)]),
         curves({text: [Curve(text, [1, 2], [0.1, 0.2])] * 2}),
-        case_bands([complete(CaseRow, {**CASE, "case": text})], text),
-        intervals({text: complete(DifferenceRow, INTERVAL)}, text),
+        case_bands([complete(CaseBand, {**CASE, "case": text})], text),
+        intervals({text: complete(Difference, INTERVAL)}, text),
     )
     return document
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.summaries import CaseRow, DifferenceRow
+from sparring.contracts.summaries import CaseBand, Difference
 from sparring.reports.document import Picture
 from sparring.reports.pictures import Curve, case_bands, curves, intervals
 from tests.summaries import complete
@@ -15,9 +15,9 @@ from tests.summaries import complete
 BETTER, WORSE, OPEN = "#009e73", "#d55e00", "#999999"
 
 
-def case(**fields: Any) -> CaseRow:
+def case(**fields: Any) -> CaseBand:
     given = {"case": "c1", "low": 0.1, "high": 0.9, "passed": 1, "rollouts": 2, **fields}
-    return complete(CaseRow, given)
+    return complete(CaseBand, given)
 
 
 def texts(picture: Picture) -> list[str]:
@@ -84,7 +84,7 @@ def test_cases_are_labelled_by_their_question_and_the_unscored_are_left_out() ->
 def test_an_interval_is_coloured_by_the_side_of_zero_it_lies_on(
     low: float, high: float, colour: str
 ) -> None:
-    row = complete(DifferenceRow, {"low": low, "high": high, "value": (low + high) / 2})
+    row = complete(Difference, {"low": low, "high": high, "value": (low + high) / 2})
     picture = intervals({"reward": row}, "Differences")
     assert picture is not None
     assert colour in picture.light

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.contracts.summaries import FlipRow
+from sparring.contracts.summaries import Flip
 from sparring.reports.document import Block, Document, Grid, Heading, SideBySide, VerdictBlock
 from sparring.reports.pictures import Curve
 from sparring.reports.run_reports import (
@@ -134,7 +134,7 @@ def test_a_flipped_case_shows_both_rollouts_with_calls_and_verdicts() -> None:
     base, trained = answered("a", 0.0), answered("a", 1.0, answer="")
     calls = (Message("assistant", "", calls=(RequestedCall("1", "look", "{}"),)),)
     called = type(base)(base.key, base.case, base.ending, "", calls, judgements=base.judgements)
-    document = completing(proof_report)(proof(), [(FlipRow(**FLIP), called, trained)], None)
+    document = completing(proof_report)(proof(), [(Flip(**FLIP), called, trained)], None)
     block = under(document, "Cases that flipped: 1")
     assert isinstance(block, SideBySide)
     assert block.title == "0.00 → 1.00: question a (case a)"
@@ -236,7 +236,7 @@ def test_runs_are_compared_with_the_first_and_one_without_a_basis_says_why() -> 
         "runs": ["one", "two", "three"], "settings": [("seed", [1, 2, 3])],
         "differences": [better, apart],
     }  # fmt: skip
-    pairs = {"two": [(FlipRow(**FLIP), answered("a", 0.0), answered("a", 1.0))]}
+    pairs = {"two": [(Flip(**FLIP), answered("a", 0.0), answered("a", 1.0))]}
     panels = {"reward": [Curve("one", [1], [0.5])]}
     document = comparison_report(compared, panels, pairs)
     assert rows(document, "Settings that differ") == [["seed", "1", "2", "3"]]

@@ -56,7 +56,8 @@ def test_a_summary_is_written_as_it_was_read(folder: RunFolder, sample: Path) ->
     summary = read_summary(folder, model)
     folder.summary.unlink()
     write_summary(folder, summary)
-    assert json.dumps(json.loads(folder.summary.read_text())) == json.dumps(content)
+    written = json.loads(folder.summary.read_text())
+    assert json.dumps(written, sort_keys=True) == json.dumps(content, sort_keys=True)
     other = AuditSummary if model is not AuditSummary else EvalSummary
     assert find_summary(folder, other) is None
 

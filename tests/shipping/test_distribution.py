@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from sparring.contracts.errors import FaultyArtefact
 from sparring.contracts.rollouts import Span, TokenKind, TokenRow
+from sparring.contracts.summaries import Gap
 from sparring.shipping.distribution import (
     BOUNDS,
     INFORMATION,
-    Gap,
     Position,
     _bucketed,
     check_gap,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from pydantic import ValidationError
 from rich.progress import (
@@ -27,7 +27,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_target
-from sparring.contracts.summaries import EvalSummary
+from sparring.contracts.summaries import EvalSummary, Proof
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.eval.job import EvalJob, OnProgress
 from sparring.jobs.progress import Progress
@@ -41,9 +41,6 @@ from sparring.run_folder.held_out_ledger import record_look
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite
-
-if TYPE_CHECKING:
-    from sparring.proofs.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)

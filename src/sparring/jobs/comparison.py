@@ -19,7 +19,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.summaries import FlipRow
+from sparring.contracts.summaries import Flip
 from sparring.jobs.report import report_module
 from sparring.proofs.proof import PlayedSides, prove
 from sparring.reports.pictures import Curve
@@ -107,10 +107,10 @@ def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
     difference = {
         "run": other.folder.id,
         "basis": f"over the {basis} cases that both have played",
-        "standing": proof.standing.value,
+        "standing": proof.verdict.value,
         "sentence": proof.sentence,
         "reward": asdict(proof.reward) if proof.reward else None,
-        "measures": {each.name: asdict(each.difference) for each in proof.measures},
+        "measures": {name: asdict(each) for name, each in proof.measures.items()},
         "flips": [asdict(each) for each in proof.flips],
     }
     if not basis:
@@ -160,7 +160,7 @@ def _pairs(sides: Sequence[Side], compared: dict[str, Any]) -> dict[str, list[An
     return {
         difference["run"]: [
             (flip, by_id[0][flip.base], by_id[number][flip.trained])
-            for flip in map(FlipRow.model_validate, difference["flips"][:_FLIPS])
+            for flip in [Flip(**each) for each in difference["flips"][:_FLIPS]]
         ]
         for number, difference in enumerate(compared["differences"], 1)
     }

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
+from sparring.contracts.summaries import AuditFinding, Fault
 from sparring.contracts.verdicts import Judgement
 from sparring.proofs.null_players import PLAYERS, NullPlayer
 
@@ -25,21 +25,6 @@ _GRAVE_SHARE = 0.05  # below this share, errors and flakiness are not grave
 _SCORE_TOLERANCE = 0.02
 _GRAVE_REWARD = 0.5  # of the full reward
 _BY_NAME: Mapping[str, NullPlayer] = {each.name: each for each in PLAYERS}
-
-
-class Fault(StrEnum):
-    """A kind of fault of a measure."""
-
-    PASSED_BY_NOTHING = "passed by a null player"
-    CONSTANT = "constant"
-    NEVER_PASSED = "never passed"
-    SATURATED = "saturated"
-    DUPLICATE = "duplicate"
-    FLAKY = "flaky"
-    ORDER_DEPENDENT = "order-dependent"
-    SLOW = "slow"
-    BREAKS = "breaks"
-    CANNOT_TELL = "cannot tell"
 
 
 # Faults that make a reward wrong. The others only waste time or weight, or show that there is
@@ -96,17 +81,6 @@ class Observation:
     def score(self) -> float | None:
         """The score of the first judgement; None if the measure could not tell."""
         return self.judgement.verdict.score
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFinding:
-    """A fault of a measure, with a rollout that shows it."""
-
-    measure: str
-    fault: Fault
-    message: str
-    rollout: str = ""
-    is_grave: bool = field(default=True)
 
 
 def audit(observations: Sequence[Observation]) -> list[AuditFinding]:

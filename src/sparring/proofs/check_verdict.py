@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from sparring.contracts.rollouts import Ending, Rollout
-from sparring.proofs.audit import ADVICE, AuditFinding, Fault
-from sparring.proofs.learnability import LiveShare, has_differing_group, is_passed
-from sparring.proofs.measure_verdicts import MeasureVerdict, Movement
+from sparring.contracts.summaries import (
+    AuditFinding,
+    CheckVerdict,
+    Fault,
+    LiveShare,
+    MeasureVerdict,
+    Movement,
+    Note,
+    PlayedModel,
+)
+from sparring.proofs.audit import ADVICE
+from sparring.proofs.learnability import has_differing_group, is_passed
+from sparring.proofs.measure_verdicts import describe
 
 _HALF = 0.5
 _OFTEN = 0.2  # a problem is reported if it occurs in a larger share of the rollouts
@@ -24,51 +33,6 @@ _UNPARSABLE = (Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL)
 # Faults of the model, not of a measure. The verdicts on the measures already report them.
 OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)
 _REASON_LENGTH = 120
-
-
-class CheckVerdict(StrEnum):
-    """Whether training can improve the model on an environment, or why not."""
-
-    LEARNABLE = "learnable"
-    NOT_AS_IT_IS = "not as it is"
-    TOO_EASY = "too easy"
-    TOO_HARD = "too hard"
-    CONSTANT = "constant"
-    BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An observation, with advice and an example rollout. A grave note prevents learning."""
-
-    what: str
-    message: str
-    advice: str = ""
-    rollout: str = ""
-    is_grave: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PlayedModel:
-    """The results of one model: the learner, or another model behind an endpoint."""
-
-    name: str
-    log: str
-    cases: int
-    rollouts: int
-    unscored: int
-    correct: int
-    accuracy: float | None
-    any_correct: float | None
-    reward: float | None
-    seconds: float
-    is_learner: bool = False
-    message: str = ""
-
-    @property
-    def solves(self) -> bool:
-        """Whether at least half of its rollouts are correct."""
-        return self.accuracy is not None and self.accuracy >= _HALF
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +254,13 @@ def _judge_rewards(facts: Facts) -> tuple[CheckVerdict, str, list[Note]]:
 
 def _list_unlearnable(measures: Sequence[MeasureVerdict]) -> str:
     """Return text that names the measures that training cannot improve."""
-    fixed = [str(each) for each in measures if each.movement is not Movement.CAN_BE_LEARNED]
+    fixed = [describe(each) for each in measures if each.movement is not Movement.CAN_BE_LEARNED]
     return f"; but {', and '.join(fixed)}" if fixed else ""
 
 
 def _never_passes(facts: Facts, never_passing: Sequence[MeasureVerdict]) -> str:
     """Return text that states which measures never pass, the cause, and the advice."""
-    names = ", and ".join(map(str, never_passing))
+    names = ", and ".join(map(describe, never_passing))
     if _call_rate(facts) < _RARELY_CALLED and facts.has_tools:
         because = ", because tools are hardly ever called"
     else:
@@ -380,7 +344,7 @@ def _other_model_notes(facts: Facts) -> Iterator[Note]:
             yield Note("another model", f"{other.name}: {other.message}")
     scored = [each for each in facts.others if each.accuracy is not None]
     passed = any(map(is_passed, facts.rollouts))
-    if solving := [each for each in scored if each.solves]:
+    if solving := [each for each in scored if (each.accuracy or 0.0) >= _HALF]:
         best = max(solving, key=lambda each: each.accuracy or 0.0)
         yield Note(
             "a teacher",

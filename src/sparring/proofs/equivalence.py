@@ -8,38 +8,13 @@ interval is wide, and the verdict is usually `cannot tell`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 from sparring.contracts.rollouts import Ending, Rollout
-from sparring.proofs.paired import Difference, Standing, paired_difference
+from sparring.contracts.summaries import Difference, Equivalence, Likeness, Standing
+from sparring.proofs.paired import paired_difference
 from sparring.proofs.proof import missing_cases, rewards
 
 MARGIN = 0.05
-
-
-class Likeness(StrEnum):
-    """The verdict of a comparison between an artefact and its checkpoint."""
-
-    EQUAL = "equal"
-    WORSE = "worse"
-    CANNOT_TELL = "cannot tell"
-
-
-@dataclass(frozen=True, slots=True)
-class Equivalence:
-    """The verdict with its evidence. `same_answers` counts rollouts whose answer and tool calls
-    are those of the checkpoint; `parse_rate` is the share whose tool calls could be parsed.
-    `missing` is a text if more than a tenth of the cases could not be scored on both sides."""
-
-    likeness: Likeness
-    sentence: str
-    difference: Difference | None
-    margin: float
-    rollouts: int
-    same_answers: int
-    parse_rate: float
-    missing: str = ""
 
 
 def compare(
@@ -55,14 +30,14 @@ def compare(
     if missing and likeness is Likeness.EQUAL:
         likeness, sentence = Likeness.CANNOT_TELL, f"{missing}; on the others, {sentence}"
     return Equivalence(
-        likeness,
-        sentence,
-        difference,
-        margin,
-        len(artefact),
-        same,
-        parse_rate(artefact),
-        missing,
+        likeness=likeness,
+        sentence=sentence,
+        difference=difference,
+        margin=margin,
+        rollouts=len(artefact),
+        same_answers=same,
+        parse_rate=parse_rate(artefact),
+        missing=missing,
     )
 
 

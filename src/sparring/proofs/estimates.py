@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparring.proofs.learnability import LiveShare
+from sparring.contracts.summaries import Amount, CostEstimate, LiveShare
 
 _DRAWS = 2000
 _MARGIN = 1.15  # rollout lengths change during training
@@ -24,19 +24,6 @@ _IDLE_SHARE = 0.85  # share of its cores that a process gets on an idle machine
 _MIN_CORES = 0.01
 _MIN_SHARE = 1e-9  # of live groups: replacements are used up long before
 _BUSY_CORES = 0.25  # below this, the process waits for other processes, tools or a GPU
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """An estimate with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def times(self, factor: float) -> Amount:
-        """Return the amount with its value and both ends of its interval scaled."""
-        return Amount(self.value * factor, self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +50,6 @@ class Planned:
     live: LiveShare
     proof_rollouts: int = 0
     cores: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class CostEstimate:
-    """The estimated cost of the planned training.
-
-    `cores_had` is the number of cores that the measured process used on average. `hours_alone` is
-    the wall time in hours on an idle machine; 0 if unknown, because the process mostly waited for
-    other processes, tools or a GPU.
-    """
-
-    seconds_per_step: Amount
-    cpu_seconds_per_step: Amount
-    hours: Amount
-    sampled_tokens: Amount
-    cost: Amount | None = None
-    cores_had: float = 1.0
-    hours_alone: float = 0.0
-    proof_hours: float = 0.0
 
 
 def estimate(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from sparring.contracts.rollouts import CallFailure, Ending, Rollout
+from sparring.contracts.rollouts import CallFailure, Ending, Rollout, TokenUse
 from sparring.contracts.specs import FORMAT
+from sparring.contracts.summaries import Figures, MeasureFigures, Reason
 from sparring.proofs.intervals import share_of_cases
 
 _REASONS_SHOWN = 5
@@ -33,13 +33,13 @@ class Reasons:
             for rare, _ in self._counts.most_common()[_REASONS_TRACKED // 2 :]:
                 del self._counts[rare], self._examples[rare]
 
-    def most_common(self) -> list[dict[str, Any]]:
+    def most_common(self) -> tuple[Reason, ...]:
         """Return the five most frequent reasons, each with its count, an example and its shape.
         Counts are lower bounds if there were more than 2,000 shapes."""
-        return [
-            {"count": count, "reason": self._examples[shape], "shape": shape}
+        return tuple(
+            Reason(count, self._examples[shape], shape)
             for shape, count in self._counts.most_common(_REASONS_SHOWN)
-        ]
+        )
 
 
 @dataclass(slots=True)
@@ -90,30 +90,26 @@ class EvalTally:
                 self._failures[call.failure.value] += 1
         self._add_judgements(rollout)
 
-    def summary(self, **about: Any) -> dict[str, Any]:
-        """Return all figures as plain JSON, after the keys in `about`."""
+    def figures(self) -> Figures:
+        """Return the figures of all rollouts so far."""
         rollouts = self._totals["rollouts"]
         scored = rollouts - self._totals["unscored"]
-        return {
-            "format": FORMAT,
-            **about,
-            "rollouts": rollouts,
-            "unscored": self._totals["unscored"],
-            "reward": self._reward_sum / scored if scored else None,
-            "measures": {name: _measure_summary(tally) for name, tally in self._measures.items()},
-            "endings": dict(self._endings.most_common()),
-            "causes": self._details.most_common(),
-            "parse_rate": _rate(self._totals["parsed"], rollouts),
-            "truncated": _rate(self._totals["truncated"], rollouts),
-            "called_a_tool": _rate(self._totals["with_a_call"], rollouts),
-            "tool_calls": dict(self._tools.most_common()),
-            "tool_failures": dict(self._failures.most_common()),
-            "turns": self._totals["turns"],
-            "tokens": {
-                "prompt": self._totals["prompt_tokens"],
-                "sampled": self._totals["sampled_tokens"],
-            },
-        }
+        return Figures(
+            format=FORMAT,
+            rollouts=rollouts,
+            unscored=self._totals["unscored"],
+            reward=self._reward_sum / scored if scored else None,
+            measures={name: _measure_figures(tally) for name, tally in self._measures.items()},
+            endings=dict(self._endings.most_common()),
+            causes=self._details.most_common(),
+            parse_rate=_rate(self._totals["parsed"], rollouts),
+            truncated=_rate(self._totals["truncated"], rollouts),
+            called_a_tool=_rate(self._totals["with_a_call"], rollouts),
+            tool_calls=dict(self._tools.most_common()),
+            tool_failures=dict(self._failures.most_common()),
+            turns=self._totals["turns"],
+            tokens=TokenUse(self._totals["prompt_tokens"], self._totals["sampled_tokens"]),
+        )
 
     def _add_judgements(self, rollout: Rollout) -> None:
         for judgement in rollout.judgements:
@@ -133,19 +129,18 @@ class EvalTally:
                 tally.reasons.add(judgement.verdict.reason)
 
 
-def _measure_summary(tally: _MeasureTally) -> dict[str, Any]:
+def _measure_figures(tally: _MeasureTally) -> MeasureFigures:
     judged = sum(tally.judged.values())
     shares = [tally.correct[case] / count for case, count in tally.judged.items()]
-    share = share_of_cases(shares, rollouts=judged)
-    return {
-        "weight": tally.weight,
-        "judged": judged,
-        "cannot_tell": tally.cannot_tell,
-        "broken": tally.broken,
-        "pass_rate": asdict(share) if share else None,
-        "mean_score": tally.scores / judged if judged else None,
-        "reasons_for_failing": tally.reasons.most_common(),
-    }
+    return MeasureFigures(
+        weight=tally.weight,
+        judged=judged,
+        cannot_tell=tally.cannot_tell,
+        broken=tally.broken,
+        pass_rate=share_of_cases(shares, rollouts=judged),
+        mean_score=tally.scores / judged if judged else None,
+        reasons_for_failing=tally.reasons.most_common(),
+    )
 
 
 def _rate(part: int, whole: int) -> float | None:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from sparring.contracts.summaries import Share
 
 _Z95 = 1.959963984540054
 _MIN_VARIANCE = 1e-12  # less is rounding
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A share of cases with its 95 % interval. `count` is the number of cases."""
-
-    value: float
-    low: float
-    high: float
-    count: int
 
 
 def share_of_cases(shares: list[float], *, rollouts: int | None = None) -> Share | None:

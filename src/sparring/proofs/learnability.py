@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from scipy import stats
 
 from sparring.contracts.cases import question_of
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import CaseBand, LiveShare
 
 _DRAWS = 4000
 _PRIOR = 0.5  # prior rollouts per case, distributed like the frequent rewards of all cases
@@ -27,30 +27,6 @@ _MAX_REWARDS = 24  # distinct rewards that are modelled; rarer ones count as uni
 SIZES = (2, 4, 8, 16, 32)
 
 Outcomes = Mapping[str, Sequence[float | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class CaseBand:
-    """The results of one case: the number of its scored rollouts and of those that passed, the 95 %
-    interval of its pass rate (Beta), and its mean reward."""
-
-    case: str
-    question: str
-    rollouts: int
-    passed: int
-    low: float
-    high: float
-    reward: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LiveShare:
-    """Expected share of live groups at this size, and its 95 % interval over five steps."""
-
-    group_size: int
-    value: float
-    low: float
-    high: float
 
 
 def outcomes_of(

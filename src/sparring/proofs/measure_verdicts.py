@@ -7,10 +7,9 @@ passes by luck, training improves only the second.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import MeasureVerdict, Movement
 from sparring.contracts.verdicts import Judgement
 from sparring.proofs.eval_summary import Reasons
 from sparring.proofs.learnability import live_shares
@@ -22,49 +21,6 @@ _NEARLY_ALL = 0.95
 _HALF = 0.5
 
 
-class Movement(StrEnum):
-    """Whether training can improve a measure. The members are ordered from worst to best; a check
-    names the worst first."""
-
-    NEVER_PASSES = "never passes"
-    CANNOT_TELL = "cannot tell"
-    CONSTANT = "constant"
-    ALREADY_PASSED = "already passed"
-    CAN_BE_LEARNED = "can be learned"
-
-
-@dataclass(frozen=True, slots=True)
-class MeasureVerdict:
-    """The verdict on one measure, from the rollouts that it scored.
-
-    `live` is the expected share of groups in which its scores differ, at the planned group size;
-    `why` is the most frequent reason for failing.
-    """
-
-    name: str
-    movement: Movement
-    scored: int
-    passed: int
-    live: float
-    why: str = ""
-
-    def __str__(self) -> str:
-        share = f"{self.passed} of {self.scored} rollouts"
-        if self.movement is Movement.CAN_BE_LEARNED:
-            return f"{self.name} passes {share}"
-        if self.movement is Movement.CANNOT_TELL:
-            return f"{self.name} could judge only {self.scored} rollouts"
-        if self.movement is Movement.CONSTANT:
-            return f"{self.name} gives every rollout the same score"
-        if not self.passed:
-            return f"{self.name} never passes"
-        if self.passed < _RARELY * self.scored:
-            return f"{self.name} hardly ever passes ({share})"
-        if self.passed >= _NEARLY_ALL * self.scored:
-            return f"{self.name} already passes ({share})"
-        return f"{self.name} passes {share}, but hardly any case both passes and fails"
-
-
 def judge_measures(
     rollouts: Sequence[Rollout], *, group_size: int, masks_truncated: bool
 ) -> list[MeasureVerdict]:
@@ -74,6 +30,25 @@ def judge_measures(
     )
     found = [_judge(name, rollouts, group_size, masks_truncated) for name in rewarded]
     return sorted(found, key=lambda each: list(Movement).index(each.movement))
+
+
+def describe(verdict: MeasureVerdict) -> str:
+    """Return a clause that states how often the measure passes, or why training cannot tell."""
+    name, passed, scored = verdict.name, verdict.passed, verdict.scored
+    share = f"{passed} of {scored} rollouts"
+    if verdict.movement is Movement.CAN_BE_LEARNED:
+        return f"{name} passes {share}"
+    if verdict.movement is Movement.CANNOT_TELL:
+        return f"{name} could judge only {scored} rollouts"
+    if verdict.movement is Movement.CONSTANT:
+        return f"{name} gives every rollout the same score"
+    if not passed:
+        return f"{name} never passes"
+    if passed < _RARELY * scored:
+        return f"{name} hardly ever passes ({share})"
+    if passed >= _NEARLY_ALL * scored:
+        return f"{name} already passes ({share})"
+    return f"{name} passes {share}, but hardly any case both passes and fails"
 
 
 def _judge(
@@ -92,7 +67,7 @@ def _judge(
     for each in judged:
         if not each.is_correct:
             reasons.add(each.verdict.reason)
-    why = next((each["reason"] for each in reasons.most_common()), "")
+    why = next((each.reason for each in reasons.most_common()), "")
     movement = _movement(judged, passed, live, len(pairs))
     return MeasureVerdict(name, movement, len(judged), passed, live, why)
 

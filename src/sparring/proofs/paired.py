@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+
+from sparring.contracts.summaries import Difference
 
 _TAIL = 0.025
 _DRAWS = 4_000
@@ -30,45 +31,6 @@ _POWER = 0.8
 _ADDED = 0.5  # pseudo-cases of each sign; up to twice as many if few cases differ
 _FEW = 8
 ROUNDING = 1e-12  # smaller differences of means are due to the order of summation
-_MIN_DIFFERING = 6  # five flips in one direction have probability 1/16 by luck
-
-
-class Standing(StrEnum):
-    """The verdict that an interval gives on a difference."""
-
-    BETTER = "better"
-    NOT_SHOWN = "not shown"
-    WORSE = "worse"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """After minus before, over the cases that both sides have.
-
-    `differing` counts the cases whose result changed. `smallest_effect` is the effect that these
-    cases detect with 80 % power. `mcnemar` is the exact p-value if each case has one pass/fail
-    rollout. `chances` is the number of comparisons that the error rate is divided by.
-    """
-
-    before: float
-    after: float
-    value: float
-    low: float
-    high: float
-    cases: int
-    differing: int
-    smallest_effect: float
-    chances: int = 1
-    mcnemar: float | None = None
-
-    @property
-    def standing(self) -> Standing:
-        """Better or worse if the interval excludes zero and at least six cases differ."""
-        if self.differing < _MIN_DIFFERING:
-            return Standing.NOT_SHOWN
-        if self.low > 0:
-            return Standing.BETTER
-        return Standing.WORSE if self.high < 0 else Standing.NOT_SHOWN
 
 
 def paired_difference(

@@ -3,92 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import asdict, dataclass
 
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import (
+    Difference,
+    Flip,
+    Level,
+    MeasureChange,
+    Proof,
+    Standing,
+    StillFails,
+)
 from sparring.contracts.verdicts import Judgement
 from sparring.proofs.eval_summary import Reasons
-from sparring.proofs.paired import ROUNDING, Difference, Standing, paired_difference
+from sparring.proofs.paired import ROUNDING, paired_difference
 
 _MAX_MISSING = 0.1  # of the cases
 _REASONS_SHOWN = 3
-
-
-class Level(StrEnum):
-    """How good the trained model is, by its mean reward."""
-
-    POOR = "still poor"
-    HALFWAY = "halfway there"
-    GOOD = "good"
-    SATURATED = "saturated"
-
-    @classmethod
-    def of(cls, share: float) -> Level:
-        """Return the level of a mean reward or pass rate."""
-        limits = ((0.5, cls.POOR), (0.8, cls.HALFWAY), (0.98, cls.GOOD))
-        return next((level for limit, level in limits if share < limit), cls.SATURATED)
-
-
-@dataclass(frozen=True, slots=True)
-class MeasureChange:
-    """One measure before and after training. A guard carries no reward."""
-
-    name: str
-    difference: Difference
-    is_guard: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Flip:
-    """A case whose mean reward changed, with the id of one example rollout of each model."""
-
-    case: str
-    before: float
-    after: float
-    base: str
-    trained: str
-
-
-@dataclass(frozen=True, slots=True)
-class StillFails:
-    """A frequent reason why the trained model fails a measure."""
-
-    measure: str
-    count: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """The verdict with its evidence.
-
-    `also` is the difference on the second suite. `regressed` names the guards that got worse, and
-    the second suite if its reward did; if there are any, the verdict is worse. `unmoved` names
-    rewarded measures that got worse, and those below the level good that show no change.
-    `unscored` counts rollouts without a reward, of `base` and `trained`.
-    """
-
-    standing: Standing
-    sentence: str
-    reward: Difference | None
-    measures: tuple[MeasureChange, ...] = ()
-    also: Difference | None = None
-    regressed: tuple[str, ...] = ()
-    flips: tuple[Flip, ...] = ()
-    unscored: Mapping[str, int] | None = None
-    level: Level | None = None
-    unmoved: tuple[str, ...] = ()
-    still_fails: tuple[StillFails, ...] = ()
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the verdict is better, the level good or saturated, and no measure unmoved."""
-        is_high = self.level in (Level.GOOD, Level.SATURATED)
-        return self.standing is Standing.BETTER and is_high and not self.unmoved
-
-    def __str__(self) -> str:
-        return f"{self.standing.value}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,46 +44,53 @@ def prove(played: PlayedSides, *, chances: int = 1, also: PlayedSides | None = N
         chances=chances,
         is_single=not any(each.key.index for each in (*played.base, *played.trained)),
     )
-    names = list(dict.fromkeys(_measures(played.base)) | dict.fromkeys(_measures(played.trained)))
     weights = _weights((*played.base, *played.trained))
-    guards = [name for name in names if not weights.get(name)]
+    guards = [name for name, weight in weights.items() if not weight]
     comparisons = max(1, len(guards) + (also is not None))
-    changes = _measure_changes(played, names, guards, comparisons)
+    changes = _measure_changes(played, weights, guards, comparisons)
     second = None
     if also is not None:
         second = paired_difference(rewards(also.base), rewards(also.trained), chances=comparisons)
     regressed = _regressed(changes, second)
     missing = missing_cases((*played.base, *played.trained), reward)
-    doubts = [*filter(None, [missing]), *_unjudged_guards(guards, changes)]
+    doubts = [missing] if missing else []
+    doubts += [
+        f"{name} could not be judged on both sides" for name in guards if name not in changes
+    ]
     if also is not None and second is None:
         doubts.append("the second suite could not be scored on both sides")
     standing = _standing(reward, regressed, doubts)
     level = Level.of(reward.after) if reward is not None else None
     sentence = _sentence(standing, reward, regressed, doubts)
     if level is not None:
-        sentence = f"{level.value} after training: {sentence}{_by_measure(changes)}"
+        rewarded = [_describe(name, each) for name, each in changes.items() if not each.is_guard]
+        by_measure = f"; {', '.join(rewarded)}" if rewarded else ""
+        sentence = f"{level.value} after training: {sentence}{by_measure}"
+    unmoved = tuple(name for name, each in changes.items() if _is_unmoved(each))
+    is_high = level in (Level.GOOD, Level.SATURATED)
     return Proof(
-        standing,
-        sentence,
-        reward,
-        tuple(changes),
-        second,
-        tuple(regressed),
-        tuple(flips(played)),
-        {
+        verdict=standing,
+        sentence=sentence,
+        level=level,
+        is_good=standing is Standing.BETTER and is_high and not unmoved,
+        unmoved=unmoved,
+        still_fails=tuple(frequent_failures(played.trained)),
+        reward=reward,
+        measures=changes,
+        also=second,
+        regressed=tuple(regressed),
+        flips=tuple(flips(played)),
+        unscored={
             "base": sum(each.reward is None for each in played.base),
             "trained": sum(each.reward is None for each in played.trained),
         },
-        level,
-        tuple(each.name for each in changes if _is_unmoved(each)),
-        tuple(frequent_failures(played.trained)),
     )
 
 
 def _measure_changes(
-    played: PlayedSides, names: Sequence[str], guards: Sequence[str], looks: int
-) -> list[MeasureChange]:
-    changes = []
+    played: PlayedSides, names: Iterable[str], guards: Sequence[str], looks: int
+) -> dict[str, MeasureChange]:
+    changes = {}
     for name in names:
         is_guard = name in guards
         difference = paired_difference(
@@ -160,15 +99,13 @@ def _measure_changes(
             chances=looks if is_guard else 1,
         )
         if difference is not None:
-            changes.append(MeasureChange(name, difference, is_guard))
+            changes[name] = MeasureChange(**asdict(difference), is_guard=is_guard)
     return changes
 
 
-def _regressed(changes: Sequence[MeasureChange], second: Difference | None) -> list[str]:
+def _regressed(changes: Mapping[str, MeasureChange], second: Difference | None) -> list[str]:
     regressed = [
-        each.name
-        for each in changes
-        if each.is_guard and each.difference.standing is Standing.WORSE
+        name for name, each in changes.items() if each.is_guard and each.standing is Standing.WORSE
     ]
     if second is not None and second.standing is Standing.WORSE:
         regressed.append("the second suite")
@@ -196,13 +133,6 @@ def missing_cases(rollouts: Iterable[Rollout], reward: Difference | None) -> str
     return f"{missing} of {len(cases)} cases could not be scored on both sides"
 
 
-def _unjudged_guards(guards: Sequence[str], changes: Sequence[MeasureChange]) -> Iterator[str]:
-    judged = {each.name for each in changes}
-    for name in guards:
-        if name not in judged:
-            yield f"{name} could not be judged on both sides"
-
-
 def _sentence(
     standing: Standing, reward: Difference | None, regressed: Sequence[str], doubts: Sequence[str]
 ) -> str:
@@ -227,33 +157,25 @@ def _sentence(
     return result
 
 
-def _by_measure(changes: Sequence[MeasureChange]) -> str:
-    """Return text with each rewarded measure before and after, and whether a change is shown."""
-    parts = [_change(each) for each in changes if not each.is_guard]
-    return f"; {', '.join(parts)}" if parts else ""
-
-
-def _change(change: MeasureChange) -> str:
-    before, after = _shown_means(change.difference.before, change.difference.after)
-    if change.difference.standing is Standing.WORSE:
-        return f"{change.name} got worse ({before} → {after})"
+def _describe(name: str, change: MeasureChange) -> str:
+    """Return text with the measure before and after, and whether a change is shown."""
+    means = change.before, change.after
+    form = ".0%" if min(means) >= 0 and max(means) <= 1 else ".3g"  # reward functions may leave 0…1
+    before, after = (format(mean, form) for mean in means)
+    if change.standing is Standing.WORSE:
+        return f"{name} got worse ({before} → {after})"
     if not _is_unmoved(change):
-        return f"{change.name} {before} → {after}"
+        return f"{name} {before} → {after}"
     if before == after:
-        return f"{change.name} did not change ({after})"
-    return f"{change.name} shows no change ({before} → {after})"
-
-
-def _shown_means(before: float, after: float) -> tuple[str, str]:
-    """Show two means as shares; those of a reward function may lie outside 0 … 1."""
-    form = ".0%" if min(before, after) >= 0 and max(before, after) <= 1 else ".3g"
-    return format(before, form), format(after, form)
+        return f"{name} did not change ({after})"
+    return f"{name} shows no change ({before} → {after})"
 
 
 def _is_unmoved(change: MeasureChange) -> bool:
-    is_good = Level.of(change.difference.after) in (Level.GOOD, Level.SATURATED)
-    standing = change.difference.standing
-    is_fine = standing is Standing.BETTER or (is_good and standing is Standing.NOT_SHOWN)
+    is_good = Level.of(change.after) in (Level.GOOD, Level.SATURATED)
+    is_fine = change.standing is Standing.BETTER or (
+        is_good and change.standing is Standing.NOT_SHOWN
+    )
     return not change.is_guard and not is_fine
 
 
@@ -268,7 +190,7 @@ def frequent_failures(rollouts: Iterable[Rollout]) -> Iterator[StillFails]:
                 measure_reasons.add(judgement.verdict.reason)
     for measure, counted in reasons.items():
         for each in counted.most_common()[:_REASONS_SHOWN]:
-            yield StillFails(measure, each["count"], each["reason"])
+            yield StillFails(measure, each.count, each.reason)
 
 
 # ---------------------------------------------------------------------- by case
@@ -338,12 +260,8 @@ def _means(pairs: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     return {case: sum(values) / len(values) for case, values in by_case.items()}
 
 
-def _measures(rollouts: Iterable[Rollout]) -> list[str]:
-    return [each.measure for rollout in rollouts for each in rollout.judgements]
-
-
 def _weights(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """Return the largest weight of each measure."""
+    """Return the largest weight of each measure, in the order in which they appear."""
     weights: dict[str, float] = {}
     for rollout in rollouts:
         for each in rollout.judgements:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.contracts.summaries import CaseRow, DifferenceRow
+from sparring.contracts.summaries import CaseBand, Difference
 from sparring.reports.document import Gallery, Picture
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
@@ -70,7 +70,7 @@ def _panel(title: str, lines: Sequence[Curve]) -> Picture:
     return _picture(draw, title)
 
 
-def case_bands(cases: Sequence[CaseRow], caption: str) -> Picture | None:
+def case_bands(cases: Sequence[CaseBand], caption: str) -> Picture | None:
     """Draw the pass rate and interval of each scored case; return None if no case was scored."""
     cases = [case for case in cases if case.rollouts]
     if not cases:
@@ -97,7 +97,7 @@ def case_bands(cases: Sequence[CaseRow], caption: str) -> Picture | None:
     return _picture(draw, caption)
 
 
-def intervals(rows: Mapping[str, DifferenceRow], caption: str) -> Picture | None:
+def intervals(rows: Mapping[str, Difference], caption: str) -> Picture | None:
     """Draw differences with their intervals and a line at zero; return None without rows."""
     if not rows:
         return None

@@ -9,19 +9,20 @@ from sparring.contracts.cases import question_of
 from sparring.contracts.progress import counted, duration_text
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.summaries import (
-    AmountRow,
+    Amount,
     AuditSummary,
     CheckSummary,
-    DifferenceRow,
-    EstimateRow,
+    Difference,
     EvalSummary,
     Figures,
-    FlipRow,
-    LiveRow,
-    ModelRow,
-    NoteRow,
+    Flip,
+    LiveShare,
+    MeasureChange,
+    Note,
+    PlanEstimate,
+    PlayedModel,
     ProveSummary,
-    RateRow,
+    Share,
 )
 from sparring.reports.document import (
     Block,
@@ -43,7 +44,7 @@ _MESSAGE_LENGTH = 4000
 
 def proof_report(
     summary: ProveSummary,
-    pairs: Sequence[tuple[FlipRow, Rollout, Rollout]],
+    pairs: Sequence[tuple[Flip, Rollout, Rollout]],
     training: TrainingFacts | None,
 ) -> Document:
     """Return the report of a proof: verdict, differences, flipped cases, audit, training."""
@@ -155,7 +156,7 @@ def comparison_report(
             continue
         document.add(_verdict(each["standing"], each["sentence"]))
         found = {"reward": each["reward"], **each["measures"]}
-        rows = {name: DifferenceRow.model_validate(row) for name, row in found.items() if row}
+        rows = {name: MeasureChange(**row) for name, row in found.items() if row}
         document.add(Paragraph(each["basis"], is_quiet=True), _changes(rows))
         shown = pairs.get(each["run"], ())
         if shown:
@@ -168,10 +169,10 @@ def comparison_report(
 # ---------------------------------------------------------------------- proofs
 
 
-def _changes(differences: Mapping[str, DifferenceRow]) -> Grid:
+def _changes(differences: Mapping[str, Difference]) -> Grid:
     rows = [
         (
-            name + (" (guard)" if row.is_guard else ""),
+            name + (" (guard)" if isinstance(row, MeasureChange) and row.is_guard else ""),
             f"{row.before:.3f}",
             f"{row.after:.3f}",
             f"{row.value:+.3f}",
@@ -217,7 +218,7 @@ def _flipped(shown: Sequence[Any], flips: Sequence[Any]) -> str:
     return f"Cases that flipped: {len(flips)}{more}"
 
 
-def _pair(flip: FlipRow, *sides: tuple[Rollout, str]) -> SideBySide:
+def _pair(flip: Flip, *sides: tuple[Rollout, str]) -> SideBySide:
     question = shortened(" ".join(question_of(sides[0][0].case).split()), 80)
     title = f"{flip.before:.2f} → {flip.after:.2f}: {question} (case {flip.case})"
     return SideBySide(title, [_column(*side) for side in sides])
@@ -253,7 +254,7 @@ def _live_groups(summary: CheckSummary) -> list[Block]:
     return [Heading("Expected share of live groups"), Grid(head, rows)] if rows else []
 
 
-def _notes(notes: Sequence[NoteRow]) -> list[Block]:
+def _notes(notes: Sequence[Note]) -> list[Block]:
     if not notes:
         return []
     rows = [
@@ -282,7 +283,7 @@ def _measure_verdicts(summary: CheckSummary) -> list[Block]:
     return [Heading("Measures that carry reward"), Grid(head, rows)] if rows else []
 
 
-def _models(models: Sequence[ModelRow]) -> list[Block]:
+def _models(models: Sequence[PlayedModel]) -> list[Block]:
     rows = [
         (
             each.name + (" (to be trained)" if each.is_learner else ""),
@@ -299,7 +300,7 @@ def _models(models: Sequence[ModelRow]) -> list[Block]:
     return [Heading("Models"), Grid(head, rows)] if rows else []
 
 
-def _estimate(estimate: EstimateRow | None) -> list[Block]:
+def _estimate(estimate: PlanEstimate | None) -> list[Block]:
     if not estimate:
         return []
     step, hours = estimate.seconds_per_step, estimate.hours
@@ -318,7 +319,7 @@ def _estimate(estimate: EstimateRow | None) -> list[Block]:
     return [Heading("Estimate of the training"), Grid(("", ""), rows), basis]
 
 
-def _hours(hours: AmountRow) -> str:
+def _hours(hours: Amount) -> str:
     value, low, high = map(duration_text, (3600 * n for n in (hours.value, hours.low, hours.high)))
     return f"{value} ({low} … {high})"
 
@@ -379,5 +380,5 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.0%}"
 
 
-def _span(row: RateRow | LiveRow) -> str:
+def _span(row: Share | LiveShare) -> str:
     return f"{_percent(row.low)} … {_percent(row.high)}"

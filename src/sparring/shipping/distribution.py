@@ -14,6 +14,7 @@ from typing import Any
 
 from sparring.contracts.errors import FaultyArtefact
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import Gap
 from sparring.shipping.llama_cpp import LlamaServer
 
 MAX_POSITIONS = 256
@@ -27,20 +28,6 @@ class Position:
 
     before: list[int]
     sampled: int
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """The distance between two models at sampled tokens: the mean and largest absolute difference
-    in log-probability, the mean KL divergence, and the number of positions with the same most
-    probable token. `unseen` counts sampled tokens for which a server returned no probability."""
-
-    positions: int
-    mean: float
-    largest: float
-    kl: float
-    same_best: int
-    unseen: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from sparring.contracts.errors import FaultyArtefact
+from sparring.contracts.summaries import PromptCheck
 from sparring.policies.codec import ChatCodec
 from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.llama_cpp import LlamaServer
@@ -66,17 +66,6 @@ class ServerTarget:
     def tokenize(self, text: str) -> list[int]:
         """Tokenise as the server does for a chat request."""
         return self._server.tokenize(text, add_special=True)
-
-
-@dataclass(frozen=True, slots=True)
-class PromptCheck:
-    """The number of compared conversations and tokens, and of skipped conversations. A conversation
-    whose text spells a special token is skipped: training encodes that text as plain text, and
-    servers encode it as the special token."""
-
-    conversations: int
-    tokens: int
-    skipped: int = 0
 
 
 def check_prompts(

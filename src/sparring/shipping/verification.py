@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import FaultyArtefact
+from sparring.contracts.summaries import Gap
 from sparring.policies.codec import ChatCodec
 from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.distribution import (
     BOUNDS,
     INFORMATION,
-    Gap,
     Position,
     check_gap,
     gap_between,

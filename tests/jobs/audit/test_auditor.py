@@ -12,13 +12,14 @@ import pytest
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import Fault
 from sparring.contracts.verdicts import Judgement, Verdict, failed, passed
 from sparring.jobs.audit import auditor as auditor_module
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.measures import Measure, MeasureSet
 from sparring.measures.builtin import exact, length
 from sparring.player.worlds import tool
-from sparring.proofs.audit import Fault, audit
+from sparring.proofs.audit import audit
 from sparring.proofs.null_players import PLAYERS
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS

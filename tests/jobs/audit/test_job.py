@@ -9,7 +9,8 @@ import pytest
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.proof_specs import AuditSpec
-from sparring.proofs.audit import ADVICE, Fault
+from sparring.contracts.summaries import Fault
+from sparring.proofs.audit import ADVICE
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from tests.jobs.run_here import run_here

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.summaries import LiveShare
 from sparring.contracts.training import TrainSettings
 from sparring.engine.dry_run import DryRun, DryStep
 from sparring.jobs.check.cost import SplitSizes, training_cost
 from sparring.proofs.estimates import Measured
-from sparring.proofs.learnability import LiveShare
 from sparring.suites import Suite
 
 SIZES = SplitSizes(training=40, validation=10, held_out=20)
@@ -39,23 +39,23 @@ def cost(played: Any = None, steps: int = 2, live: Any = LIVE, **settings: Any) 
 
 def test_the_last_of_the_steps_counts_and_not_the_one_with_stretched_rows() -> None:
     found = cost(steps=3, max_steps=10)
-    assert found["steps"] == 10
-    assert found["seconds_per_step"]["value"] < 60
-    assert found["hours"]["low"] <= found["hours"]["value"] <= found["hours"]["high"]
-    assert found["basis"] == "2 batches played and 3 steps discarded, on this machine"
-    assert found["memory"] > 0
+    assert found.steps == 10
+    assert found.seconds_per_step.value < 60
+    assert found.hours.low <= found.hours.value <= found.hours.high
+    assert found.basis == "2 batches played and 3 steps discarded, on this machine"
+    assert found.memory > 0
 
 
 def test_a_longer_training_costs_more_in_proportion() -> None:
     short, long = cost(max_steps=10), cost(max_steps=100)
-    assert long["hours"]["value"] == pytest.approx(10 * short["hours"]["value"], rel=0.35)
+    assert long.hours.value == pytest.approx(10 * short.hours.value, rel=0.35)
 
 
 def test_processes_share_the_validation() -> None:
     def hours(processes: int) -> float:
         given = spec(max_steps=2, validation_cases=10).model_copy(update={"processes": processes})
         found = training_cost(given, SIZES, play(), DryRun(done=[STEP]), LIVE)
-        return float(found["hours"]["value"])
+        return float(found.hours.value)
 
     assert hours(2) < hours(1)
 
@@ -69,8 +69,8 @@ def test_validation_and_proof_are_part_of_the_cost() -> None:
     )
     assert with_them is not None
     assert without is not None
-    assert with_them["hours"]["value"] > without["hours"]["value"]
-    assert with_them["proof_hours"] > without["proof_hours"] == 0
+    assert with_them.hours.value > without.hours.value
+    assert with_them.proof_hours > without.proof_hours == 0
 
 
 @pytest.mark.parametrize(

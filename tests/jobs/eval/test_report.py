@@ -30,7 +30,7 @@ def test_the_pass_rate_of_each_measure_is_in_the_report(folder: RunFolder) -> No
     tally = EvalTally()
     for number in range(4):
         tally.add(answered(f"case {number}", float(number == 0)))
-    write_json(folder.summary, completed(EvalSummary, tally.summary(run="run")))
+    write_json(folder.summary, completed(EvalSummary, {"run": "run", **tally.figures().as_json()}))
     made = document(folder)
     assert made.title == "run: evaluation"
     text = made.markdown()

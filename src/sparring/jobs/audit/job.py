@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from sparring.contracts.proof_specs import AuditSpec
 from sparring.contracts.specs import FORMAT
-from sparring.contracts.summaries import AuditSummary
+from sparring.contracts.summaries import AdvisedFinding, AuditSummary
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.run_job import Attempt, Job
@@ -32,21 +32,18 @@ class AuditJob(Job[AuditSummary]):
         heartbeat.note("auditing", step=0)
         asyncio.run(audit_null_players(folder, auditor, self._task.suite, self._spec.cases))
         findings = audit(auditor.observations)
-        return AuditSummary.model_validate(
-            {
-                "format": FORMAT,
-                "kind": "audit",
-                "run": folder.id,
-                "environment": self._spec.environment,
-                "measures": dict(self._task.measures.weights),
-                "cases": self._spec.cases,
-                "judgements": auditor.judged,
-                "audit": [
-                    {**asdict(each), "fault": each.fault.value, "advice": ADVICE[each.fault]}
-                    for each in findings
-                ],
-                "left_out": auditor.left_out,
-                "unsandboxed": self._spec.play.unsandboxed,
-                "seconds": round(time.monotonic() - started, 1),
-            }
+        return AuditSummary(
+            format=FORMAT,
+            kind="audit",
+            run=folder.id,
+            environment=self._spec.environment,
+            measures=dict(self._task.measures.weights),
+            cases=self._spec.cases,
+            judgements=auditor.judged,
+            audit=tuple(
+                AdvisedFinding(**asdict(each), advice=ADVICE[each.fault]) for each in findings
+            ),
+            left_out=tuple(auditor.left_out),
+            unsandboxed=self._spec.play.unsandboxed,
+            seconds=round(time.monotonic() - started, 1),
         )

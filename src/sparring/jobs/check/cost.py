@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from sparring.contracts.cases import Split
 from sparring.contracts.proof_specs import CheckSpec, ProveSpec
+from sparring.contracts.summaries import LiveShare, PlanEstimate
 from sparring.engine.configuration import plan_of
 from sparring.engine.dry_run import DryRun, memory_used
 from sparring.jobs.check.play import CheckPlay
 from sparring.learning.batches import BatchPlan
 from sparring.proofs.estimates import Measured, Planned, estimate
-from sparring.proofs.learnability import LiveShare
 from sparring.suites import Suite
 
 _PROOF_ROLLOUTS = ProveSpec.model_fields["rollouts"].default
@@ -41,7 +40,7 @@ def training_cost(
     played: CheckPlay,
     dry: DryRun,
     live: Sequence[LiveShare],
-) -> dict[str, Any] | None:
+) -> PlanEstimate | None:
     """Return the estimate for the summary; None if no batch or no step was completed."""
     if played.measured is None or not live or not dry.done:
         return None
@@ -55,16 +54,16 @@ def training_cost(
     price = None if spec.price_per_hour is None else spec.price_per_hour * spec.nodes
     cost = estimate(clock, cpu, planned, price_per_hour=price)
     device, used = memory_used()
-    return {
-        **asdict(cost),
-        "steps": plan.steps,
-        "plan": str(plan),
-        "memory": used,
-        "memory_of": device,
-        "parity": dry.parity,
-        "basis": f"{len(clock.batches)} batches played and {len(dry.done)} steps "
-        "discarded, on this machine",
-    }
+    return PlanEstimate(
+        **dict(cost),
+        steps=plan.steps,
+        plan=str(plan),
+        memory=used,
+        memory_of=device,
+        parity=dry.parity,
+        basis=f"{len(clock.batches)} batches played and {len(dry.done)} steps discarded, on this "
+        "machine",
+    )
 
 
 def _planned(

@@ -11,7 +11,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from sparring.contracts.errors import GuardStop, InfrastructureError, NotEnoughM
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
-from sparring.contracts.summaries import CheckSummary
+from sparring.contracts.summaries import AuditFinding, CheckSummary, LiveShare, MeasureVerdict, Note
 from sparring.engine.building import Built, build
 from sparring.engine.dry_run import DryRun
 from sparring.engine.work import TrainWork, load_work
@@ -36,11 +36,11 @@ from sparring.learning.ranks import Launched
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.trainability import has_tools
 from sparring.policies.round_trip import difference_from, round_trip_problems
-from sparring.proofs.audit import AuditFinding, audit
-from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, Note, judge
+from sparring.proofs.audit import audit
+from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, judge
 from sparring.proofs.eval_summary import EvalTally
-from sparring.proofs.learnability import LiveShare, bands, live_shares, outcomes_of
-from sparring.proofs.measure_verdicts import MeasureVerdict, judge_measures
+from sparring.proofs.learnability import bands, live_shares, outcomes_of
+from sparring.proofs.measure_verdicts import judge_measures
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import write_summary
 
@@ -168,19 +168,34 @@ class CheckJob(Job[CheckSummary]):
     def _conclude(self, results: _Results, started: float) -> CheckSummary:
         checked = judge(self._facts(results))
         played = self._trial.played if self._trial else None
-        return self._sum_up(
-            verdict=checked.verdict.value,
+        spec = self._spec
+        tally = EvalTally()
+        for rollout in results.learner:
+            tally.add(rollout)
+        return CheckSummary(
+            format=FORMAT,
+            kind="check",
+            run=self._folder.id,
+            environment=spec.environment,
+            model=spec.policy.model or self._agent_model,
+            group_size=spec.settings.num_generations,
+            rollouts_per_case=spec.rollouts,
+            unsandboxed=spec.settings.unsandboxed,
+            set_by_command=_set_by_command(spec),
+            verdict=checked.verdict,
             why=checked.why,
-            notes=[asdict(each) for each in (*checked.notes, *self._notes)],
-            audit=[{**asdict(each), "fault": each.fault.value} for each in results.findings],
-            measures=[
-                {**asdict(each), "movement": each.movement.value} for each in results.measures
-            ],
-            live=[asdict(each) for each in results.live],
-            cases=[asdict(each) for each in bands(results.learner)],
-            figures=_figures(results.learner),
-            models=[asdict(each) for each in played.models] if played else [],
-            estimate=self._cost(results.live, played) if played else None,
+            notes=(*checked.notes, *self._notes),
+            audit=tuple(results.findings),
+            measures=tuple(results.measures),
+            live=tuple(results.live),
+            cases=tuple(bands(results.learner)),
+            figures=tally.figures(),
+            models=tuple(played.models) if played else (),
+            estimate=training_cost(
+                spec, SplitSizes.of(self._task.suite), played, self._dry, results.live
+            )
+            if played
+            else None,
             seconds=round(time.monotonic() - started, 1),
         )
 
@@ -308,27 +323,6 @@ class CheckJob(Job[CheckSummary]):
             * self._spec.nodes,
         )
 
-    def _cost(self, live: Sequence[LiveShare], played: CheckPlay) -> dict[str, Any] | None:
-        sizes = SplitSizes.of(self._task.suite)
-        return training_cost(self._spec, sizes, played, self._dry, live)
-
-    def _sum_up(self, **results: Any) -> CheckSummary:
-        spec = self._spec
-        return CheckSummary.model_validate(
-            {
-                "format": FORMAT,
-                "kind": "check",
-                "run": self._folder.id,
-                "environment": spec.environment,
-                "model": spec.policy.model or self._agent_model,
-                "group_size": spec.settings.num_generations,
-                "rollouts_per_case": spec.rollouts,
-                "unsandboxed": spec.settings.unsandboxed,
-                "set_by_command": _set_by_command(spec),
-                **results,
-            }
-        )
-
 
 def _has_tools(task: Task) -> bool:
     """Return whether the agent has tools. For an agent outside the SDK, this is known only after it
@@ -360,10 +354,3 @@ def _value_at(values: Mapping[str, Any], name: str) -> Any:
     if rest:
         value = _value_at(value, rest) if isinstance(value, Mapping) else _NOT_HERE
     return value
-
-
-def _figures(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    tally = EvalTally()
-    for rollout in rollouts:
-        tally.add(rollout)
-    return tally.summary()

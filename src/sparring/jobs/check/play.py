@@ -12,6 +12,7 @@ from sparring.contracts.cases import Case
 from sparring.contracts.proof_specs import CheckSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
+from sparring.contracts.summaries import PlayedModel
 from sparring.engine.building import Built
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
@@ -23,7 +24,6 @@ from sparring.learning.judged_play import play_and_judge
 from sparring.player import Play, Played
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
-from sparring.proofs.check_verdict import PlayedModel
 from sparring.proofs.estimates import Measured
 from sparring.proofs.learnability import is_passed
 from sparring.run_folder import RunFolder

@@ -129,7 +129,7 @@ class EvalJob(Job[EvalSummary]):
         self._on_progress(self._progress)
 
     def _sum_up(self, seconds: float, hung: list[str]) -> EvalSummary:
-        summary = self._tally.summary(
+        summary = EvalSummary(
             run=self._folder.id,
             environment=self._spec.environment,
             policy=self._policy.name,
@@ -138,19 +138,20 @@ class EvalJob(Job[EvalSummary]):
             rollouts_per_case=self._spec.play.num_generations,
             temperature=self._spec.play.temperature,
             seconds=round(seconds, 2),
-            hung_tools=hung,
+            hung_tools=tuple(hung),
             unsandboxed=self._spec.play.unsandboxed,
+            **dict(self._tally.figures()),
         )
         if hung:
             calls = ", ".join(f"{count} × {tool}" for tool, count in Counter(hung).items())
             message = f"tool calls that never returned, each abandoned at its deadline: {calls}"
             report_event(self._folder, "warning", message=message)
         attempt = self._folder.attempts()
-        append_line(self._folder.metrics, {"attempt": attempt, "step": 0, **summary})
+        append_line(self._folder.metrics, {"attempt": attempt, "step": 0, **summary.as_json()})
         if candidate := self._candidate():
             digest = digest_of(self._task.suite.cases(self._spec.split))
             record_look(self._folder, digest, f"{candidate}#{self._spec.play.seed}")
-        return EvalSummary.model_validate(summary)
+        return summary
 
     def _candidate(self) -> str:
         """Return the name of a trained model that plays held-out cases, for the ledger; "" for

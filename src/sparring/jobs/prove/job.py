@@ -10,8 +10,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from sparring.contracts.cases import Case, digest_of
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunChanged, SparringError
@@ -19,7 +18,7 @@ from sparring.contracts.policies import Policy
 from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import FORMAT, PolicySpec
-from sparring.contracts.summaries import ProveSummary
+from sparring.contracts.summaries import AuditFinding, ProveSummary
 from sparring.environments import load_environment
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
@@ -31,7 +30,7 @@ from sparring.player import Play
 from sparring.policies.loading import load_policy
 from sparring.proofs.audit import Observation, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL
-from sparring.proofs.proof import PlayedSides, Proof, prove
+from sparring.proofs.proof import PlayedSides, prove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.files import read_lines
@@ -59,7 +58,7 @@ class ProveJob(Job[ProveSummary]):
         self._spec = spec
         self._task = task
         self._checkpoint = self._choose_checkpoint()
-        self._audit: list[dict[str, Any]] | None = None
+        self._audit: tuple[AuditFinding, ...] | None = None
         self._left_out: list[str] = []
 
     def run(self) -> ProveSummary:
@@ -77,10 +76,29 @@ class ProveJob(Job[ProveSummary]):
         _refuse_unscored_side(played[0])
         chances = self._chances(digest)
         proof = prove(played[0], chances=chances, also=played[1] if len(played) > 1 else None)
-        summary = self._summary(proof, chances, suites[0], digest)
-        summary |= {"audit": self._audit, "left_out": self._left_out}
-        summary |= {"seconds": round(time.monotonic() - started, 1)}
-        return ProveSummary.model_validate(summary)
+        spec = self._spec
+        return ProveSummary(
+            format=FORMAT,
+            kind="prove",
+            run=self._folder.id,
+            environment=spec.environment,
+            training=spec.run,
+            checkpoint=str(self._checkpoint.path),
+            model=spec.base.model,
+            split=spec.split.value,
+            cases=len(suites[0].cases),
+            rollouts_per_case=spec.rollouts,
+            temperature=spec.play.temperature,
+            **dict(proof),
+            also_environment=spec.also_environment,
+            picked_from=chances,
+            cases_digest=digest,
+            proofs_on_these_cases=len(runs_that_looked(self._folder, digest)),
+            unsandboxed=spec.play.unsandboxed,
+            audit=self._audit,
+            left_out=tuple(self._left_out),
+            seconds=round(time.monotonic() - started, 1),
+        )
 
     # ------------------------------------------------------------------ inputs
 
@@ -141,8 +159,8 @@ class ProveJob(Job[ProveSummary]):
                     Observation(judgement, f"{side}/{rollout.id}", rollout.case.id)
                     for judgement in rollout.judgements
                 ]
-        findings = [each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL]
-        self._audit = [{**asdict(each), "fault": each.fault.value} for each in findings]
+        findings = audit(auditor.observations)
+        self._audit = tuple(each for each in findings if each.fault not in OF_THE_MODEL)
         self._left_out = auditor.left_out
 
     async def _play(self, suites: Sequence[_Suite], digest: str) -> None:
@@ -224,42 +242,6 @@ class ProveJob(Job[ProveSummary]):
         spec = self._spec
         draw = f"{spec.play.seed}/{spec.cases or 'all'}x{spec.rollouts}"
         return record_look(self._folder, digest, f"{spec.run}/{self._checkpoint.path.name}#{draw}")
-
-    def _summary(self, proof: Proof, chances: int, suite: _Suite, digest: str) -> dict[str, Any]:
-        spec = self._spec
-        return {
-            "format": FORMAT,
-            "kind": "prove",
-            "run": self._folder.id,
-            "environment": spec.environment,
-            "training": spec.run,
-            "checkpoint": str(self._checkpoint.path),
-            "model": spec.base.model,
-            "split": spec.split.value,
-            "cases": len(suite.cases),
-            "rollouts_per_case": spec.rollouts,
-            "temperature": spec.play.temperature,
-            "verdict": proof.standing.value,
-            "sentence": proof.sentence,
-            "level": proof.level.value if proof.level else None,
-            "is_good": proof.is_good,
-            "unmoved": list(proof.unmoved),
-            "still_fails": [asdict(each) for each in proof.still_fails],
-            "reward": asdict(proof.reward) if proof.reward else None,
-            "measures": {
-                each.name: {**asdict(each.difference), "is_guard": each.is_guard}
-                for each in proof.measures
-            },
-            "also": asdict(proof.also) if proof.also else None,
-            "also_environment": spec.also_environment,
-            "regressed": list(proof.regressed),
-            "flips": [asdict(each) for each in proof.flips],
-            "unscored": proof.unscored,
-            "picked_from": chances,
-            "cases_digest": digest,
-            "proofs_on_these_cases": len(runs_that_looked(self._folder, digest)),
-            "unsandboxed": spec.play.unsandboxed,
-        }
 
 
 def read_rollouts(folder: RunFolder, player: str) -> Iterator[Rollout]:

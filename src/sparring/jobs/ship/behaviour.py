@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from sparring.contracts.cases import Case, Split, digest_of
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.summaries import DifferenceRow, HeldOutRow, ValidationRow
+from sparring.contracts.summaries import Difference, HeldOutRow, Standing, ValidationRow
 from sparring.jobs.ship.context import ShipContext
 from sparring.jobs.ship.playing import (
     CHECKPOINT,
@@ -19,8 +17,7 @@ from sparring.jobs.ship.playing import (
     HELD_OUT_GREEDY,
     trained_policy,
 )
-from sparring.proofs.equivalence import Equivalence, compare, improvement
-from sparring.proofs.paired import Difference, Standing
+from sparring.proofs.equivalence import compare, improvement
 from sparring.run_folder.held_out_ledger import record_look
 from sparring.shipping.artefacts import Artefact
 
@@ -56,9 +53,7 @@ def validation_row(
     """Compare rollouts on validation cases with those of the checkpoint; return a row."""
     checkpoint = shipping.player.rollouts_of(CHECKPOINT)
     found = compare(checkpoint, played, margin=shipping.spec.margin)
-    return ValidationRow(
-        **_equivalence_row(found), mean_reward=_mean(played), seconds=round(seconds, 1)
-    )
+    return ValidationRow(**dict(found), mean_reward=_mean(played), seconds=round(seconds, 1))
 
 
 async def play_held_out(shipping: ShipContext, chosen: Artefact) -> HeldOutRow | None:
@@ -92,18 +87,13 @@ async def play_held_out(shipping: ShipContext, chosen: Artefact) -> HeldOutRow |
     found = compare(checkpoint, greedy, margin=spec.margin)
     gain = improvement(base, sampled, chances=looks)
     return HeldOutRow(
-        **_equivalence_row(found),
+        **dict(found),
         artefact=chosen.name,
         looks=looks,
-        base=DifferenceRow(**asdict(gain)) if gain else None,
+        base=gain,
         is_improved=gain is not None and gain.standing is Standing.BETTER,
         against_base=_against_base(gain),
     )
-
-
-def _equivalence_row(found: Equivalence) -> dict[str, Any]:
-    """Return the fields of a LikenessRow."""
-    return {**asdict(found), "likeness": found.likeness.value}
 
 
 def _mean(rollouts: Sequence[Rollout]) -> float | None:

@@ -13,12 +13,13 @@ from sparring.contracts.json import JsonObject
 from sparring.contracts.progress import counted, duration_text
 from sparring.contracts.summaries import (
     AuditSummary,
-    CaseRow,
+    CaseBand,
     CheckSummary,
-    EstimateRow,
-    ModelRow,
-    MovementRow,
-    NoteRow,
+    MeasureChange,
+    MeasureVerdict,
+    Note,
+    PlanEstimate,
+    PlayedModel,
     ProveSummary,
 )
 from sparring.surfaces.cli.next_steps import (
@@ -98,7 +99,7 @@ def show_proof(summary: ProveSummary, console: Console) -> None:
             f"{row.after:.3f}",
             f"{row.value:+.3f}",
             f"{row.low:+.3f} … {row.high:+.3f}",
-            "guard" if row.is_guard else "",
+            "guard" if isinstance(row, MeasureChange) and row.is_guard else "",
         )
     console.print(table)
     for line in _basis(summary):
@@ -168,7 +169,7 @@ def _headline(verdict: str, why: str, console: Console, style: str | None = None
     console.print(Text.assemble("\n", (verdict, style), f": {printable(why)}"), soft_wrap=True)
 
 
-def _notes(notes: Sequence[NoteRow], console: Console) -> None:
+def _notes(notes: Sequence[Note], console: Console) -> None:
     for note in notes:
         mark = ("✗ ", _BAD) if note.is_grave else ("● ", _DOUBTFUL)
         line = Text.assemble(mark, (note.what, "bold"), f": {printable(note.message)}")
@@ -198,7 +199,7 @@ def _live(summary: CheckSummary) -> Table:
 _MOVEMENTS = {"can be learned": "green", "already passed": "dim", "constant": "yellow"}
 
 
-def _measures(measures: Sequence[MovementRow], group_size: int) -> Table:
+def _measures(measures: Sequence[MeasureVerdict], group_size: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("measure", "passed", f"differs in groups of {group_size}", ""):
         table.add_column(title, justify="left" if title in ("measure", "") else "right")
@@ -212,12 +213,12 @@ def _measures(measures: Sequence[MovementRow], group_size: int) -> Table:
     return table
 
 
-def _movement(measure: MovementRow) -> str:
+def _movement(measure: MeasureVerdict) -> str:
     is_rare = measure.movement == "never passes" and measure.passed
     return "hardly ever passes" if is_rare else str(measure.movement)
 
 
-def _cases(cases: Sequence[CaseRow]) -> Table:
+def _cases(cases: Sequence[CaseBand]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("case", "passed", "pass rate lies in", ""):
         justify: Any = "left" if title in ("case", "") else "right"
@@ -247,7 +248,7 @@ def _band(low: float, high: float) -> Text:
     return bar
 
 
-def _models(models: Sequence[ModelRow]) -> Table:
+def _models(models: Sequence[PlayedModel]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("model", "cases", "rollouts", "correct", "accuracy", "any correct", "time", ""):
         table.add_column(title, justify="left" if title in ("model", "") else "right")
@@ -265,7 +266,7 @@ def _models(models: Sequence[ModelRow]) -> Table:
     return table
 
 
-def _estimate(estimate: EstimateRow) -> Table:
+def _estimate(estimate: PlanEstimate) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()

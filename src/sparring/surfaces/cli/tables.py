@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sparring.contracts.json import JsonObject
 from sparring.contracts.progress import duration_text
-from sparring.contracts.summaries import EvalSummary, RateRow, ReasonRow, TrainSummary
+from sparring.contracts.summaries import EvalSummary, Reason, Share, TrainSummary
 from sparring.surfaces.cli.next_steps import after_eval, after_training, show_next_steps
 
 _BAR = 16
@@ -99,7 +99,7 @@ def _measures(summary: EvalSummary) -> Table:
     return table
 
 
-def _bar(rate: RateRow | None) -> Text:
+def _bar(rate: Share | None) -> Text:
     """Draw the interval as a line and the rate as a mark on it."""
     bar = Text()
     if rate is None:
@@ -144,7 +144,7 @@ def _show_all_reasons(summary: EvalSummary, console: Console) -> None:
     _show_reasons("why rollouts ended without an answer", summary.causes, console)
 
 
-def _show_reasons(title: str, rows: Sequence[ReasonRow], console: Console) -> None:
+def _show_reasons(title: str, rows: Sequence[Reason], console: Console) -> None:
     """Print how often each kind of reason occurred, with one example in full."""
     if not rows:
         return
