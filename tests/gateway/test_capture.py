@@ -17,7 +17,7 @@ from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey, Toke
 from sparring.gateway.calls import MAIN, FinishReason, Refused
 from sparring.gateway.capture import Capture, first_stop
 from sparring.player.episode import Episode
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.conftest import FAMILIES
 from tests.gateway.playing import TOOLS

@@ -8,7 +8,7 @@ import pytest
 from sparring.contracts.rollouts import Message
 from sparring.gateway.calls import FinishReason, ModelReply, Refused
 from sparring.gateway.exchanges import Exchange
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 CALL = ModelCall((Message("user", "hello"),))
 REPLY = ModelReply(0, "hi", "", (), FinishReason.STOP, 1, 1)

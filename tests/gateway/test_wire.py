@@ -24,7 +24,7 @@ from sparring.gateway.wire import (
     text_of,
     token_limit,
 )
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 from tests.gateway.playing import TOOLS
 
 anything = st.recursive(

@@ -35,10 +35,9 @@ from sparring.gateway.server import GatewayServer
 from sparring.player import Play, Player
 from sparring.player.episode import Episode
 from sparring.player.external_agent import ExternalAgent
-from sparring.player.recorder import Recorder
+from sparring.player.recorder import Recorder, rows_of
 from sparring.player.sdk_model import EpisodeModel, common_run_config
 from sparring.player.tools import ToolStage
-from sparring.player.turns import rows_of
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
 from sparring.policies.scripted_policy import ScriptedPolicy

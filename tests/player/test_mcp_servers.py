@@ -8,10 +8,10 @@ from agents.mcp import MCPServerStdio
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import Ending, RolloutKey
 from sparring.player import Play, Player
-from sparring.player.loops import run_in_own_loop
 from sparring.player.mcp_servers import has_servers, tool_names
 from sparring.player.trial_round import play_unjudged
 from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.threads import run_in_own_loop
 from tests.rollouts import call, play_script
 
 SERVER = """

@@ -17,8 +17,7 @@ from sparring.player.message_tree import (
     find_discarded,
     message_key,
 )
-from sparring.player.model_call import ModelCall
-from sparring.player.turns import SampledTurn
+from sparring.player.recorder import ModelCall, SampledTurn
 
 CALL = Message("assistant", "", calls=(RequestedCall("c", "add", '{"a": 1, "b": [2]}'),))
 USER = Message("user", "hello")

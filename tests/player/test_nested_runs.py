@@ -18,7 +18,7 @@ from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import Ending, RolloutKey
 from sparring.player import Play, Player
-from sparring.player.loops import run_in_own_loop
+from sparring.threads import run_in_own_loop
 from tests.rollouts import call, play_script
 
 HELPER = Agent(name="helper", instructions="Help.", model="gpt-5-mini")

@@ -1,9 +1,13 @@
 """What an agent of the SDK can be made of, played."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import re
 from array import array
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -28,12 +32,13 @@ from sparring.contracts.cases import Case
 from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey, TokenKind, TokenRow
 from sparring.player import Play, Played, Player
-from sparring.player.loops import run_in_own_loop
-from sparring.player.player import in_blocks
-from sparring.player.sdk_version import formats_exceptions
+from sparring.player.player import ConcurrentPlayer, SharedOpening, Slots
+from sparring.player.tools import formats_exceptions
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
+from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.threads import run_in_own_loop
 from tests.conftest import FAMILIES
 from tests.rollouts import call, play_script, rollout
 
@@ -452,15 +457,17 @@ def test_the_worlds_of_rollouts_behind_one_that_hangs_end_when_the_play_is_stopp
     plays = [Play(RolloutKey(0, 0, "c", number), Case("c", "?")) for number in range(3)]
     others = asyncio.Barrier(3)  # two rollouts that end, and the one who waits for them
 
-    async def roll_out(play):
-        if play.key.index == 0:
-            await asyncio.Event().wait()
-        await others.wait()
-        return Played(replace(rollout("yes"), world=worlds[play.key.index]), 1.0)
+    class Waiting(ConcurrentPlayer):
+        async def _roll_out(self, play):
+            if play.key.index == 0:
+                await asyncio.Event().wait()
+            await others.wait()
+            return Played(replace(rollout("yes"), world=worlds[play.key.index]), 1.0)
 
     async def stopped():
-        policy = SimpleNamespace(join=lambda: None, leave=lambda: None)
-        waiting = asyncio.create_task(anext(in_blocks(policy, plays, 3, roll_out)))
+        policy = LockstepBatches(lambda requests: [])
+        policy.name, policy.codec, policy.samples_in_lockstep = "lockstep", None, True
+        waiting = asyncio.create_task(anext(Waiting(policy, Limits(in_flight=3)).play(plays)))
         await others.wait()
         await asyncio.sleep(0.01)  # until they have returned
         waiting.cancel()
@@ -468,3 +475,153 @@ def test_the_worlds_of_rollouts_behind_one_that_hangs_end_when_the_play_is_stopp
 
     asyncio.run(stopped())
     assert [world.ended for world in worlds] == [0, 1, 1]  # the first one has none yet
+
+
+plays = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.booleans()), max_size=12)
+
+
+@given(st.integers(1, 4), plays)
+def test_no_more_than_the_number_play_and_all_that_are_not_cancelled_do(
+    number: int, wanted: list[tuple[int, int, bool]]
+) -> None:
+    inside, most, done = 0, 0, []
+
+    async def play(slots: Slots, place: int, step: int, rounds: int) -> None:
+        nonlocal inside, most
+        async with slots.slot(step):
+            inside += 1
+            most = max(most, inside)
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            inside -= 1
+            done.append(place)
+
+    async def run() -> None:
+        slots = Slots(number)
+        tasks = [
+            asyncio.create_task(play(slots, place, step, rounds))
+            for place, (step, rounds, _) in enumerate(wanted)
+        ]
+        doomed = [task for task, (_, _, dies) in zip(tasks, wanted, strict=True) if dies]
+        for task in doomed:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(number):  # every slot is free again
+            await asyncio.wait_for(slots._acquire(0), 1)
+
+    asyncio.run(run())
+    assert most <= number
+    assert sorted(done) == [place for place, (_, _, dies) in enumerate(wanted) if not dies]
+
+
+def test_a_free_slot_goes_to_the_earliest_step() -> None:
+    order: list[int] = []
+
+    async def play(slots: Slots, step: int) -> None:
+        async with slots.slot(step):
+            order.append(step)
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        slots = Slots(1)
+        await asyncio.gather(*(play(slots, step) for step in (5, 7, 6, 5, 4)))
+
+    asyncio.run(run())
+    assert order == [5, 4, 5, 6, 7]
+
+
+def test_a_rollout_that_is_cancelled_when_it_gets_a_slot_gives_it_back() -> None:
+    async def run() -> None:
+        slots = Slots(1)
+        holder = slots.slot(0)
+        await holder.__aenter__()
+        waiting = asyncio.create_task(slots._acquire(0))
+        await asyncio.sleep(0)
+        await holder.__aexit__(None, None, None)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.wait_for(slots._acquire(0), 1)
+
+    asyncio.run(run())
+
+
+class Connection:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.log: list[str] = []
+        self.tasks: list[object] = []
+        self._error = error
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[None]:
+        self.tasks.append(asyncio.current_task())
+        if self._error is not None:
+            raise self._error
+        self.log.append("open")
+        try:
+            yield
+        finally:
+            await asyncio.sleep(0)
+            self.log.append("closed")
+            self.tasks.append(asyncio.current_task())
+
+
+def test_batches_that_overlap_share_one_opening() -> None:
+    connection = Connection()
+
+    async def batch(opening: SharedOpening, ready: asyncio.Event, over: asyncio.Event) -> None:
+        async with opening.used():
+            ready.set()
+            await over.wait()
+            assert connection.log == ["open"]
+
+    async def run() -> None:
+        opening = SharedOpening(connection)
+        events = [(asyncio.Event(), asyncio.Event()) for _ in range(2)]
+        tasks = [asyncio.create_task(batch(opening, *each)) for each in events]
+        for ready, _ in events:
+            await ready.wait()
+        events[0][1].set()
+        await tasks[0]
+        assert connection.log == ["open"]
+        events[1][1].set()
+        await tasks[1]
+
+    asyncio.run(run())
+    assert connection.log == ["open", "closed"]
+    assert connection.tasks[0] is connection.tasks[1]
+
+
+def test_a_batch_that_comes_while_another_closes_opens_anew() -> None:
+    connection = Connection()
+
+    async def run() -> None:
+        opening = SharedOpening(connection)
+
+        async def batch() -> None:
+            async with opening.used():
+                await asyncio.sleep(0)
+
+        first = asyncio.create_task(batch())
+        while "closed" not in connection.log:
+            await asyncio.sleep(0)
+            if opening._over.is_set():
+                await batch()
+        await first
+
+    asyncio.run(run())
+    assert connection.log == ["open", "closed"] * (len(connection.log) // 2)
+    assert len(connection.log) >= 4
+
+
+def test_an_error_of_opening_reaches_every_batch_and_the_next_one_tries_again() -> None:
+    connection = Connection(ValueError("no server"))
+
+    async def run() -> None:
+        opening = SharedOpening(connection)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no server"):
+                async with opening.used():
+                    pass
+
+    asyncio.run(run())
+    assert len(connection.tasks) == 2

@@ -5,7 +5,7 @@ import inspect
 from agents import FunctionTool, Model, RunConfig, function_tool
 from agents.run_config import ToolErrorFormatterArgs
 
-from sparring.player.sdk_version import formats_exceptions
+from sparring.player.tools import formats_exceptions
 from tests.rollouts import call, play_script
 
 

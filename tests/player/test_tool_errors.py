@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from agents import ModelBehaviorError, RunContextWrapper
 from agents.run_config import ToolErrorFormatterArgs
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparring.contracts.rollouts import CallFailure, RequestedCall
 from sparring.player import tool_errors
-from sparring.player.tool_errors import ToolErrors
+from sparring.player.tool_errors import ToolErrors, argument_problems
 
 ADD = {
     "type": "function",
@@ -116,3 +119,36 @@ def test_the_oldest_calls_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -
         errors.remember([RequestedCall(id, "add", "{}")], [ADD])
     told = [explained(errors, failure("tool_not_found", "x", id=id)) for id in "123"]
     assert [text.endswith("none.") for text in told] == [True, False, False]
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+LIST = {"type": "object", "properties": {"xs": {"type": "array", "items": {"type": "integer"}}}}
+
+
+def test_arguments_that_fit_have_no_problems() -> None:
+    assert argument_problems('{"a": 1, "b": 2}', SCHEMA) == ""
+
+
+def test_a_problem_names_the_argument_at_fault() -> None:
+    assert argument_problems('{"a": 1, "b": "two"}', SCHEMA) == "b: 'two' is not of type 'integer'"
+
+
+def test_a_problem_inside_an_argument_names_its_place() -> None:
+    assert argument_problems('{"xs": [1, "two"]}', LIST).startswith("xs[1]: 'two'")
+
+
+def test_a_problem_of_the_whole_is_one_of_the_arguments() -> None:
+    assert argument_problems("[]", SCHEMA) == "arguments: [] is not of type 'object'"
+    assert argument_problems('{"a": 1}', SCHEMA) == "arguments: 'b' is a required property"
+
+
+@given(st.lists(st.text(max_size=300), max_size=12))
+def test_at_most_three_short_problems_are_described(values: list[str]) -> None:
+    problems = argument_problems(json.dumps({"xs": ["bad;" + value for value in values]}), LIST)
+    assert problems.count("xs[") == min(3, len(values))
+    assert len(problems) < 3 * 140

@@ -33,7 +33,7 @@ from sparring.jobs.eval.job import EvalJob, OnProgress
 from sparring.jobs.progress import Progress
 from sparring.jobs.run_job import Attempt, run_job
 from sparring.player.player import ContextFactory
-from sparring.player.users import UserFunction
+from sparring.player.sdk_run import UserFunction
 from sparring.policies.loading import load_policy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparring.contracts.training import WarmStart
     from sparring.player.function_player import RolloutFunction
     from sparring.player.player import ContextFactory
-    from sparring.player.users import UserFunction
+    from sparring.player.sdk_run import UserFunction
     from sparring.policies.families import Family
 
 Table = dict[str, Any]

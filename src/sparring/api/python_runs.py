@@ -13,7 +13,7 @@ from sparring.contracts.errors import InvalidInput, RunChanged
 from sparring.contracts.specs import Frozen
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import Attempt
-from sparring.player.model_settings import RUNNER_ARGUMENTS
+from sparring.player.sdk_run import RUNNER_ARGUMENTS
 from sparring.run_folder import RunFolder
 from sparring.run_folder.ids import is_plain_name, new_run_id
 

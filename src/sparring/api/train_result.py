@@ -27,12 +27,10 @@ from sparring.environments.task import AnyAgent, Task, as_family, played_agent, 
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
-from sparring.player.loops import run_in_own_loop
 from sparring.player.mcp_servers import connected_servers, rollout_servers
 from sparring.player.player import as_case_factory
-from sparring.player.policy_model import PolicyModel
-from sparring.player.sdk_model import common_run_config
-from sparring.player.users import UserFunction
+from sparring.player.sdk_model import PolicyModel, common_run_config
+from sparring.player.sdk_run import UserFunction
 from sparring.player.worlds import end_world
 from sparring.policies.families import Family
 from sparring.policies.loading import load_policy
@@ -46,6 +44,7 @@ from sparring.run_folder.metrics import read_history_rows
 from sparring.run_folder.records import from_record
 from sparring.run_folder.sharded_log import ShardedLog
 from sparring.shipping.tokenizer_files import write_tokenizer
+from sparring.threads import run_in_own_loop
 
 if TYPE_CHECKING:
     from sparring.api.shipping import ShipResult

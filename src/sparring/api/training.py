@@ -32,7 +32,7 @@ from sparring.jobs.train.training import Training
 from sparring.learning.ranks import Launched
 from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
-from sparring.player.users import UserFunction
+from sparring.player.sdk_run import UserFunction
 from sparring.policies.families import Family
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints

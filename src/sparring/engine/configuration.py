@@ -24,7 +24,7 @@ from sparring.contracts.specs import Table
 from sparring.contracts.training import TrainSettings
 from sparring.learning.batches import BatchPlan, resolve_batches
 from sparring.learning.credit.group_relative import scale_of
-from sparring.player.model_settings import RUNNER_ARGUMENTS
+from sparring.player.sdk_run import RUNNER_ARGUMENTS
 from sparring.trackers import known_trackers
 
 _MANY_CASES = 1 << 30

@@ -17,8 +17,8 @@ from sparring.measures import MeasureSet
 from sparring.player.external_agent import PlayedAgent
 from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
+from sparring.player.sdk_run import UserFunction
 from sparring.player.trial_round import longest_cases, trial_round
-from sparring.player.users import UserFunction
 from sparring.policies.pretrained import max_positions_of
 from sparring.suites import Suite
 

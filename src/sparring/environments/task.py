@@ -21,12 +21,12 @@ from sparring.measures.declaration import Judge, Measure
 from sparring.measures.reward_functions import Batch
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.player import ContextFactory
+from sparring.player.sdk_run import UserFunction
 from sparring.player.trainability import (
     refuse_untrainable,
     refuse_without_tools,
     training_obstacles,
 )
-from sparring.player.users import UserFunction
 from sparring.policies.families import Family, family_named
 from sparring.sandbox import probe
 from sparring.suites import Suite

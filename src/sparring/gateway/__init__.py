@@ -5,6 +5,6 @@ neither measures nor engines.
 """
 
 from sparring.gateway.sessions import Session
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 __all__ = ["ModelCall", "Session"]

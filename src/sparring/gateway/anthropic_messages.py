@@ -24,7 +24,7 @@ from sparring.gateway.wire import (
     text_of,
     token_limit,
 )
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 _UNSUPPORTED = {
     "mcp_servers": "the agent must run its tools itself",

@@ -16,7 +16,7 @@ from sparring.gateway.mailbox import Mailbox
 from sparring.gateway.responses import Responses
 from sparring.gateway.sessions import OpenSession, Sessions
 from sparring.gateway.wire import WireCall, WireFormat
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 _BLOCKED_SECONDS = 20.0
 _BLOCKED = (

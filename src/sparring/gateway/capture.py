@@ -25,9 +25,7 @@ from sparring.gateway.calls import MAIN, SUB_AGENT, FinishReason, ModelReply, Re
 from sparring.gateway.exchanges import Exchange
 from sparring.player.episode import Episode, EpisodeOver, Turn
 from sparring.player.message_tree import MessageTree, Node, Place, TreeReply
-from sparring.player.model_call import ModelCall
-from sparring.player.recorder import Answer, Recorder
-from sparring.player.turns import SampledTurn, all_kept
+from sparring.player.recorder import Answer, ModelCall, Recorder, SampledTurn, all_kept
 
 Label = Callable[[ModelCall], str | None]
 _GONE = 410

@@ -26,7 +26,7 @@ from sparring.gateway.wire import (
     text_of,
     token_limit,
 )
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 _UNSUPPORTED = {

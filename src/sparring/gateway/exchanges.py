@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from sparring.gateway.calls import ModelReply, Refused
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 
 @dataclass(slots=True, eq=False)

@@ -26,7 +26,7 @@ from sparring.gateway.wire import (
     token_limit,
 )
 from sparring.player.conversation import to_messages
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 _NO_LOGPROBS = "replies come without log-probabilities"
 _UNSUPPORTED = {

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sparring.contracts.chat import tool_schema
 from sparring.gateway.calls import ModelReply, Refused
-from sparring.player.model_call import ModelCall
+from sparring.player.recorder import ModelCall
 
 Body = Mapping[str, Any]
 _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "top_k")

@@ -33,8 +33,7 @@ from sparring.measures import MeasureSet
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.mcp_servers import connected_servers, rollout_servers
 from sparring.player.player import as_case_factory
-from sparring.player.policy_model import PolicyModel
-from sparring.player.sdk_model import common_run_config
+from sparring.player.sdk_model import PolicyModel, common_run_config
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.loading import load_policy
 from sparring.sandbox import workspaces

@@ -21,7 +21,6 @@ from sparring.learning.judged_play import Plays, play_and_judge
 from sparring.learning.ranks import Launched
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
-from sparring.player.loops import run_in_own_loop
 from sparring.policies.scripted_policy import Script
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS
@@ -29,6 +28,7 @@ from sparring.run_folder.records import from_record
 from sparring.run_folder.sharded_log import ShardedLog
 from sparring.suites import Suite
 from sparring.suites.splitting import question_digest
+from sparring.threads import run_in_own_loop
 
 _EMPTY_TURN = Message("assistant", "")
 _LARGE_BUDGET = 1 << 15  # tokens

@@ -20,11 +20,11 @@ from sparring.learning.step_counts import StepCounts
 from sparring.learning.step_rollouts import Gaps, StepRollouts
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
-from sparring.player.loops import LoopThread
 from sparring.policies.server_policy import ServerPolicy
 from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder import RunFolder
 from sparring.run_folder.rollout_log import RolloutWriter, cut_from_step
+from sparring.threads import LoopThread
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Codec, Sample, SampleRequest, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout
-from sparring.player.deadlines import Deadlines
-from sparring.player.player import Play, Played, in_blocks
+from sparring.player.episode import Deadlines
+from sparring.player.player import ConcurrentPlayer, Play, Played
 
 RolloutFunction = Callable[[Play, TokenPolicy], Rollout | Awaitable[Rollout]]
 
@@ -50,7 +49,7 @@ class _PausingPolicy:
             return await self._policy.sample(request)
 
 
-class FunctionPlayer:
+class FunctionPlayer(ConcurrentPlayer):
     """Plays rollouts with `async function(play, policy) -> Rollout` instead of an agent.
 
     The function samples with `await policy.sample(SampleRequest(...))` and returns a Rollout with
@@ -58,19 +57,13 @@ class FunctionPlayer:
     INFRASTRUCTURE_ERROR and is not judged.
     """
 
+    _policy: TokenPolicy
+
     def __init__(self, function: RolloutFunction, policy: TokenPolicy, limits: Limits) -> None:
+        super().__init__(policy, limits)
         self._function = function
-        self._policy = policy
-        self._limits = limits
 
-    async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
-        """Play in blocks of `limits.in_flight` and yield in the order of `plays`."""
-        stream = in_blocks(self._policy, plays, self._limits.in_flight, self._call)
-        async with aclosing(stream):
-            async for played in stream:
-                yield played
-
-    async def _call(self, play: Play) -> Played:
+    async def _roll_out(self, play: Play) -> Played:
         started = time.monotonic()
         deadlines = Deadlines()
         try:

@@ -19,8 +19,7 @@ from sparring.contracts.cases import Case
 from sparring.contracts.errors import SparringError
 from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.player.conversation import to_messages
-from sparring.player.model_call import ModelCall, digest
-from sparring.player.turns import SampledTurn
+from sparring.player.recorder import ModelCall, SampledTurn, digest
 
 MessageKey = tuple[Any, ...]
 

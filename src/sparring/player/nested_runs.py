@@ -119,11 +119,24 @@ def route_nested_runs() -> None:
         set_default_agent_runner(_Runner(current))
 
 
+@contextmanager
+def outer_run(model: RunModel, loop: asyncio.AbstractEventLoop | None) -> Iterator[AgentRunner]:
+    """Make a run of this model the outer run of every run that starts inside the block, and yield
+    the runner to start it with, the SDK's own. If `loop` is None, it is that of the first model
+    call."""
+    runner = get_default_agent_runner()
+    token = _OUTER_RUN.set(_OuterRun(model, loop))
+    try:
+        yield runner.inner if isinstance(runner, _Runner) else runner
+    finally:
+        _OUTER_RUN.reset(token)
+
+
 class _Runner(AgentRunner):
     """Runs agents with `inner`; nested runs use the model and the event loop of the outer run."""
 
     def __init__(self, inner: AgentRunner) -> None:
-        self._inner = inner
+        self.inner = inner
 
     async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
         outer = _OUTER_RUN.get()
@@ -132,7 +145,7 @@ class _Runner(AgentRunner):
             work = self.run(starting_agent, input, **options)
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, outer.loop))
         with _using_outer_model(starting_agent, options, loop):
-            return await self._inner.run(starting_agent, input, **options)
+            return await self.inner.run(starting_agent, input, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
         outer = _OUTER_RUN.get()
@@ -140,13 +153,13 @@ class _Runner(AgentRunner):
             work = self.run(starting_agent, input, **options)
             return asyncio.run_coroutine_threadsafe(work, outer.loop).result()
         with _using_outer_model(starting_agent, options, None):
-            return self._inner.run_sync(starting_agent, input, **options)
+            return self.inner.run_sync(starting_agent, input, **options)
 
     def run_streamed(
         self, starting_agent: Agent[Any], input: Any, **options: Any
     ) -> RunResultStreaming:
         with _using_outer_model(starting_agent, options, None):  # the SDK's task copies it
-            return self._inner.run_streamed(starting_agent, input, **options)
+            return self.inner.run_streamed(starting_agent, input, **options)
 
 
 @contextmanager
@@ -162,11 +175,9 @@ def _using_outer_model(
     named_model = config.model if config is not None else None
     if outer is None:
         model = agent.model if named_model is None else named_model
-        if not isinstance(model, RunModel):
-            yield
-            return
-        token = _OUTER_RUN.set(_OuterRun(model, loop))
-        nested: AbstractContextManager[None] = nullcontext()
+        block: AbstractContextManager[Any] = nullcontext()
+        if isinstance(model, RunModel):
+            block = outer_run(model, loop)
     else:
         model = outer.model
         if named_model is not None and named_model is not model:
@@ -175,15 +186,11 @@ def _using_outer_model(
                 "in its run config, which would answer and bill outside Sparring; leave the "
                 "model out"
             )
-        token = _OUTER_RUN.set(outer)
-        nested = model.nested()
-    if named_model is None:
+        block = model.nested()
+    if named_model is None and isinstance(model, RunModel):
         options["run_config"] = model.run_config(config)
-    try:
-        with nested:
-            yield
-    finally:
-        _OUTER_RUN.reset(token)
+    with block:
+        yield
 
 
 def _name_of(model: str | Model) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import inspect
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from inspect import Parameter
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from sparring.contracts.cases import Case
@@ -19,20 +20,110 @@ from sparring.contracts.policies import Policy, TokenPolicy, is_played_in_lockst
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
 from sparring.player.external_agent import AgentRun, ExternalAgent, PlayedAgent
-from sparring.player.mcp_servers import connected_servers
+from sparring.player.mcp_servers import connected_servers, has_servers
 from sparring.player.nested_runs import route_nested_runs
 from sparring.player.recorder import Recorder
 from sparring.player.sdk_model import EpisodeModel, common_run_config
-from sparring.player.sdk_run import SdkRun
-from sparring.player.sdk_version import warn_if_untested_version
-from sparring.player.shared_opening import SharedOpening
-from sparring.player.slots import Slots
+from sparring.player.sdk_run import SdkRun, UserFunction
 from sparring.player.tools import ToolStage
-from sparring.player.trainability import refuse_unplayable
-from sparring.player.users import UserFunction
+from sparring.player.trainability import refuse_unplayable, warn_if_untested_version
 from sparring.player.worlds import end_world
 from sparring.threads import DaemonThreads
 from sparring.tracebacks import error_with_line
+
+
+class Slots:
+    """A semaphore of `number` slots with priorities. A free slot goes to the waiting rollout of the
+    lowest step, first come first served, so that no batch waits for a later one."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._arrivals = count()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def slot(self, step: int) -> AsyncIterator[None]:
+        """Wait for a slot and hold it for the duration of the block."""
+        await self._acquire(step)
+        try:
+            yield
+        finally:
+            self._release()
+
+    async def _acquire(self, step: int) -> None:
+        if self._free:  # a slot is free only if no rollout waits
+            self._free -= 1
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (step, next(self._arrivals), granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():  # cancelled after the grant
+                self._release()
+            raise
+
+    def _release(self) -> None:
+        while self._waiting:
+            _, _, granted = heapq.heappop(self._waiting)
+            if not granted.done():
+                granted.set_result(None)
+                return
+        self._free += 1
+
+
+class SharedOpening:
+    """Enters a context for the first user and exits it after the last.
+
+    A dedicated task enters and exits the context: connections must be closed by the task that
+    opened them, and overlapping batches end in any order.
+    """
+
+    def __init__(self, context: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        self._context = context
+        self._users = 0
+        self._over = asyncio.Event()
+        self._opened: asyncio.Future[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[None]:
+        """Keep the context open for the duration of the block. An exception raised on entering the
+        context is raised here."""
+        if not self._users:
+            loop = asyncio.get_running_loop()
+            self._over, self._opened = asyncio.Event(), loop.create_future()
+            self._keeper = loop.create_task(self._keep(self._keeper, self._opened, self._over))
+        opened, keeper, over = self._opened, self._keeper, self._over
+        self._users += 1
+        try:
+            assert opened is not None
+            await asyncio.shield(opened)
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                over.set()
+                assert keeper is not None
+                await asyncio.shield(keeper)
+
+    async def _keep(
+        self,
+        before: asyncio.Task[None] | None,
+        opened: asyncio.Future[None],
+        over: asyncio.Event,
+    ) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        try:
+            async with self._context():
+                opened.set_result(None)
+                await over.wait()
+        except BaseException as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
 
 ContextFactory = Callable[[], Any] | Callable[[Case], Any]
 
@@ -54,8 +145,8 @@ class Played:
     offers_tools: bool = False
 
 
-class Player:
-    """Plays one agent with one policy.
+class ConcurrentPlayer(ABC):
+    """Plays rollouts concurrently.
 
     With a policy that samples in lockstep, rollouts are played in consecutive blocks of
     `limits.in_flight`, so that a replay after a crash gives the same batches and tokens. With any
@@ -63,6 +154,62 @@ class Player:
     overlap: together they have at most `limits.in_flight` rollouts in flight, and rollouts of the
     lowest step start first.
     """
+
+    def __init__(self, policy: Policy, limits: Limits) -> None:
+        self._policy = policy
+        self._limits = limits
+        self._slots = Slots(limits.in_flight)
+
+    async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
+        """Play the rollouts. Yield them in the order of `plays` in lockstep, else as they end. If
+        the generator ends early, cancel the rest and end the worlds of the rollouts that were not
+        yielded."""
+        lockstep = self._policy if is_played_in_lockstep(self._policy) else None
+        waiting = iter(plays)
+        tasks: list[asyncio.Task[Played]] = []
+        async with self._opened():
+            try:
+                while True:
+                    if not tasks or not lockstep:
+                        room = self._limits.in_flight - len(tasks)
+                        tasks += self._start(list(islice(waiting, room)), lockstep)
+                    if not tasks:
+                        return
+                    awaited = tasks[:1] if lockstep else tasks
+                    done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        tasks.remove(task)
+                        yield task.result()
+            finally:
+                await _abandon(tasks)
+
+    def _start(
+        self, plays: Sequence[Play], lockstep: TokenPolicy | None
+    ) -> list[asyncio.Task[Played]]:
+        if lockstep is None:
+            return [asyncio.create_task(self._roll_out_in_turn(play)) for play in plays]
+        for _ in plays:
+            lockstep.join()
+        tasks = [asyncio.create_task(self._roll_out(play)) for play in plays]
+        for task in tasks:  # a callback also runs for a task cancelled before its first step
+            task.add_done_callback(lambda _: lockstep.leave())
+        return tasks
+
+    async def _roll_out_in_turn(self, play: Play) -> Played:
+        async with self._slots.slot(play.key.step):
+            return await self._roll_out(play)
+
+    @abstractmethod
+    async def _roll_out(self, play: Play) -> Played:
+        """Play one rollout."""
+
+    def _opened(self) -> AbstractAsyncContextManager[None]:
+        """Return a context manager to play in."""
+        return nullcontext()
+
+
+class Player(ConcurrentPlayer):
+    """Plays one agent with one policy."""
 
     def __init__(
         self,
@@ -75,16 +222,14 @@ class Player:
         user: UserFunction | None = None,
     ) -> None:
         refuse_unplayable(agent)
+        super().__init__(policy, limits or Limits())
         self._agent = _with_blocking_guardrails(agent)
-        self._policy = policy
-        self._limits = limits or Limits()
         self._temperature = temperature
         self._context = as_case_factory(context)
         self._user = user
         self._run_config = common_run_config()
         self._threads = DaemonThreads(self._limits.tool_threads)
-        self._slots = Slots(self._limits.in_flight)
-        self._opening = SharedOpening(self._opened)
+        self._connections = SharedOpening(self._connected)
         codec = policy.codec if isinstance(policy, TokenPolicy) else None
         self._stage = ToolStage(self._limits, self._threads, codec)
         route_nested_runs()
@@ -94,48 +239,21 @@ class Player:
         """Return the tool name of each thread that still runs although its call was abandoned."""
         return self._threads.hung()
 
-    async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
-        """Play the rollouts. Yield them in the order of `plays` in lockstep, else as they end."""
-        asyncio.get_running_loop().set_default_executor(self._threads)
-        policy, waiting = self._policy, iter(plays)
-        async with self._opening.used():
-            if is_played_in_lockstep(policy):
-                stream = in_blocks(policy, waiting, self._limits.in_flight, self._roll_out)
-            else:
-                stream = self._as_they_end(waiting)
-            async with aclosing(stream):
-                async for played in stream:
-                    yield played
-
     async def play_one(self, play: Play) -> Rollout:
         """Play one rollout and return it."""
         async with aclosing(self.play([play])) as stream:
             return (await anext(stream)).rollout
 
     def _opened(self) -> AbstractAsyncContextManager[None]:
+        asyncio.get_running_loop().set_default_executor(self._threads)
+        if isinstance(self._agent, ExternalAgent) or has_servers(self._agent, None):
+            return self._connections.used()
+        return nullcontext()
+
+    def _connected(self) -> AbstractAsyncContextManager[None]:
         if isinstance(self._agent, ExternalAgent):
             return self._agent.opened()
         return connected_servers(self._agent)
-
-    async def _as_they_end(self, waiting: Iterator[Play]) -> AsyncGenerator[Played]:
-        running: set[asyncio.Task[Played]] = set()
-        ended: deque[asyncio.Task[Played]] = deque()
-        try:
-            while True:
-                room = self._limits.in_flight - len(running)
-                running |= {asyncio.create_task(self._admit(p)) for p in islice(waiting, room)}
-                if not running:
-                    return
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                ended += done
-                while ended:
-                    yield ended.popleft().result()
-        finally:
-            await _abandon([*running, *ended])
-
-    async def _admit(self, play: Play) -> Played:
-        async with self._slots.slot(play.key.step):
-            return await self._roll_out(play)
 
     async def _roll_out(self, play: Play) -> Played:
         started = time.monotonic()
@@ -181,34 +299,8 @@ class Player:
             raise EpisodeOver from error
 
 
-async def in_blocks(
-    policy: TokenPolicy,
-    plays: Iterable[Play],
-    most: int,
-    roll_out: Callable[[Play], Coroutine[Any, Any, Played]],
-) -> AsyncGenerator[Played]:
-    """Play consecutive blocks of at most `most` rollouts in lockstep; yield them in order. If the
-    generator ends early, cancel the rest and end the worlds of the rollouts that were not yielded.
-    """
-    waiting = iter(plays)
-    while block := list(islice(waiting, most)):
-        for _ in block:
-            policy.join()
-        tasks = deque(asyncio.create_task(roll_out(play)) for play in block)
-        for task in tasks:  # a callback also runs for a task cancelled before its first step
-            task.add_done_callback(lambda _: policy.leave())
-        try:
-            while tasks:
-                played = await tasks[0]
-                tasks.popleft()
-                yield played
-        finally:
-            await _abandon(tasks)
-
-
-async def _abandon(tasks: Iterable[asyncio.Task[Played]]) -> None:
+async def _abandon(tasks: Sequence[asyncio.Task[Played]]) -> None:
     """Cancel the tasks, wait for them, and end the worlds of the rollouts that have ended."""
-    tasks = list(tasks)
     for task in tasks:
         task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)

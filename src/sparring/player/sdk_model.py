@@ -1,9 +1,15 @@
-"""The SDK model and the run config that rollouts use."""
+"""The SDK's doors to the recorder: the model of a rollout, and the model of a trained agent.
+
+An agent's `model_settings` apply to its turns; provider-specific ones (reasoning effort, storage,
+metadata, headers) are ignored.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,26 +20,28 @@ from agents import (
     Handoff,
     ModelResponse,
     ModelSettings,
-    ModelTracing,
     RunConfig,
     Tool,
     ToolExecutionConfig,
 )
 from agents.items import TResponseInputItem
-from openai.types.responses.response_prompt_param import ResponsePromptParam
 
-from sparring.contracts.policies import Finish, Sampling
-from sparring.contracts.rollouts import Ending, RowStart
+from sparring.contracts.cases import Case
+from sparring.contracts.errors import Untrainable
+from sparring.contracts.limits import Limits
+from sparring.contracts.policies import Finish, SampleKey, Sampling, TokenPolicy
+from sparring.contracts.rollouts import Ending, RequestedCall, RolloutKey, RowStart
+from sparring.player.conversation import Prompt, TaggedTurns, prompt_of
 from sparring.player.episode import Episode, EpisodeOver, Turn
-from sparring.player.model_call import ModelCall
-from sparring.player.model_settings import forced_tool, sampling_for
-from sparring.player.nested_runs import ACTIVE_AGENT, RunModel, recording_active_agent
-from sparring.player.prompts import Prompt, prompt_of
-from sparring.player.recorder import Recorder
-from sparring.player.tagged_turns import TaggedTurns
+from sparring.player.nested_runs import (
+    ACTIVE_AGENT,
+    RunModel,
+    recording_active_agent,
+    route_nested_runs,
+)
+from sparring.player.recorder import ModelCall, Recorder, SampledTurn
 from sparring.player.tool_errors import ToolErrors
 from sparring.player.tools import ToolStage, release_held_slot
-from sparring.player.turns import SampledTurn
 from sparring.player.worlds import add_world_tools
 
 
@@ -112,11 +120,8 @@ class EpisodeModel(RunModel):
         tools: list[Tool],
         output_schema: AgentOutputSchemaBase | None,
         handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: ResponsePromptParam | None,
+        tracing: Any,
+        **_: Any,
     ) -> ModelResponse:
         """Play one turn and record it in the episode."""
         episode = self._episode
@@ -192,3 +197,108 @@ def _cut_off_detail(settings: ModelSettings, sampled: int) -> str:
     if settings.max_tokens is not None and sampled >= settings.max_tokens:
         return f"a turn was cut off at the agent's max_tokens of {settings.max_tokens}"
     return "the answer was cut off"
+
+
+class PolicyModel(RunModel):
+    """An SDK model that samples from a policy: `Agent(model=PolicyModel(policy, sampling))`.
+
+    It answers for every agent of the run and adds the tools of the run's context to each agent's
+    own. As in training, a turn continues the exact tokens of the previous turn. An agent's model
+    settings, such as its temperature, override `sampling`.
+    """
+
+    def __init__(self, policy: TokenPolicy, sampling: Sampling, seed: int | None = None) -> None:
+        self._policy = policy
+        self._sampling = sampling
+        self._seed = secrets.randbits(31) if seed is None else seed
+        self._turns = 0
+        self._first_tag = secrets.randbits(
+            48
+        )  # random, so that items from another process do not match a turn
+        unlimited = Limits(completion_tokens=sys.maxsize)
+        self._recorder = Recorder(
+            policy, Episode(RolloutKey(self._seed, 0, "", 0), Case("", ""), unlimited)
+        )
+        self._tagged = TaggedTurns()
+        self._errors = ToolErrors()
+        route_nested_runs()
+
+    def run_config(self, given: RunConfig | None) -> RunConfig:
+        """Return a copy of `given`, or a new run config, that uses this model."""
+        config = copy.copy(given) if given is not None else RunConfig()
+        config.model = self
+        config.tool_not_found_behavior = "return_error_to_model"
+        config.call_model_input_filter = recording_active_agent(config.call_model_input_filter)
+        config.tool_error_formatter = self._errors.formatter(config.tool_error_formatter)
+        return config
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: str | list[TResponseInputItem],
+        model_settings: ModelSettings,
+        tools: list[Tool],
+        output_schema: AgentOutputSchemaBase | None,
+        handoffs: list[Handoff[Any, Any]],
+        tracing: Any,
+        **_: Any,
+    ) -> ModelResponse:
+        """Sample one turn and return it as a ModelResponse."""
+        active = ACTIVE_AGENT.get()
+        add_world_tools(tools, active.context)
+        prompt = prompt_of(system_instructions, input, tools, output_schema, handoffs)
+        call = prompt.call(
+            forced_tool(model_settings, prompt.tool_names),
+            is_parallel=model_settings.parallel_tool_calls,
+            continues=self._tagged.continued_by(prompt),
+        )
+        self._turns += 1
+        turn = self._recorder.begin(self._turns, active.agent, call)
+        key = SampleKey(RolloutKey(self._seed, 0, "", turn.number), turn.number)
+        sampling = sampling_for(model_settings, self._sampling)
+        self._policy.join()
+        try:
+            answer = await self._recorder.answer(turn, key, call, sampling)
+        finally:
+            self._policy.leave()
+        calls = [
+            RequestedCall(f"call_{secrets.token_hex(8)}", call.tool, call.arguments)
+            for call in answer.reply.calls
+        ]
+        self._errors.remember(calls, prompt.tools)
+        tag = self._first_tag + turn.number
+        return self._tagged.response(tag, turn, prompt, answer, calls)
+
+
+def sampling_for(settings: ModelSettings, usual: Sampling) -> Sampling:
+    """Return `usual` with the values that `settings` overrides. `max_tokens` can lower the limit
+    of `usual`, but not raise it."""
+    limit = usual.max_tokens
+    return Sampling(
+        _value_or(settings.temperature, usual.temperature),
+        limit if settings.max_tokens is None else max(1, min(limit, settings.max_tokens)),
+        usual.repetition_penalty,
+        _value_or(settings.top_p, usual.top_p),
+        _value_or(settings.frequency_penalty, usual.frequency_penalty),
+        _value_or(settings.presence_penalty, usual.presence_penalty),
+    )
+
+
+def forced_tool(settings: ModelSettings, tool_names: Sequence[str]) -> str | None:
+    """Return the tool that `tool_choice` forces on the next turn, "required" for any, or None.
+
+    Raises Untrainable for any other choice, such as "none" or an unknown tool.
+    """
+    choice = settings.tool_choice
+    if choice is None or choice == "auto" or not tool_names:
+        return None
+    if isinstance(choice, str) and (choice == "required" or choice in tool_names):
+        return choice
+    raise Untrainable(
+        f"tool_choice={choice!r} cannot be forced on a model that samples tokens; use 'auto', "
+        f"'required' or one of {', '.join(tool_names)}"
+    )
+
+
+def _value_or(value: float | None, usual: float) -> float:
+    return usual if value is None else value

@@ -1,7 +1,12 @@
-"""One rollout of an SDK agent: the SDK's Runner with a policy as its model."""
+"""One rollout of an SDK agent: the SDK's Runner with a policy as its model, and the user who
+answers the agent's messages, if there is one."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agents import (
@@ -11,45 +16,49 @@ from agents import (
     OutputGuardrailTripwireTriggered,
     RunErrorHandlerInput,
     RunErrorHandlers,
-    Runner,
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
 )
 from agents.mcp import MCPServer
 
-from sparring.contracts.rollouts import Ending, TokenRow
+from sparring.contracts.cases import Case
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.rollouts import Ending, Message, TokenRow
 from sparring.player.episode import Episode
 from sparring.player.mcp_servers import rollout_servers
+from sparring.player.nested_runs import outer_run
 from sparring.player.recorder import Recorder
 from sparring.player.sdk_model import EpisodeModel
-from sparring.player.users import UserFunction, user_message
+
+UserFunction = Callable[[Case, Any, Sequence[Message]], "Awaitable[str | None] | str | None"]
+# Arguments of `Runner.run` that Sparring does not accept, each with its replacement.
+RUNNER_ARGUMENTS = {
+    "run_config": "every rollout has its own run config; put guardrails and model_settings on "
+    "the agent",
+    "hooks": "put hooks on the agent: Agent(hooks=AgentHooks subclass)",
+    "session": "each rollout starts without history; put earlier messages into the input of a case",
+    "max_turns": "use tool_rounds, which counts rounds of tool calls",
+}
 
 
+@dataclass(frozen=True, slots=True)
 class SdkRun:
     """Runs the agent, and runs it again after each message of the user, if there is one."""
 
-    def __init__(
-        self,
-        agent: Agent[Any],
-        episode: Episode,
-        recorder: Recorder,
-        model: EpisodeModel,
-        user: UserFunction | None,
-    ) -> None:
-        self._agent = agent
-        self._episode = episode
-        self._recorder = recorder
-        self._model = model
-        self._user = user
+    agent: Agent[Any]
+    episode: Episode
+    recorder: Recorder
+    model: EpisodeModel
+    user: UserFunction | None
 
     def rows(self) -> list[TokenRow]:
         """Return the rows to train on."""
-        return self._recorder.rows()
+        return self.recorder.rows()
 
     async def run(self, world: Any) -> Any:
         """Run the agent and return its output. Tripped guardrails and the SDK's turn limit are
         recorded as endings, and None is returned."""
-        episode, limits = self._episode, self._episode.limits
+        episode, limits = self.episode, self.episode.limits
 
         def invalid_output(problem: RunErrorHandlerInput[Any]) -> Any:
             episode.end(Ending.INVALID_OUTPUT, str(problem.error))
@@ -60,16 +69,17 @@ class SdkRun:
         messages = 0
         try:
             async with rollout_servers(world) as servers:
-                agent = _copy_for_rollout(self._agent, servers)
+                agent = _copy_for_rollout(self.agent, servers)
                 while True:
-                    result = await Runner.run(
-                        agent,
-                        items,
-                        context=world,
-                        max_turns=limits.turns,
-                        run_config=self._model.run_config(None),
-                        error_handlers=handlers,
-                    )
+                    with outer_run(self.model, asyncio.get_running_loop()) as runner:
+                        result = await runner.run(
+                            agent,
+                            items,
+                            context=world,
+                            max_turns=limits.turns,
+                            run_config=self.model.run_config(None),
+                            error_handlers=handlers,
+                        )
                     output = result.final_output
                     if isinstance(output, str):
                         episode.answer = output  # under stop_on_first_tool, a tool's result
@@ -94,18 +104,33 @@ class SdkRun:
         return None
 
     async def _user_message(self, world: Any) -> str | None:
-        """Return the user's next message; None if the conversation is over."""
-        episode = self._episode
-        if self._user is None or episode.is_over:
+        """Return the user's next message; None if the conversation is over.
+
+        A synchronous function runs in a thread. Raises InfrastructureError if the function takes
+        longer than a tool may or returns anything but text or None: neither is the model's fault.
+        """
+        user, episode, seconds = self.user, self.episode, self.episode.limits.tool_seconds
+        if user is None or episode.is_over:
             return None
-        return await user_message(
-            self._user,
-            episode.case,
-            world,
-            episode.messages,
-            deadlines=episode.deadlines,
-            seconds=episode.limits.tool_seconds,
-        )
+        arguments = (episode.case, world, episode.messages)
+        try:
+            async with episode.deadlines.within(seconds) as deadline:
+                if inspect.iscoroutinefunction(user):
+                    message = await user(*arguments)
+                else:
+                    message = await asyncio.to_thread(user, *arguments)
+                    if inspect.isawaitable(message):
+                        message = await message
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise InfrastructureError(f"user() did not answer within {seconds:g} s") from error
+        if message is not None and not isinstance(message, str):
+            raise InfrastructureError(
+                f"user() returned a {type(message).__name__}; return the user's message, or None "
+                "to end the conversation"
+            )
+        return message
 
 
 def _copy_for_rollout(agent: Agent[Any], servers: list[MCPServer]) -> Agent[Any]:

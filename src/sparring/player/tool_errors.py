@@ -4,16 +4,18 @@ texts."""
 from __future__ import annotations
 
 import inspect
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import jsonschema
 from agents import ModelBehaviorError
 from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
 
 from sparring.contracts.rollouts import CallFailure, RequestedCall
-from sparring.player.arguments import argument_problems
 
 _MAX_CALLS = 4096
 
@@ -71,3 +73,19 @@ class ToolErrors:
             schema = call.offered.get(failure.tool_name, {}).get("parameters", {})
             reason = argument_problems(call.arguments, schema) or reason
         return f"{failure.tool_name} failed: {reason}"
+
+
+_MAX_PROBLEMS, _MAX_LENGTH = 3, 120
+
+
+def argument_problems(arguments: str, schema: Mapping[str, Any]) -> str:
+    """Return the first three schema violations, separated by semicolons; empty if there are none.
+
+    `arguments` must be valid JSON.
+    """
+    problems = jsonschema.Draft202012Validator(schema).iter_errors(json.loads(arguments))
+    return "; ".join(
+        f"{problem.json_path.removeprefix('$.').removeprefix('$') or 'arguments'}: "
+        f"{problem.message[:_MAX_LENGTH]}"
+        for problem in islice(problems, _MAX_PROBLEMS)
+    )

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from agents import FunctionTool, ItemHelpers, Tool, default_tool_error_function
+from agents.run_config import ToolErrorFormatterArgs
 from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall
 
@@ -24,7 +25,6 @@ from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Codec
 from sparring.contracts.rollouts import CallFailure, Ending, Message, clean_text
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
-from sparring.player.sdk_version import formats_exceptions
 from sparring.player.worlds import is_world_tool
 from sparring.threads import CURRENT_CALL, DaemonThreads, ThreadUse
 
@@ -219,6 +219,12 @@ def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
     recording._use_default_failure_error_function = False
     bound: Invoke = bind(recording)
     return bound
+
+
+def formats_exceptions() -> bool:
+    """Return whether the SDK passes tool exceptions to the run config's error formatter, as it does
+    from version 0.24. Earlier versions format them internally."""
+    return "tool_exception" in str(ToolErrorFormatterArgs.__annotations__["kind"])
 
 
 def _text_of(result: Any, tool: FunctionTool) -> str | None:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import warnings
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from typing import Any
 
-from agents import Agent, FunctionTool, Handoff
+from agents import Agent, FunctionTool, Handoff, ModelSettings
 
 from sparring.contracts.errors import SettingError, Untrainable
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
-from sparring.player.model_settings import untrainable_settings
 from sparring.player.worlds import declares_tools
+
+_OLDEST_SDK, _NEWEST_SDK = (0, 22), (0, 24)  # tested
+
+
+@functools.cache
+def warn_if_untested_version() -> None:
+    """Warn, once per process, if the installed SDK is outside the tested range."""
+    installed = version("openai-agents")
+    numbers = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+    if not _OLDEST_SDK <= numbers <= _NEWEST_SDK:
+        tested = " to ".join(".".join(map(str, bound)) for bound in (_OLDEST_SDK, _NEWEST_SDK))
+        warnings.warn(
+            f"Sparring is tested with openai-agents {tested}, but {installed} is installed; if "
+            "something fails, install a tested version",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def refuse_unplayable(agent: PlayedAgent) -> None:
@@ -41,7 +60,7 @@ def training_obstacles(
             f"{', '.join(map(repr, sorted(names)))}"
         )
     for reached in reached_agents(agent):
-        for problem in untrainable_settings(reached.model_settings, temperature):
+        for problem in _settings_obstacles(reached.model_settings, temperature):
             yield f"{reached.name}: {problem}"
 
 
@@ -107,6 +126,20 @@ def _agent_obstacles(agent: Agent[Any]) -> Iterator[str]:
             f"{agent.name}: its prompt is stored on the provider's servers; "
             "write it into `instructions`"
         )
+
+
+def _settings_obstacles(settings: ModelSettings, temperature: float) -> Iterator[str]:
+    """Yield a message for each setting that training cannot apply. Training samples with the run's
+    temperature, and without top_p and penalties."""
+    if settings.temperature is not None and settings.temperature != temperature:
+        yield (
+            f"its temperature is {settings.temperature:g} and the run's is {temperature:g}; use "
+            f"--set temperature={settings.temperature:g} for the run, or remove it from the agent"
+        )
+    for name, neutral in (("top_p", 1.0), ("frequency_penalty", 0.0), ("presence_penalty", 0.0)):
+        value = getattr(settings, name)
+        if value is not None and value != neutral:
+            yield f"{name}={value:g} changes the sampling that training assumes; remove it"
 
 
 def _tool_obstacles(agent: Agent[Any], tool: Any) -> Iterator[str]:

@@ -11,11 +11,11 @@ from sparring.contracts.limits import Limits
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
 from sparring.player.external_agent import PlayedAgent
-from sparring.player.loops import run_in_own_loop
 from sparring.player.player import ContextFactory, Play, Player
 from sparring.player.worlds import end_world
 from sparring.policies.codec import ChatCodec
 from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.threads import run_in_own_loop
 
 _UNLIMITED_TOKENS = 1 << 20
 _UNKNOWN_TOOL = "sparring_trial"

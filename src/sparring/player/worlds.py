@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import CallFailure
-from sparring.player.arguments import argument_problems
 from sparring.player.episode import EPISODE, EpisodeOver
+from sparring.player.tool_errors import argument_problems
 from sparring.tracebacks import error_with_line
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -24,13 +24,13 @@ from sparring.jobs.progress import Progress, ProgressHeartbeat
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
 from sparring.player import Play
-from sparring.player.loops import run_in_own_loop
 from sparring.policies.loading import load_policy
 from sparring.proofs.eval_summary import EvalTally
 from sparring.run_folder.checkpoint_list import candidate_of
 from sparring.run_folder.contents import write_summary
 from sparring.run_folder.files import append_line, read_lines
 from sparring.run_folder.held_out_ledger import record_look
+from sparring.threads import run_in_own_loop
 
 OnProgress = Callable[[Progress], None]
 
