@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from sparring.settings.document import parse
-from sparring.settings.project_file import read_project_file
+from sparring.settings.project_file import parse, read_project_file
 from sparring.surfaces.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ import pytest
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import LockedField, NotPermitted, OverBudget
 from sparring.contracts.specs import EndpointSpec, EvalSpec, PolicySpec
-from sparring.operations.evaluating import StartEval, evaluation_of, start_eval
+from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller
 from sparring.operations.resolution import resolve_run
 from tests.operations.made import edit_project, make_project, operator_of, spec_of
@@ -79,6 +79,6 @@ def test_a_lock_on_the_model_holds_for_servers_too(owner: Caller) -> None:
 
 def test_an_evaluation_beyond_the_budget_is_refused_before_it_is_a_run(owner: Caller) -> None:
     run_settings = resolve_run("shop", "eval", {"num_generations": 10}, owner)
-    assert evaluation_of(run_settings, Split.VALIDATION, 300).max_rollouts == 3000
+    assert run_settings.spec(EvalSpec, cases=300).max_rollouts == 3000
     with pytest.raises(OverBudget, match="could play 3,010"):
-        evaluation_of(run_settings, Split.VALIDATION, 301)
+        run_settings.spec(EvalSpec, cases=301)

@@ -10,7 +10,7 @@ from sparring.contracts.errors import InvalidInput, LockedField, OverBudget
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller
 from sparring.operations.resolution import resolve_run
-from sparring.operations.training import StartTrain, start_train, training_of
+from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from tests.operations.made import edit_project, make_project, operator_of, spec_of
 
@@ -49,9 +49,9 @@ def test_a_locked_setting_is_refused_before_there_is_a_run(operator: Caller) -> 
 
 
 def test_a_training_of_more_steps_than_the_budget_has_is_refused(owner: Caller) -> None:
-    assert training_of(resolve_run("shop", "train", {"max_steps": 50}, owner))
+    assert resolve_run("shop", "train", {"max_steps": 50}, owner).spec(TrainSpec)
     with pytest.raises(OverBudget, match=r"sparring\.toml:\d+: at most 50 steps"):
-        training_of(resolve_run("shop", "train", {"max_steps": 51}, owner))
+        resolve_run("shop", "train", {"max_steps": 51}, owner).spec(TrainSpec)
 
 
 def test_a_training_whose_proof_would_be_too_much_is_not_started(operator: Caller) -> None:

@@ -14,7 +14,7 @@ from sparring.environments.loading import load_environment
 from sparring.projects import find_project
 from sparring.projects.templates import STARTING_POINTS, write_environment
 from sparring.settings.fields import check_types, defaults
-from sparring.settings.layers import DEFAULTS, Layer, resolve
+from sparring.settings.layers import DEFAULTS, Layer, merge
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -89,8 +89,8 @@ def test_a_new_project_file_is_valid_and_has_its_schema(tmp_path: Path) -> None:
     project = find_project(tmp_path)
     assert project.root == tmp_path
     layers = [Layer(DEFAULTS, defaults("train", ())), *project.file.layers("word_quiz", "train")]
-    checked = check_types(resolve(layers, [], is_operator=False), "train", ())
-    assert checked.values["lora"] == {}
+    checked = check_types(merge(layers, [], is_operator=False), "train", ())
+    assert checked.play.lora == {}
     first, _, _ = (tmp_path / "sparring.toml").read_text().partition("\n")
     schema = json.loads((tmp_path / first.removeprefix("#:schema ")).read_text())
     assert "settings" in schema["properties"]

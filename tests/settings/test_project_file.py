@@ -6,17 +6,118 @@ import json
 import random
 import re
 import string
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from sparring.contracts.environments import FieldDescription
-from sparring.contracts.errors import SparringError
-from sparring.settings.assignments import assigned
-from sparring.settings.document import parse
+from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.settings.fields import check_types, defaults, known_names, refuse_unknown
-from sparring.settings.layers import Layer, resolve
-from sparring.settings.locks import default_locks
-from sparring.settings.project_file import read_project_file
+from sparring.settings.layers import Layer, assigned, default_locks, merge
+from sparring.settings.project_file import ParsedFile, parse, project_file_schema, read_project_file
+
+TOML = """\
+[project]
+look_in = [
+  "envs",
+  "[more]",
+]
+
+[settings]
+lora.r = 8  # = 16
+"beta" = 0.1
+project = '''
+model = "in a string"
+'''
+guards = { entropy = "warn" }
+
+[[lock]]
+field = "beta"
+
+[[lock]]
+field = "seed"
+"""
+
+
+def lines_of(text: str, name: str = "sparring.toml") -> dict[str, int]:
+    return dict(parse(text, name).lines)
+
+
+def test_every_key_of_a_toml_file_has_its_line() -> None:
+    lines = {
+        "project": 1,
+        "project.look_in": 2,
+        "settings": 7,
+        "settings.lora.r": 8,
+        "settings.beta": 9,
+        "settings.project": 10,
+        "settings.guards": 13,
+        "lock.0": 15,
+        "lock.0.field": 16,
+        "lock.1": 18,
+        "lock.1.field": 19,
+    }
+    assert lines_of(TOML).items() >= lines.items()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('x = "# [a]"\ny = 1\n', 2),
+        ('x = "it\'s"\ny = 1\n', 2),
+        ('x = "a \\" ["\ny = 1\n', 2),
+        ("x = '''one line'''\ny = 1\n", 2),
+        ('x = """\ny = 2\n""" # """\ny = 1\n', 4),
+        ('x = """ a\ny = 2\n"""\ny = 1\n', 4),
+        ('x = """a \\""" b"""\ny = 1\n', 2),
+        ("x = [\n  [1], # ]\n  { y = 2 },\n]\ny = 1\n", 5),
+        ("x = 1\r\ny = 1\r\n", 2),
+    ],
+)
+def test_strings_comments_and_brackets_do_not_shift_lines(text: str, line: int) -> None:
+    assert lines_of(text)["y"] == line
+
+
+def test_a_place_is_that_of_the_value_or_of_the_nearest_one() -> None:
+    document = parse(TOML, "sparring.toml")
+    assert document.place_of("settings.beta") == "sparring.toml:9"
+    assert document.place_of("settings.lora") == "sparring.toml:8"
+    assert document.place_of("settings.guards.entropy") == "sparring.toml:13"  # an inline table
+    assert document.place_of("settings.seed") == "sparring.toml:7"  # the table around it
+    assert document.place_of("budget.steps") == "sparring.toml"
+
+
+def test_the_place_of_a_table_without_a_line_is_that_of_its_first_value() -> None:
+    assert ParsedFile("f.toml", {}, {"a.x": 4, "a.y": 3, "ab": 1}).place_of("a") == "f.toml:3"
+
+
+def test_the_places_in_a_table_are_known_by_the_names_there() -> None:
+    document = ParsedFile("f.toml", {}, {"a": 1, "a.x": 2, "a.t.y": 3, "ab": 9})
+    assert document.places_below("a") == {"": "f.toml:1", "x": "f.toml:2", "t.y": "f.toml:3"}
+    assert document.places_below("other") == {"": "f.toml"}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("[settings]\nbeta = \n", "sparring.toml:2"), ("x = " + "[" * 5000, "sparring.toml")],
+)
+def test_a_file_that_cannot_be_parsed_is_refused_with_its_line(text: str, place: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse(text, "sparring.toml")
+    assert str(refused.value).startswith(f"{place}: this is not TOML: ")
+
+
+def test_an_empty_file_holds_no_tables() -> None:
+    assert parse("# nothing yet\n", "sparring.toml") == ParsedFile("sparring.toml", {}, {})
+
+
+def test_a_value_that_no_setting_can_have_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"this date cannot be a setting"):
+        parse("[settings]\nx = 2024-01-01\n", "sparring.toml")
+
 
 GOOD = '''
 [project]
@@ -59,8 +160,9 @@ def run_settings(
     refuse_unknown(command or {}, "the command", known_names(kind))
     layers.append(Layer("the command", command or {}, is_written=True, is_command=True))
     locks = [*file.locks_for("shop"), *default_locks()]
-    resolved = resolve(layers, locks, is_operator=False)
-    return check_types(resolved, kind, FIELDS).values, resolved
+    resolved = merge(layers, locks, is_operator=False)
+    check_types(resolved, kind, FIELDS)
+    return resolved.values(), resolved
 
 
 def test_every_value_knows_its_line():
@@ -108,8 +210,8 @@ def test_shown_settings_set_again_by_a_command_are_the_same():
         ("[lock]\nfield = 'x'\n", "write each lock as [[lock]]"),
         ("lock = [3]\n", "lock.0 must be a table"),
         ("[settings]\nconfig = 1\n", "write [environment.NAME.config]"),
-        ("[settings]\nmodel = 3\n", "model must be a string, not '3'"),
-        ("[settings]\nprocesses = 0\n", "processes must be a whole number of at least 1"),
+        ("[settings]\nmodel = 3\n", "model: Input should be a valid string"),
+        ("[settings]\nprocesses = 0\n", "processes: Input should be greater than or equal to 1"),
         ("settings = 3\n", "settings must be a table"),
         ("[settings\n", "sparring.toml:1: this is not TOML"),
         ("[settings]\nbeta = 1\n[[lock]]\nfield = 'beta'\nvalue = 2\n", "sparring.toml:2: beta is locked to 2 by sparring.toml:4"),
@@ -237,3 +339,78 @@ def test_2000_assignments_are_taken_or_refused_with_the_field():
 def test_what_is_no_plain_value_is_refused_by_the_file(text):
     with pytest.raises(SparringError, match=r"^sparring\."):
         run_settings(text)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted(
+    [
+        *(ROOT / "examples").rglob("sparring.toml"),
+        ROOT / "src/sparring/projects/template/sparring.toml.txt",
+    ]
+)
+GOOD_SCHEMA = """
+[settings]
+warm_start = "demonstrations.jsonl"
+report_to = "trackio"
+guards = { entropy = "warn" }
+lora = { r = 8 }
+slurm = { partition = "gpu" }
+sampling = 2
+[sampling]
+servers = ["http://a:8000", "http://b:8000"]
+[eval]
+num_generations = 4
+[environment.shop.settings]
+max_steps = 3
+[environment.shop.config]
+anything = [1, 2]
+[[lock]]
+field = "max_steps"
+value = 5
+[budget]
+hours = 1.5
+[operators]
+may_set = ["config.level"]
+"""
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    schema = project_file_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def problems(validator: Draft202012Validator, text: str) -> list[Any]:
+    return [error.message for error in validator.iter_errors(tomllib.loads(text))]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.parent.name)
+def test_every_project_file_in_the_repository_is_valid(file: Path, validator: Any) -> None:
+    assert not problems(validator, file.read_text())
+
+
+def test_what_sparring_reads_is_valid(validator: Draft202012Validator) -> None:
+    read_project_file(parse(GOOD_SCHEMA, "sparring.toml"))
+    assert not problems(validator, GOOD_SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[settings]\nmax_step = 3",
+        "[project]\nname = 'x'",
+        "[budget]\nsteps = 0",
+        "[setings]\nmax_steps = 3",
+        "[eval]\nmax_steps = 3",
+        "[[lock]]\nvalue = 3",
+    ],
+)
+def test_what_sparring_refuses_is_marked_by_an_editor(text: str, validator: Any) -> None:
+    assert problems(validator, text)
+    with pytest.raises(InvalidInput, match=r"sparring.toml:"):
+        read_project_file(parse(text, "sparring.toml"))
+
+
+def test_a_value_of_the_wrong_type_is_marked(validator: Draft202012Validator) -> None:
+    assert problems(validator, "[settings]\nmax_steps = 'three'")

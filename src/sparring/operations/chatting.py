@@ -89,14 +89,14 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
 
 def _base(request: ChatWith, caller: Caller, trained: str = "") -> ChatSpec:
     run_settings = resolve_run(request.target, "eval", request.settings, caller)
-    about = f"{run_settings.found.name}, not trained"
+    about = f"{run_settings.name}, not trained"
     if trained:
         about += f"; for the trained model: `sparring chat {short_id(trained)}`"
     return ChatSpec(
-        target=run_settings.found.target,
-        config=run_settings.config,
+        target=run_settings.environment.found.target,
+        config=run_settings.checked.config,
         policy=run_settings.policy(),
-        play=run_settings.settings,
+        play=run_settings.checked.play,
         about=about,
     )
 

@@ -13,7 +13,6 @@ from sparring.contracts.proof_specs import (
     CheckSpec,
 )
 from sparring.contracts.specs import EndpointSpec, Frozen, Table
-from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.resolution import resolve_run
 from sparring.operations.starting import Started, start
@@ -69,11 +68,8 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
         raise NotPermitted("only the owner may choose servers that play; leave `others` out")
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
     others = _default_models(caller) if request.others is None else request.others
-    spec = CheckSpec(
-        **run_settings.shared(),
-        settings=run_settings.train_settings,
-        processes=run_settings.values["processes"],
-        nodes=run_settings.values["nodes"],
+    spec = run_settings.spec(
+        CheckSpec,
         cases=request.cases,
         rollouts=request.rollouts,
         others=others,
@@ -82,7 +78,6 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
         dry_steps=request.dry_steps,
         price_per_hour=request.price_per_hour,
     )
-    refuse_over_budget(spec, run_settings.budget, run_settings.project.file)
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 
@@ -96,11 +91,7 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
 def start_audit(request: StartAudit, caller: Caller) -> Started:
     """Audit an environment's measures with null players, which give fixed answers."""
     run_settings = resolve_run(request.environment, "eval", request.settings, caller)
-    spec = AuditSpec(
-        **run_settings.shared(),
-        cases=request.cases,
-        play=run_settings.settings,
-    )
+    spec = run_settings.spec(AuditSpec, cases=request.cases)
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 

@@ -23,7 +23,7 @@ from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.projects import find_project
 from sparring.projects.templates import write_environment
 from sparring.settings.fields import describe_settings, known_names, types_of_settings
-from sparring.settings.locks import Lock
+from sparring.settings.layers import Lock
 
 
 class EnvironmentQuery(Frozen):
@@ -178,7 +178,7 @@ def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
     """
     run_settings = resolve_run(request.environment, request.kind, request.settings, caller)
     return ShownConfig(
-        environment=run_settings.found.name,
+        environment=run_settings.name,
         kind=request.kind,
         file=str(run_settings.project.root / run_settings.project.file.document.name),
         settings=tuple(_shown(run_settings)),
@@ -192,9 +192,9 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
     play = {name: value for name, value in request.settings.items() if name not in training_only}
     run_settings = resolve_run(request.environment, "eval", play, caller)
     job = {
-        "target": run_settings.found.target,
-        "config": run_settings.config,
-        "play": run_settings.settings.model_dump(mode="json"),
+        "target": run_settings.environment.found.target,
+        "config": run_settings.checked.config,
+        "play": run_settings.checked.play.model_dump(mode="json"),
         "model": request.model,
         "cases": request.cases,
         **_warm_start(request, caller),
@@ -208,22 +208,20 @@ def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment
     )
     lines = process.stdout.strip().splitlines()
     if process.returncode or not lines:
-        raise SparringError(
-            f"the test of {run_settings.found.name} failed to run; see the error above"
-        )
+        raise SparringError(f"the test of {run_settings.name} failed to run; see the error above")
     checks = tuple(Tried.model_validate(each) for each in json.loads(lines[-1]))
     return TriedEnvironment(
-        environment=run_settings.found.name, ok=all(each.ok for each in checks), checks=checks
+        environment=run_settings.name, ok=all(each.ok for each in checks), checks=checks
     )
 
 
 def _warm_start(request: TryEnvironment, caller: Caller) -> Table:
     """Return the model to train, and the warm start's file of demonstrations or ""."""
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
-    settings = run_settings.train_settings
+    settings = run_settings.training
     source = settings.warm_start.source if settings.warm_start else ""
     return {
-        "to_train": run_settings.policy().model,
+        "to_train": run_settings.checked.model.model,
         "demonstrations": source if Path(source).is_file() else "",
     }
 
@@ -257,7 +255,10 @@ def _hides_a_module(name: str, folder: Path) -> bool:
 
 def _shown(run_settings: RunSettings) -> Iterator[ShownSetting]:
     about, types = describe_settings(run_settings.kind), types_of_settings(run_settings.kind)
-    foreign = {f"config.{each.name}": each.description for each in run_settings.description.fields}
+    foreign = {
+        f"config.{each.name}": each.description
+        for each in run_settings.environment.description.fields
+    }
     for name, setting in sorted(run_settings.resolved.settings.items()):
         yield ShownSetting(
             name=name,

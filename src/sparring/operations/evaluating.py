@@ -11,9 +11,8 @@ from pydantic import Field
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import NotPermitted
 from sparring.contracts.specs import EvalSpec, Frozen, PolicySpec, Table
-from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.resolution import RunSettings, resolve_run
+from sparring.operations.resolution import resolve_run
 from sparring.operations.starting import Started, start
 
 
@@ -44,7 +43,7 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     if request.servers is not None and request.servers.model is not None:
         command["model"] = request.servers.model  # a lock on the model binds servers, too
     run_settings = resolve_run(request.environment, "eval", command, caller)
-    spec = evaluation_of(run_settings, request.split, request.cases)
+    spec = run_settings.spec(EvalSpec, split=request.split, cases=request.cases)
     if request.servers is not None:
         spec = spec.model_copy(update={"policy": _with_thinking(request.servers, spec, command)})
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
@@ -55,15 +54,3 @@ def _with_thinking(servers: PolicySpec, spec: EvalSpec, command: Table) -> Polic
     servers were given with, else the evaluation's."""
     names = {"thinking", "history_thinking"} - (servers.model_fields_set - command.keys())
     return servers.model_copy(update={name: getattr(spec.play, name) for name in names})
-
-
-def evaluation_of(run_settings: RunSettings, split: Split, cases: int | None) -> EvalSpec:
-    """Return the spec of an evaluation. Raise OverBudget if it exceeds the budget."""
-    spec = EvalSpec(
-        **run_settings.shared(),
-        split=split,
-        cases=cases,
-        play=run_settings.settings,
-    )
-    refuse_over_budget(spec, run_settings.budget, run_settings.project.file)
-    return spec

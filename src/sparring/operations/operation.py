@@ -21,8 +21,9 @@ from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.operations.activity.log import LoggedCall, facts_of, logged, note_done, note_refusal
-from sparring.operations.limits import budget_for
+from sparring.projects import find_project
 from sparring.run_folder.ids import is_plain_name
+from sparring.settings.project_file import Budget
 
 
 class Role(IntEnum):
@@ -66,6 +67,10 @@ class Caller:
     def is_owner(self) -> bool:
         """Whether the caller has the role of an owner."""
         return self.role >= Role.OWNER
+
+    def budget(self) -> Budget:
+        """Return the budget of the project that applies to the caller."""
+        return find_project(self.folder).file.budget_for(is_owner=self.is_owner)
 
 
 OWNER_ONLY = "owner_only"  # marks a field that only the owner may set; tools leave it out
@@ -132,7 +137,7 @@ class Operation(Generic[Request, Result]):
 
         def max_starts() -> int | None:
             is_limited = self.starts and is_binding
-            return budget_for(caller.folder, is_owner=False).starts_per_day if is_limited else None
+            return caller.budget().starts_per_day if is_limited else None
 
         with logged(
             entry, caller.runs, max_starts=max_starts, is_binding=is_binding

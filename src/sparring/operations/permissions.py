@@ -6,12 +6,11 @@ from pydantic import Field
 
 from sparring.contracts.specs import Frozen
 from sparring.operations.activity.log import activity_log, starts_today
-from sparring.operations.limits import budget_for
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.projects import find_project
 from sparring.runs.index import Index
 from sparring.runs.lifecycle import RunState
-from sparring.settings.locks import default_locks
+from sparring.settings.layers import default_locks
 from sparring.settings.project_file import Budget
 
 _NOTES = {
@@ -66,7 +65,7 @@ class Limits(Frozen):
 def show_limits(_: NoArguments, caller: Caller) -> Limits:
     """Show what you may do: your role, the locks, the budget, and how many starts are left."""
     project = find_project(caller.folder)
-    budget = budget_for(caller.folder, is_owner=caller.is_owner)
+    budget = caller.budget()
     free = project.file.operators.may_set
     used = starts_today(activity_log(caller.runs))
     most = None if caller.is_owner else budget.starts_per_day

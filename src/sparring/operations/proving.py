@@ -11,9 +11,8 @@ from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, O
 from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.specs import Frozen, PlaySettings, is_python_target
 from sparring.contracts.training import TrainSpec
-from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.revalidation import revalidate
+from sparring.operations.resolution import revalidate
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
@@ -100,7 +99,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
             "also_environment": also.name if also else "",
         }
     )
-    budget = budget_for(caller.folder, is_owner=caller.is_owner)
+    budget = caller.budget()
     proof = within(budget, proof.model_copy(update={"hours": budget.hours}))
     if not caller.is_owner:
         revalidate(proof, caller)

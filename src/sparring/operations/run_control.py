@@ -25,7 +25,6 @@ from sparring.contracts.json import Beat
 from sparring.contracts.specs import EvalSpec, Frozen, RunSpec, Table
 from sparring.contracts.training import TrainSpec
 from sparring.operations.evaluating import StartEval, start_eval
-from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.proving import (
     has_proof_after,
@@ -33,7 +32,7 @@ from sparring.operations.proving import (
     proof_to_queue_again,
     requeue_proof,
 )
-from sparring.operations.revalidation import revalidate, settings_of
+from sparring.operations.resolution import revalidate, settings_of
 from sparring.operations.run_views import RunQuery, ShownRun
 from sparring.operations.runs import show_run
 from sparring.operations.starting import Started, begin
@@ -54,7 +53,7 @@ from sparring.runs.local import is_held
 from sparring.runs.processes import end_all
 from sparring.runs.status import status_of, supervised_status
 from sparring.runs.worker_group import mark_of
-from sparring.settings.names import flatten, nested
+from sparring.settings.layers import flatten, nested
 from sparring.source_files import refuse_changed_code
 
 _HEARTBEAT_WAIT_SECONDS = 5.0
@@ -170,7 +169,7 @@ def resume_run(request: ResumeRun, caller: Caller) -> Started:
     if not caller.is_owner:
         revalidate(spec, caller)
     proof = proof_to_queue_again(folder, caller) if isinstance(spec, TrainSpec) else None
-    budget = budget_for(caller.folder, is_owner=caller.is_owner)
+    budget = caller.budget()
     most, hours = budget.runs_at_once, budget.hours
     if hours is not None and status.seconds >= 3600 * hours:
         raise OverBudget(

@@ -12,8 +12,7 @@ from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.runs.finding import find_run
-from sparring.settings.layers import DEFAULTS
-from sparring.settings.names import flatten
+from sparring.settings.layers import DEFAULTS, flatten
 
 
 class RunSetting(Frozen):

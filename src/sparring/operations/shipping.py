@@ -12,11 +12,9 @@ from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import Frozen
 from sparring.contracts.summaries import ProveSummary
 from sparring.contracts.training import TrainSpec
-from sparring.operations.budgets import refuse_over_budget
-from sparring.operations.limits import budget_for
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.proving import proof_of, training_spec
-from sparring.operations.revalidation import revalidate
+from sparring.operations.resolution import refuse_over_budget, revalidate
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
@@ -140,7 +138,7 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     proof = _proof(folder, request)
     place = _place(request, folder, spec, caller)
     shipment = _spec(request, folder.id, spec, proof, place)
-    budget = budget_for(caller.folder, is_owner=caller.is_owner)
+    budget = caller.budget()
     shipment = shipment.model_copy(update={"hours": budget.hours})
     if not caller.is_owner:
         revalidate(shipment, caller)

@@ -6,16 +6,15 @@ from pathlib import Path
 
 from pydantic import Field
 
-from sparring.contracts.errors import InvalidInput, RunNotFound
+from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen, Table
 from sparring.contracts.training import TrainSpec
-from sparring.operations.budgets import refuse_over_budget
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.proving import proof_of, start_proof_after, within
-from sparring.operations.resolution import RunSettings, resolve_run
+from sparring.operations.resolution import resolve_run
 from sparring.operations.starting import Started, start
 from sparring.run_folder import RunFolder
-from sparring.runs.finding import find_run
+from sparring.settings.project_file import Budget
 
 
 class StartTrain(Frozen):
@@ -38,51 +37,30 @@ class StartTrain(Frozen):
 def start_train(request: StartTrain, caller: Caller) -> Started:
     """Start a run that trains an environment's agent."""
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
-    spec = training_of(run_settings)
-    if (warm_start := spec.settings.warm_start) is not None:
-        found = warm_start.model_copy(update={"source": _find_source(warm_start.source, caller)})
-        settings = spec.settings.model_copy(update={"warm_start": found})
-        spec = spec.model_copy(update={"settings": settings})
-    return begin_training(spec, run_settings, caller, proves=request.prove)
+    spec = run_settings.spec(TrainSpec)
+    _refuse_missing_source(spec, caller)
+    return begin_training(spec, run_settings.budget, caller, proves=request.prove)
 
 
-def _find_source(demonstrations: str, caller: Caller) -> str:
-    """Return the path of a file or of a run's folder, or the id of the run that a short name
-    identifies. Raises InvalidInput, before a run is created, if there is neither."""
-    path = Path(demonstrations)
-    if path.is_file() or RunFolder(path).spec.is_file():
-        return demonstrations
-    try:
-        return find_run(caller.runs, path.name).id
-    except RunNotFound:
-        raise InvalidInput(
-            f"warm_start.source: there is no file and no run {demonstrations!r}"
-        ) from None
-
-
-def training_of(run_settings: RunSettings) -> TrainSpec:
-    """Return the spec of a training run. Raise OverBudget if it exceeds the budget."""
-    spec = TrainSpec(
-        **run_settings.shared(),
-        settings=run_settings.train_settings,
-        processes=run_settings.values["processes"],
-        nodes=run_settings.values["nodes"],
-        rendezvous=run_settings.values["rendezvous"],
-    )
-    refuse_over_budget(spec, run_settings.budget, run_settings.project.file)
-    return spec
+def _refuse_missing_source(spec: TrainSpec, caller: Caller) -> None:
+    """Raise InvalidInput, before a run is created, if there is nothing to start from."""
+    if (warm_start := spec.settings.warm_start) is None:
+        return
+    path = Path(warm_start.source)
+    is_run = any(RunFolder(each).spec.is_file() for each in (path, caller.runs / path))
+    if not path.is_file() and not is_run:
+        raise InvalidInput(f"warm_start.source: there is no file and no run {warm_start.source!r}")
 
 
 def begin_training(
     spec: TrainSpec,
-    run_settings: RunSettings,
+    budget: Budget,
     caller: Caller,
     *,
     proves: bool,
     name: str | None = None,
 ) -> Started:
     """Start a training and, if `proves`, queue its proof."""
-    budget = run_settings.budget
     if proves:
         within(budget, proof_of("", spec))  # raises OverBudget before anything is started
     started = start(spec, caller, runs_at_once=budget.runs_at_once, name=name)

@@ -15,9 +15,8 @@ from sparring.contracts.environments import (
 from sparring.contracts.errors import EnvironmentNotFound, InvalidInput
 from sparring.projects.descriptions import describe
 from sparring.projects.discovery import PORTING, files_needed_by, find_environments
-from sparring.settings.document import ParsedFile, parse
 from sparring.settings.fields import nearest
-from sparring.settings.project_file import ProjectFile, read_project_file
+from sparring.settings.project_file import ParsedFile, ProjectFile, parse, read_project_file
 
 PROJECT_FILE = "sparring.toml"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from sparring.contracts.errors import InvalidInput
 from sparring.projects.project import project_file_above
 from sparring.run_folder.files import write_json
-from sparring.settings.schema import project_file_schema
+from sparring.settings.project_file import project_file_schema
 
 _SCHEMA = Path(".sparring", "sparring.schema.json")  # named in the template's first line
 _TEMPLATE = files("sparring.projects") / "template"

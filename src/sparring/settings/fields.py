@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from jsonschema.exceptions import ValidationError as JsonSchemaError
 from jsonschema.validators import extend
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import SchemaError as PydanticSchemaError
 from pydantic_core import SchemaValidator, core_schema
 
@@ -25,28 +25,56 @@ from sparring.contracts.environments import FieldDescription
 from sparring.contracts.errors import ConfigError, SettingError
 from sparring.contracts.json import JsonSchema
 from sparring.contracts.refused_settings import OURS
-from sparring.contracts.sampling import as_table
-from sparring.contracts.specs import PlaySettings, Supervision, Table
+from sparring.contracts.specs import Frozen, PlaySettings, Supervision, Table
 from sparring.contracts.training import TrainSettings
-from sparring.settings.layers import DEFAULTS, Resolved
+from sparring.settings.layers import DEFAULTS, Resolved, flatten, normalised
 
 Kind = Literal["train", "eval"]
 Model = TypeVar("Model", bound=BaseModel)
-MODELS: Mapping[Kind, type[PlaySettings]] = {"train": TrainSettings, "eval": PlaySettings}
-BESIDES: Mapping[str, tuple[type, Any, str]] = {
-    "model": (str, None, "hub name, folder, tiny or smollm2; default: the agent's own model"),
-    "family": (str, None, "chat format, if it is not recognised"),
-    "processes": (int, 1, "processes on each host"),
-    "nodes": (int, 1, "hosts"),
-    "rendezvous": (str, None, "HOST:PORT that all hosts can reach"),
+
+
+class ModelSettings(Frozen):
+    """The model that is played or trained."""
+
+    model_config = ConfigDict(strict=True)
+
+    model: str | None = Field(
+        default=None,
+        description="hub name, folder, tiny or smollm2; default: the agent's own model",
+    )
+    family: str | None = Field(default=None, description="chat format, if it is not recognised")
+
+
+class ProcessSettings(Frozen):
+    """The processes of a training."""
+
+    model_config = ConfigDict(strict=True)
+
+    processes: int = Field(default=1, ge=1, description="processes on each host")
+    nodes: int = Field(default=1, ge=1, description="hosts")
+    rendezvous: str | None = Field(default=None, description="HOST:PORT that all hosts can reach")
+
+
+PLAY: Mapping[Kind, type[PlaySettings]] = {"train": TrainSettings, "eval": PlaySettings}
+# The models that hold all settings of a kind of run, each setting in one of them.
+MODELS: Mapping[Kind, Sequence[type[Frozen]]] = {
+    "train": (TrainSettings, ModelSettings, ProcessSettings, Supervision),
+    "eval": (PlaySettings, ModelSettings, Supervision),
 }
-_TRAINING_ONLY = ("processes", "nodes", "rendezvous")
 
 
 def known_names(kind: Kind) -> list[str]:
     """Return the names of all settings of a kind of run."""
-    extra = [name for name in BESIDES if kind == "train" or name not in _TRAINING_ONLY]
-    return [*MODELS[kind].model_fields, *extra, *Supervision.model_fields, "config"]
+    return [*describe_settings(kind), "config"]
+
+
+def describe_settings(kind: Kind = "train") -> dict[str, str]:
+    """Return the description of each setting, by name."""
+    return {
+        name: field.description or ""
+        for model in MODELS[kind]
+        for name, field in model.model_fields.items()
+    }
 
 
 _OF_TRAINING = frozenset(known_names("train")) - {"config"}
@@ -57,30 +85,20 @@ PLAYED = frozenset(known_names("eval")) - {"num_generations", "seed"}
 def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> Table:
     """Return the default of every setting, and of every optional field of an environment's
     config."""
-    values = normalised(MODELS[kind]().model_dump(mode="json"))
-    values |= {name: BESIDES[name][1] for name in BESIDES if name in known_names(kind)}
-    values |= Supervision().model_dump(mode="json")
-    values["config"] = {each.name: each.default for each in fields if not each.required}
-    return values
-
-
-def describe_settings(kind: Kind = "train") -> dict[str, str]:
-    """Return the description of each setting, by name."""
-    fields = {**MODELS[kind].model_fields, **Supervision.model_fields}
-    descriptions = {name: field.description or "" for name, field in fields.items()}
-    return descriptions | {name: BESIDES[name][2] for name in BESIDES if name in known_names(kind)}
+    values: Table = {}
+    for model in MODELS[kind]:
+        values |= normalised(model().model_dump(mode="json"))
+    return {**values, "config": {each.name: each.default for each in fields if not each.required}}
 
 
 @cache
 def types_of_settings(kind: Kind = "train") -> Mapping[str, str]:
     """Return a short description of the type of each setting, by name."""
     types: dict[str, str] = {}
-    for model in (MODELS[kind], Supervision):
+    for model in MODELS[kind]:
         schema = model.model_json_schema()
         for name, field in schema["properties"].items():
             types[name] = _type_text(field, schema.get("$defs", {}))
-    for name in BESIDES.keys() & set(known_names(kind)):
-        types[name] = "integer" if BESIDES[name][0] is int else "string or null"
     return types
 
 
@@ -117,12 +135,21 @@ def refuse_unknown(names: Iterable[str], place: str, known: Sequence[str]) -> No
 
 @dataclass(frozen=True, slots=True)
 class CheckedSettings:
-    """Validated settings: `values` holds all of them by name, `settings` and `supervision` the
-    validated models."""
+    """The validated settings of a run. An evaluation has the default `processes`."""
 
-    values: Table
-    settings: PlaySettings
+    play: PlaySettings
+    model: ModelSettings
+    processes: ProcessSettings
     supervision: Supervision
+    config: Table
+
+    def by_name(self) -> Table:
+        """Return all settings by dotted name."""
+        models = (self.play, self.model, self.processes, self.supervision)
+        values = {
+            name: value for model in models for name, value in model.model_dump(mode="json").items()
+        }
+        return dict(flatten({**values, "config": self.config}))
 
 
 def check_types(
@@ -131,19 +158,13 @@ def check_types(
     """Validate all settings and the environment's config. Raises SettingError or ConfigError with
     the field and its place."""
     values = resolved.values()
-    settings = _validated(MODELS[kind], values, resolved)
-    supervision = _validated(Supervision, values, resolved)
-    for name, (type_, _, _) in BESIDES.items():
-        if name not in values or (values[name] is None and type_ is not int):
-            continue
-        value = values[name]
-        is_wrong_type = not isinstance(value, type_) or isinstance(value, bool)
-        if is_wrong_type or (type_ is int and value < 1):
-            expected = "a whole number of at least 1" if type_ is int else "a string"
-            place = resolved.source_of(name)
-            raise SettingError(f"{place}: {name} must be {expected}, not {str(value)[:80]!r}")
-    values["config"] = _checked_config(values.get("config", {}), fields, resolved)
-    return CheckedSettings(values, settings, supervision)
+    return CheckedSettings(
+        play=_validated(PLAY[kind], values, resolved),
+        model=_validated(ModelSettings, values, resolved),
+        processes=_validated(ProcessSettings, values, resolved),
+        supervision=_validated(Supervision, values, resolved),
+        config=_checked_config(values.get("config", {}), fields, resolved),
+    )
 
 
 def _validated(model: type[Model], values: Table, resolved: Resolved) -> Model:
@@ -218,24 +239,6 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
-def normalised(values: Table) -> Table:
-    """Return the settings with short forms expanded to tables, so that later layers can set single
-    fields of them."""
-    expanded: Table = dict(values)
-    if expanded.get("lora") is True:
-        expanded["lora"] = {}
-    if isinstance(expanded.get("warm_start"), str):
-        expanded["warm_start"] = {"source": expanded["warm_start"]}
-    if expanded.get("sampling") is not None:
-        expanded["sampling"] = as_table(expanded["sampling"])
-    if isinstance(guards := expanded.get("guards"), Mapping):
-        expanded["guards"] = {
-            name: {"action": given} if isinstance(given, str) else given
-            for name, given in guards.items()
-        }
-    return expanded
-
-
 def _error_text(error: ValidationError, resolved: Resolved, model: type[BaseModel]) -> str:
     lines = []
     for problem in error.errors():
@@ -277,12 +280,3 @@ def _unknown_text(name: str, model: type[BaseModel]) -> str:
         known = list(model.model_fields)
     hint = nearest(last, known) or f"there are {', '.join(known)}"
     return f"there is no such setting; {hint}"
-
-
-def changed_from_defaults(resolved: Resolved) -> dict[str, str]:
-    """Return the source of each setting that is not a default, by name, for a run's spec."""
-    return {
-        name: setting.source
-        for name, setting in resolved.settings.items()
-        if setting.source != DEFAULTS
-    }

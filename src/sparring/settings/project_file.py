@@ -1,20 +1,135 @@
-"""The tables of a project file: folders, settings, locks, budget. Unknown tables are refused."""
+"""The project file: its tables with the line of every value, and its JSON Schema.
+
+The tables hold folders, settings, locks and the budget. Unknown tables are refused.
+"""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.guards import Action
+from sparring.contracts.json import JsonObject
+from sparring.contracts.sampling import SamplingServers
 from sparring.contracts.specs import Frozen, Table
-from sparring.settings.document import ParsedFile
-from sparring.settings.fields import PLAYED, known_names, nearest, normalised, refuse_unknown
-from sparring.settings.layers import Layer
-from sparring.settings.locks import DEFAULT_LOCKS, UNSET, Lock
-from sparring.settings.names import covers
+from sparring.settings.fields import (
+    MODELS,
+    PLAYED,
+    Kind,
+    known_names,
+    nearest,
+    refuse_unknown,
+)
+from sparring.settings.layers import (
+    DEFAULT_LOCKS,
+    UNSET,
+    Layer,
+    Lock,
+    covers,
+    normalised,
+    refuse_unsafe_values,
+)
+
+_LONG = 100  # lines
+_MAY_END = re.compile(r"""[]}"']\s*(#.*)?$""")  # a line that can end a statement of several lines
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFile:
+    """The tables of a file, and the line of each dotted name in them."""
+
+    name: str
+    tables: Table
+    lines: Mapping[str, int]
+
+    def place_of(self, dotted: str) -> str:
+        """Return `FILE:LINE` of a name, else of the first value inside it, else of the nearest
+        table around it; the name of the file if there is none."""
+        inside = [line for name, line in self.lines.items() if name.startswith(f"{dotted}.")]
+        if dotted not in self.lines and inside:
+            return f"{self.name}:{min(inside)}"
+        parts = dotted.split(".")
+        while parts:
+            if line := self.lines.get(".".join(parts)):
+                return f"{self.name}:{line}"
+            parts.pop()
+        return self.name
+
+    def places_below(self, prefix: str) -> dict[str, str]:
+        """Return the place of each value in a table, by its name relative to the table. The empty
+        name maps to the place of the table."""
+        start = f"{prefix}."
+        places = {
+            name.removeprefix(start): f"{self.name}:{line}"
+            for name, line in self.lines.items()
+            if name.startswith(start)
+        }
+        return {"": self.place_of(prefix), **places}
+
+
+def parse(text: str, name: str) -> ParsedFile:
+    """Parse the TOML text of a file. Raises InvalidInput with the line of a syntax error."""
+    try:
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = re.search(r"line (\d+)", str(error))
+        place = f"{name}:{line.group(1)}" if line else name
+        raise InvalidInput(f"{place}: this is not TOML: {error or 'nested too deeply'}") from error
+    refuse_unsafe_values(tables, name)
+    return ParsedFile(name, tables, _toml_lines(text))
+
+
+def _toml_lines(text: str) -> dict[str, int]:
+    """Return the line of each key in a valid TOML text, by dotted name.
+
+    The text is split into statements, the shortest runs of lines that tomllib can parse, so that
+    strings and brackets need no parser here. Keys inside an inline table of several keys are left
+    out.
+    """
+    lines: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    table: list[str] = []
+    rows = text.replace("\r\n", "\n").split("\n")
+    start = depth = 0
+    for end, row in enumerate(rows, 1):
+        if end - start == 1:
+            depth = 0
+        depth += sum(map(row.count, "[{")) - sum(map(row.count, "]}"))
+        if end - start > 1 and not _MAY_END.search(row):
+            continue
+        if end - start > _LONG and depth > 0:  # parsing after every line would take quadratic time
+            continue
+        try:
+            node: Any = tomllib.loads("\n".join(rows[start:end]))
+        except ValueError:
+            continue
+        first, start = start, end
+        is_header = rows[first].lstrip().startswith("[")
+        names = [] if is_header else list(table)
+        while isinstance(node, dict) and len(node) == 1:
+            ((key, node),) = node.items()
+            names.append(key)
+            dotted = ".".join(names)
+            if is_header and isinstance(node, list):
+                counts[dotted] = counts.get(dotted, -1) + 1
+                node = node[0]
+            if is_header and dotted in counts:
+                names.append(str(counts[dotted]))
+            else:
+                lines.setdefault(dotted, first + 1)
+        if is_header:
+            table = names
+            lines.setdefault(".".join(names), first + 1)
+    return lines
+
+
+# ------------------------------------------------------------------ tables
 
 _TABLES = ("project", "settings", "sampling", "eval", "environment", "lock", "budget", "operators")
 
@@ -57,6 +172,13 @@ class LockTable(Frozen):
     author: str = ""
     reason: str = ""
     environment: str = ""
+
+    @property
+    def normalised_value(self) -> Any:
+        """The value with a short form expanded, or UNSET if the table has none."""
+        if "value" not in self.model_fields_set:
+            return UNSET
+        return normalised({self.field: self.value})[self.field]
 
 
 class OperatorsTable(Frozen):
@@ -113,13 +235,17 @@ class ProjectFile:
             layers.append(self._nested_layer("config", own.config, f"{table}.config"))
         return layers
 
+    def budget_for(self, *, is_owner: bool) -> Budget:
+        """Return the budget, with operators' defaults unless `is_owner`."""
+        return self.budget if is_owner else self.budget.for_operators()
+
     def locks_for(self, environment: str) -> tuple[Lock, ...]:
         """Return the locks that apply to an environment."""
         return tuple(
             Lock(
                 field=each.field,
                 source=self.document.place_of(f"lock.{number}.field"),
-                value=_expanded_value(each) if "value" in each.model_fields_set else UNSET,
+                value=each.normalised_value,
                 author=each.author,
                 reason=each.reason,
             )
@@ -244,5 +370,74 @@ def _model(document: ParsedFile, table: str, kind: type[Any], values: Any) -> An
         raise InvalidInput(f"{place}: {table}.{name}: {problem['msg']}") from error
 
 
-def _expanded_value(lock: LockTable) -> Any:
-    return normalised({lock.field: lock.value})[lock.field]
+# ------------------------------------------------------------------ JSON Schema, for editors
+
+
+def project_file_schema() -> JsonObject:
+    """Return the JSON Schema of a project file, built from the models that validate the file."""
+    definitions: JsonObject = {}
+    settings = _settings("train", definitions)
+    evaluation = _settings("eval", definitions)
+    environment = _closed(
+        {
+            "settings": settings,
+            "eval": evaluation,
+            "config": {"type": "object", "description": "fields of the environment's own config"},
+        }
+    )
+    tables = {
+        "project": _schema_of(ProjectTable, definitions),
+        "settings": settings,
+        "sampling": _schema_of(SamplingServers, definitions),
+        "eval": {**evaluation, "description": "settings of evaluations; override [settings]"},
+        "environment": {
+            "type": "object",
+            "additionalProperties": environment,
+            "description": "settings and config of one environment, by its name",
+        },
+        "lock": {"type": "array", "items": _schema_of(LockTable, definitions)},
+        "budget": _schema_of(Budget, definitions),
+        "operators": _schema_of(OperatorsTable, definitions),
+    }
+    actions = {"enum": list(get_args(Action)), "description": "the guard's action"}
+    definitions["Guard"] = {"anyOf": [actions, definitions["Guard"]]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "sparring.toml",
+        **_closed(tables),
+        "$defs": definitions,
+    }
+
+
+def _settings(kind: Kind, definitions: JsonObject) -> JsonObject:
+    properties: JsonObject = {}
+    for model in MODELS[kind]:
+        properties |= _schema_of(model, definitions)["properties"]
+    return _closed(properties)
+
+
+def _schema_of(model: type[BaseModel], definitions: JsonObject) -> JsonObject:
+    schema = model.model_json_schema()
+    definitions |= schema.pop("$defs", {})
+    return _short_forms(schema)
+
+
+def _short_forms(schema: JsonObject) -> JsonObject:
+    """Add the short forms that validators accept, such as `warm_start = "demos.jsonl"`."""
+    properties = schema.get("properties", {})
+    if "warm_start" in properties:
+        properties["warm_start"]["anyOf"].insert(0, {"type": "string"})
+    if "sampling" in properties:
+        addresses = {"type": "array", "items": {"type": "string"}}
+        properties["sampling"]["anyOf"] += [{"type": "integer"}, {"type": "string"}, addresses]
+    if "report_to" in properties:
+        table = properties["report_to"]
+        properties["report_to"] = {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": table.get("description", ""),
+        }
+    return schema
+
+
+def _closed(properties: JsonObject) -> JsonObject:
+    return {"type": "object", "properties": properties, "additionalProperties": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,15 +81,15 @@ def test_a_sandbox_is_needed_by_environments_that_say_so(
     monkeypatch.setattr(sandbox, "probe", lambda: broken)
     assert lacking(owner) == {}
     run_settings = resolve_run("shop", "train", {}, owner)
-    needy = run_settings.description.model_copy(update={"needs_sandbox": True})
-    from dataclasses import replace
-
-    found = missing_for(replace(run_settings, description=needy))
+    needy = run_settings.environment.description.model_copy(update={"needs_sandbox": True})
+    environment = replace(run_settings.environment, description=needy)
+    found = missing_for(replace(run_settings, environment=environment))
     assert [(each.what, each.standing, each.fix) for each in found] == [
         ("sandbox", "missing", "install it")
     ]
-    free = {**run_settings.values, "unsandboxed": True}
-    assert missing_for(replace(run_settings, description=needy, values=free)) == ()
+    free = run_settings.checked.play.model_copy(update={"unsandboxed": True})
+    free = replace(run_settings.checked, play=free)
+    assert missing_for(replace(run_settings, environment=environment, checked=free)) == ()
 
 
 def test_a_tracker_that_is_not_there_is_a_warning(

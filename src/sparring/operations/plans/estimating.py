@@ -78,8 +78,8 @@ def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
     if not caller.runs.is_dir():
         return []
     states = (RunState.COMPLETED,)
-    query = Query(states=states, environment=run_settings.found.name, count=_MAX_RUNS_READ)
-    model = str(run_settings.values.get("model") or "")
+    query = Query(states=states, environment=run_settings.name, count=_MAX_RUNS_READ)
+    model = str(run_settings.checked.model.model or "")
     return [
         Done(row.kind, RunFolder(caller.runs / row.id))
         for row in Index(caller.runs).page(query)

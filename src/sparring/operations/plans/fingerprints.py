@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sparring.operations.resolution import RunSettings, path_fields
+from sparring.operations.resolution import RunSettings
 
 _IGNORED_SUFFIXES = (".log", ".py", ".pyc")  # .py files are hashed
 _MAX_FILES, _MAX_LISTED = 5_000, 200
@@ -21,20 +21,20 @@ _IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "__pycache__", "b
 
 def fingerprints(run_settings: RunSettings) -> dict[str, str]:
     """Return fingerprints by label. A refusal lists the labels that have changed."""
-    project, found = run_settings.project, run_settings.found
+    project, found = run_settings.project, run_settings.environment.found
     prints = {f"file {path}": _content(path) for path in project.sources_of(found)}
     data = list(_data_below(Path(found.file).parent, project.runs))
     if len(data) <= _MAX_LISTED:
         prints |= {f"file {path}": _stats([path]) for path in data}
     else:
         prints["data beside the environment"] = _stats(data)
-    for name in path_fields(run_settings.description):
-        value = run_settings.config.get(name)
+    for name in run_settings.environment.path_fields:
+        value = run_settings.checked.config.get(name)
         for place in value if isinstance(value, list) else [value]:
             if isinstance(place, str):
                 prints[f"config.{name} {place}"] = _stats(_files_below(Path(place)))
-    model = run_settings.values.get("model")
-    if isinstance(model, str) and Path(model).is_dir():
+    model = run_settings.checked.model.model
+    if model is not None and Path(model).is_dir():
         prints[f"model {model}"] = _stats(_files_below(Path(model)))
     return prints
 

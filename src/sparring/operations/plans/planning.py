@@ -21,21 +21,19 @@ from sparring.contracts.specs import EvalSpec, Frozen, Table
 from sparring.contracts.summaries import CheckSummary
 from sparring.contracts.training import TrainSpec
 from sparring.operations.doctor import Finding
-from sparring.operations.evaluating import evaluation_of
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.plans.estimating import Cost, Done, completed_before, cost_of
 from sparring.operations.plans.fingerprints import fingerprints
 from sparring.operations.plans.preflight import missing_for
 from sparring.operations.plans.store import Plans, StoredPlan, changes, digest_of, plain
 from sparring.operations.proving import proof_of, within
-from sparring.operations.resolution import RunSettings, resolve_run
-from sparring.operations.revalidation import request_of, settings_of
+from sparring.operations.resolution import RunSettings, request_of, resolve_run, settings_of
 from sparring.operations.starting import Started, new_name, start
-from sparring.operations.training import begin_training, training_of
+from sparring.operations.training import begin_training
 from sparring.run_folder.contents import find_summary, read_run_spec
 from sparring.runs.finding import find_run
 from sparring.settings.fields import known_names, nearest
-from sparring.settings.names import flatten, nested
+from sparring.settings.layers import flatten, nested
 
 _OWN_FIELDS = {"train": "prove", "eval": "cases"}  # fields of a plan that are not settings
 
@@ -188,11 +186,10 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
     name = new_name(spec)
     _refuse_used(stored, caller)  # the owner may have refused the plan while it was resolved
     Plans(caller.runs).claim(stored.plan, name)
+    budget = prospect.run_settings.budget
     if isinstance(spec, TrainSpec):
-        return begin_training(
-            spec, prospect.run_settings, caller, proves=prospect.proves, name=name
-        )
-    return start(spec, caller, runs_at_once=prospect.run_settings.budget.runs_at_once, name=name)
+        return begin_training(spec, budget, caller, proves=prospect.proves, name=name)
+    return start(spec, caller, runs_at_once=budget.runs_at_once, name=name)
 
 
 def describe_plan(name: str, caller: Caller) -> Plan:
@@ -220,8 +217,8 @@ def _described(
     return Plan(
         plan=stored.plan,
         kind=run_settings.kind,
-        environment=run_settings.found.name,
-        model=str(run_settings.values.get("model") or "the agent's own model"),
+        environment=run_settings.name,
+        model=str(run_settings.checked.model.model or "the agent's own model"),
         settings=dict(sorted(settings_of(prospect.spec).items())),
         cost=cost_of(prospect.spec, before),
         ready=ready,
@@ -278,10 +275,9 @@ def _prospect(request: PlanRun, caller: Caller) -> _Prospect:
         request.environment, request.kind, _expand_dotted(request.settings), caller
     )
     if request.kind == "train":
-        return _Prospect(run_settings, training_of(run_settings), request.prove)
-    return _Prospect(
-        run_settings, evaluation_of(run_settings, Split.VALIDATION, request.cases), False
-    )
+        return _Prospect(run_settings, run_settings.spec(TrainSpec), request.prove)
+    spec = run_settings.spec(EvalSpec, split=Split.VALIDATION, cases=request.cases)
+    return _Prospect(run_settings, spec, False)
 
 
 def _last_check(before: Sequence[Done]) -> LastCheck | None:

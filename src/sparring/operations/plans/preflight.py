@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from sparring.contracts.training import TrainSettings
 from sparring.installed import plugin_names
 from sparring.operations.doctor import (
     TESTED,
@@ -27,27 +28,28 @@ def missing_for(run_settings: RunSettings) -> tuple[Finding, ...]:
 
 
 def _missing(run_settings: RunSettings) -> Iterator[Finding]:
+    play = run_settings.checked.play
     for name, (_, extra) in TESTED.items():
         if extra in ("", *_EXTRAS[run_settings.kind]) and not _is_installed(
             finding := package_finding(name)
         ):
             yield finding.model_copy(update={"standing": "missing"})
-    if run_settings.description.needs_sandbox and not run_settings.values.get("unsandboxed"):
+    if run_settings.environment.description.needs_sandbox and not play.unsandboxed:
         for finding in sandbox_findings():
             if finding.what == "sandbox" and finding.standing != "ok":
                 yield finding.model_copy(update={"standing": "missing"})
-    for tracker in run_settings.values.get("report_to") or ():
-        yield from _tracker(str(tracker))
-    yield from _warm_start(run_settings)
-    if run_settings.values.get("launcher") == "slurm" and shutil.which("sbatch") is None:
+    if isinstance(play, TrainSettings):
+        for tracker in play.report_to:
+            yield from _tracker(tracker)
+        if play.warm_start is not None:
+            yield from _warm_start(play.warm_start.source, run_settings.project.runs)
+    if run_settings.checked.supervision.launcher == "slurm" and shutil.which("sbatch") is None:
         fix = "start it on a host of the cluster, or set launcher to local"
         yield Finding(what="Slurm", standing="missing", found="sbatch is not installed", fix=fix)
 
 
-def _warm_start(run_settings: RunSettings) -> Iterator[Finding]:
-    source = (run_settings.values.get("warm_start") or {}).get("source")
-    runs = run_settings.project.runs
-    if isinstance(source, str) and not Path(source).exists() and not (runs / source).is_dir():
+def _warm_start(source: str, runs: Path) -> Iterator[Finding]:
+    if not Path(source).exists() and not (runs / source).is_dir():
         found = f"there is no file and no run {source[:80]!r}"
         fix = "name a JSONL of demonstrations or a run, or set warm_start to null"
         yield Finding(what="warm_start", standing="missing", found=found, fix=fix)

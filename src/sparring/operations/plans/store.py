@@ -20,7 +20,7 @@ from sparring.contracts.errors import PlanRefused
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.run_folder.files import read_json, write_json
-from sparring.settings.names import flatten
+from sparring.settings.layers import flatten
 
 _IDS = re.compile(r"plan-[0-9a-f]{16}-[0-9a-f]{6}")
 _MAX_PLANS = 1_000  # of each author

@@ -32,7 +32,7 @@ from sparring.operations.plans.planning import (
 )
 from sparring.operations.plans.planning import revise_plan as revise
 from sparring.projects import find_project
-from sparring.settings.assignments import assigned
+from sparring.settings.layers import assigned
 from sparring.surfaces.cli.following import begin
 from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import print_json, printable

@@ -32,7 +32,7 @@ from sparring.operations.environments import (
 )
 from sparring.operations.environments import show_config as show_settings
 from sparring.operations.operation import Caller, NoArguments, Role
-from sparring.settings.assignments import assigned
+from sparring.settings.layers import assigned
 from sparring.surfaces.cli.next_steps import after_env_test, after_init, show_next_steps
 from sparring.surfaces.cli.starting import owner
 from sparring.surfaces.cli.tables import print_json, printable

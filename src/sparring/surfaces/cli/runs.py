@@ -48,7 +48,7 @@ from sparring.operations.runs import (
 )
 from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
-from sparring.settings.assignments import assigned
+from sparring.settings.layers import assigned
 from sparring.surfaces.cli.following import ACTIVITIES, begin, follow
 from sparring.surfaces.cli.kind_views import show_results
 from sparring.surfaces.cli.proof_tables import show_comparison

@@ -20,7 +20,7 @@ from sparring.operations.starting import Started
 from sparring.operations.training import StartTrain, start_train
 from sparring.projects import find_project
 from sparring.secrets import read_key
-from sparring.settings.assignments import assigned
+from sparring.settings.layers import assigned
 from sparring.surfaces.cli.following import begin
 
 
