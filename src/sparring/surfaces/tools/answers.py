@@ -6,16 +6,15 @@ A mark is a table with the single key `untrusted`. JSON escaping keeps any conte
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from sparring.contracts.foreign import FOREIGN, MIXED, SUMMARY
-from sparring.contracts.json import JsonObject
+from sparring.contracts.json import JsonObject, plain
 
 Detail = Literal["short", "full"]
 UNTRUSTED = "untrusted"
@@ -125,29 +124,6 @@ def fitted(table: JsonObject, limit: int) -> JsonObject:
 
 
 # ---------------------------------------------------------------------- helpers
-
-
-def plain(value: Any) -> Any:
-    """Return JSON values that every parser accepts: no infinities, no lone surrogates."""
-    if isinstance(value, BaseModel):
-        return plain(value.model_dump(mode="json"))
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {_text(str(name)): plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, int):
-        return value if abs(value) < 2**63 else str(value)[:80]
-    return _text(str(value))
-
-
-def _text(value: str) -> str:
-    return value.encode("utf-8", "replace").decode("utf-8")
 
 
 def _mark_strings(value: Any, detail: Detail, trusted: frozenset[str], name: str = "") -> Any:

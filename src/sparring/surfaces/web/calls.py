@@ -9,11 +9,10 @@ from typing import Any
 
 from sparring.contracts import errors
 from sparring.contracts.errors import InvalidInput, SparringError
-from sparring.contracts.json import JsonObject
+from sparring.contracts.json import JsonObject, plain
 from sparring.operations.activity.log import LoggedCall, note_refusal
 from sparring.operations.operation import Caller, Operation, Role
 from sparring.operations.registry import all_operations
-from sparring.surfaces.tools.answers import plain
 from sparring.surfaces.tools.catalogue import limit_exceeded, refusal
 
 _LOG = logging.getLogger(__name__)
