@@ -41,9 +41,7 @@ def main() -> int:
         trained = load_or_run(folder, "train", given.model)
         proof = _summary(folder / "runs" / f"proof-{trained['run']}")
         shown = figures(checked, trained, proof)
-        shown["report_kib"] = (
-            folder / "runs" / proof["run"] / "report/report.html"
-        ).stat().st_size // 1024
+        shown["report_kib"] = _report_of(proof["run"], folder).stat().st_size // 1024
     print(json.dumps(shown))
     return 0 if shown["ok"] else 1
 
@@ -92,6 +90,12 @@ def load_or_run(folder: Path, command: str, model: str) -> dict[str, Any]:
         )  # fmt: skip
         summaries = sorted(folder.glob(f"runs/{prefix}*/report/summary.json"))
     return _summary(summaries[-1].parents[1])
+
+
+def _report_of(run: str, folder: Path) -> Path:
+    command = [*COMMAND, "run", "report", run]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return folder / done.stdout.strip()
 
 
 def _summary(run: Path) -> dict[str, Any]:

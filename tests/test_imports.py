@@ -143,3 +143,10 @@ def test_help_answers_at_once():
     least_bare, least_ours = (min(column) for column in zip(*turns, strict=True))
     print({"bare": round(least_bare, 3), "help": round(least_ours, 3)})
     assert least_ours < max(0.4, 2.5 * least_bare)
+
+
+def test_nothing_draws_with_matplotlib() -> None:
+    """Reports are drawn by the browser."""
+    package = Path(sparring.__file__).parent
+    found = [path for path in package.rglob("*.py") if "matplotlib" in path.read_text()]
+    assert not found

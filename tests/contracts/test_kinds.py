@@ -14,7 +14,6 @@ from sparring.contracts.kinds import KINDS, RunKind, run_kind
 from sparring.contracts.specs import RunSpec
 from sparring.contracts.summaries import Summary
 from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.report import report_module
 from sparring.jobs.run_job import Attempt, Job, job_of, run_job
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_views import ListRuns, RunQuery
@@ -32,8 +31,6 @@ def test_what_an_entry_names_exists(kind: RunKind) -> None:
     assert kind.spec.model_fields["kind"].default == kind.name
     assert kind.summary.model_fields["kind"].default == kind.name
     assert callable(job_of(kind.name))
-    assert callable(report_module(kind.name).document)
-    assert callable(report_module(kind.name).comparable)
     assert view_of(kind.name).show
 
 

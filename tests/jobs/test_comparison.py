@@ -10,13 +10,15 @@ import pytest
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.rollouts import Rollout
-from sparring.jobs.comparison import Side, compare, main, panels_to_compare, read_side
+from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.summaries import ProveSummary
+from sparring.jobs.comparison import compare, main, played_cases, read_side
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, write_json
 from sparring.run_folder.held_out_ledger import record_look
 from sparring.run_folder.rollout_log import RolloutWriter
 from tests.proofs.made import answered
+from tests.summaries import completed
 
 CASES = [f"case {n}" for n in range(40)]
 
@@ -58,24 +60,6 @@ def test_settings_that_differ_are_listed_and_sources_are_not(tmp_path: Path) -> 
     assert compare([read_side(one), read_side(two)])["settings"] == [("play.seed", [1, 2])]
 
 
-def test_pass_rates_are_compared_measure_by_measure() -> None:
-    one = [{"step": 1, "reward": 0.5, "pass_rate/a": 0.1, "pass_rate/b": 0.9}]
-    two = [{"step": 1, "reward": 0.6, "pass_rate/b": 0.8}]
-    sides = [
-        Side(RunFolder(Path(name)), {}, history, {}) for name, history in (("1", one), ("2", two))
-    ]
-    drawn = {
-        title: [(line.label, *line.values) for line in lines]
-        for title, lines in panels_to_compare(sides).items()
-        if any(line.values for line in lines)
-    }
-    assert drawn == {
-        "reward": [("1", 0.5), ("2", 0.6)],
-        "pass rate of a": [("1", 0.1)],
-        "pass rate of b": [("1", 0.9), ("2", 0.8)],
-    }
-
-
 def test_equal_ids_with_different_inputs_are_different_cases(tmp_path: Path) -> None:
     other = [
         Rollout(each.key, Case(each.case.id, "another question"), each.ending, "", reward=1.0)
@@ -98,7 +82,7 @@ def test_held_out_rollouts_are_not_looked_at_before_the_run_has_ended(tmp_path: 
     folder = evaluated(tmp_path, "one", passing(0.5), "held-out")
     assert read_side(folder).played == {}
     write_json(folder.summary, {})
-    assert len(read_side(folder).played["held-out"]) == len(CASES)
+    assert len(read_side(folder).played["held-out"].rollouts) == len(CASES)
 
 
 def test_a_gain_on_held_out_cases_is_corrected_for_every_candidate_that_looked(
@@ -115,31 +99,103 @@ def test_a_gain_on_held_out_cases_is_corrected_for_every_candidate_that_looked(
     assert difference(one, two)["standing"] == "not shown"
 
 
-def test_the_report_shows_curves_and_flips_in_html_and_markdown(tmp_path: Path) -> None:
-    folders = [
-        evaluated(tmp_path, "one", passing(0.1)), evaluated(tmp_path, "two", passing(0.9))
-    ]  # fmt: skip
-    trained = RunFolder(tmp_path / "three")
-    trained.create({"format": 1, "kind": "train", "target": "x.py:X"})
-    append_line(trained.metrics, {"attempt": 1, "step": 1, "reward": 0.5})
-    report = tmp_path / "out" / "report.html"
-    report.parent.mkdir()
-    compared = main(str(report), [str(each.path) for each in (*folders, trained)])
-    assert compared["runs"] == ["one", "two", "three"]
-    text = report.with_suffix(".md").read_text()
-    assert "3 runs compared" in text
-    assert "Cases that flipped: 32, of which 12 are shown" in text
-    assert "reward" in text
-    assert "two compared with one" in report.read_text()
+def test_a_difference_says_where_the_rollouts_of_both_sides_are(tmp_path: Path) -> None:
+    trained = training(tmp_path)
+    proof = RunFolder(tmp_path / "proof-swift-lark")
+    log(proof.rollouts_of("trained"), *passing(0.9))
+    write_json(proof.summary, completed(ProveSummary, {"split": "held-out"}))
+    one = evaluated(tmp_path, "one", passing(0.1), "held-out")
+    write_json(one.summary, {})
+    found = main([str(one.path), str(trained.path)])["differences"][0]
+    assert found["sides"] == [
+        {"run": "one", "log": "rollouts", "player": ""},
+        {"run": "proof-swift-lark", "log": "rollouts", "player": "trained"},
+    ]
 
 
 def test_one_run_is_not_a_comparison(tmp_path: Path) -> None:
     folder = evaluated(tmp_path, "one", passing(0.5))
     with pytest.raises(InvalidInput, match="two runs or more"):
-        main("", [str(folder.path)])
+        main([str(folder.path)])
 
 
 def test_a_shipment_that_still_plays_held_out_cases_is_not_looked_at(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "shipment")
     folder.create({"format": 1, "kind": "ship", "target": "x.py:X"})
     assert read_side(folder).played == {}
+
+
+def training(runs: Path) -> RunFolder:
+    folder = RunFolder(runs / "swift-lark")
+    folder.create({"format": 1, "kind": "train", "environment": "shop", "target": "shop.py:Shop"})
+    return folder
+
+
+def at_step(step: int, case: str) -> Rollout:
+    made = answered(case, 1.0)
+    return Rollout(RolloutKey(0, step, case, 0), made.case, made.ending, "", reward=1.0)
+
+
+def log(place: Path, *rollouts: Rollout) -> None:
+    with RolloutWriter(place) as writer:
+        for each in rollouts:
+            writer.append(each, 0.1)
+
+
+def cases(folder: RunFolder) -> dict[str, list[str]]:
+    found = played_cases(folder, folder.read_spec())
+    return {split: [each.case.id for each in played.rollouts] for split, played in found.items()}
+
+
+def test_only_the_last_validation_of_all_ranks_is_compared(tmp_path: Path) -> None:
+    folder = training(tmp_path)
+    assert cases(folder) == {"validation": []}
+    log(folder.validation_rollouts(0), at_step(0, "a"), at_step(8, "a"))
+    log(folder.validation_rollouts(1), at_step(0, "b"), at_step(8, "b"))
+    validated = played_cases(folder, folder.read_spec())["validation"]
+    assert [each.id for each in validated.rollouts] == ["a.8.0", "b.8.0"]
+    assert validated.place() == {"run": "swift-lark", "log": "validation", "player": ""}
+
+
+def test_a_completed_proof_comes_before_the_validation(tmp_path: Path) -> None:
+    folder, proof = training(tmp_path), RunFolder(tmp_path / "proof-swift-lark")
+    log(proof.rollouts_of("base"), answered("base", 0.0))
+    log(proof.rollouts_of("trained"), answered("trained", 1.0))
+    assert list(cases(folder)) == ["validation"]  # it has not completed
+    write_json(proof.summary, completed(ProveSummary, {"split": "held-out"}))
+    assert cases(folder) == {"held-out": ["trained"], "validation": []}
+
+
+@pytest.mark.parametrize(
+    ("kind", "player", "split"),
+    [
+        ("check", "learner", "training"),
+        ("prove", "trained", "held-out"),
+        ("ship", "held-out", "held-out"),
+    ],
+)
+def test_a_run_is_compared_by_one_of_its_players(
+    tmp_path: Path, kind: str, player: str, split: str
+) -> None:
+    folder = RunFolder(tmp_path / kind)
+    folder.create({"format": 1, "kind": kind})
+    log(folder.rollouts_of(player), answered("own", 1.0))
+    log(folder.rollouts_of("another"), answered("other", 1.0))
+    write_json(folder.summary, {})
+    assert cases(folder) == {split: ["own"]}
+
+
+def test_the_rollouts_of_every_rank_are_compared_under_the_split_of_the_spec(
+    tmp_path: Path,
+) -> None:
+    folder = evaluated(tmp_path, "one", [])
+    for rank in (0, 1):
+        log(folder.rollouts(rank), answered(f"of rank {rank}", 1.0))
+    assert cases(folder) == {"validation": ["of rank 0", "of rank 1"]}
+
+
+def test_null_players_are_not_compared_with_models(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "audit")
+    folder.create({"format": 1, "kind": "audit"})
+    log(folder.rollouts_of("null-players"), answered("a", 1.0))
+    assert cases(folder) == {}

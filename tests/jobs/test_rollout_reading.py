@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import InvalidInput
-from sparring.contracts.rollouts import Rollout
-from sparring.jobs.rollout_reading import read_rollout, read_rollouts
+from sparring.jobs.rollout_reading import read_rollouts
 from sparring.run_folder import RunFolder
 from sparring.run_folder.rollout_log import RolloutWriter
 from tests.proofs.made import answered
@@ -35,14 +33,3 @@ def test_all_logs_are_read_in_order_and_those_that_do_not_exist_are_empty(
     places = [folder.rollouts_of(player) for player in ("trained", "nobody", "base")]
     assert read_rollouts(places) == [*PLAYED["trained"], *PLAYED["base"]]
     assert read_rollouts([folder.rollouts_of("nobody")]) == []
-
-
-@pytest.mark.parametrize("wanted", PLAYED["base"], ids=lambda each: each.id)
-def test_one_rollout_is_found_by_its_player_and_id(folder: RunFolder, wanted: Rollout) -> None:
-    assert read_rollout(folder, "base", wanted.id) == wanted
-    assert read_rollout(folder, "trained", "a.0.0").answer == "better"
-
-
-def test_a_rollout_that_was_not_logged_is_named(folder: RunFolder) -> None:
-    with pytest.raises(InvalidInput, match=r"no rollout 'b\.0\.0'"):
-        read_rollout(folder, "trained", "b.0.0")

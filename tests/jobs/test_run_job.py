@@ -26,8 +26,6 @@ TASK: Any = object()
 class Work(Job[Summary]):
     """Does what the test tells it, and needs no task."""
 
-    writes_report = False
-
     def __init__(self, error: BaseException | None = None, *, is_stopped: bool = False) -> None:
         self._error = error
         self._is_stopped = is_stopped

@@ -1,4 +1,4 @@
-// Calls operations: over HTTP, or, in an exported folder, from files that hold the answers.
+// Calls operations: over HTTP, or, in an exported folder or a report, from the answers it holds.
 import { useCallback, useEffect, useRef, useState } from "react";
 import type { components } from "./schema";
 
@@ -14,7 +14,10 @@ export interface Session {
 
 interface Exported {
   session: Session;
-  index: Record<string, string>;
+  index?: Record<string, string>; // of a folder: the file that holds each answer
+  answers?: Record<string, unknown>; // of a report, which is one file
+  place?: string;
+  left_out?: string[];
 }
 
 declare global {
@@ -35,6 +38,40 @@ export class Refused extends Error {
 }
 
 export const isExport = (): boolean => window.SPARRING_EXPORT !== undefined;
+
+/** The screen that a report opens with, in place of the list of runs. */
+export const firstPlace = (): string => window.SPARRING_EXPORT?.place ?? "";
+
+export const leftOut = (): string[] => window.SPARRING_EXPORT?.left_out ?? [];
+
+/** Whether an operation about a run can have an answer: a report holds some only. */
+export function canAsk(operation: string, run: string): boolean {
+  const answers = window.SPARRING_EXPORT?.answers;
+  return !answers || Object.keys(answers).some((key) => key.startsWith(`${operation} `) && key.includes(`"run":${JSON.stringify(run)}`));
+}
+
+/** Reads the answers that this page holds, if it is a report. */
+export async function unpackReport(): Promise<void> {
+  const packed = document.getElementById("answers")?.textContent;
+  if (!packed) return;
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  const exported = JSON.parse(text) as Exported;
+  for (const [key, answer] of Object.entries(exported.answers!)) {
+    if (key.startsWith("rollout.group ")) shareGroup(exported.answers!, key, answer as Schemas["Group"]);
+  }
+  window.SPARRING_EXPORT = exported;
+}
+
+/** A report holds each group once: the answers about its other rollouts are made from it. */
+function shareGroup(answers: Record<string, unknown>, key: string, group: Schemas["Group"]): void {
+  const given = JSON.parse(key.slice("rollout.group ".length)) as Arguments;
+  for (const { position, record } of group.rollouts) {
+    const own = { ...given, rollout: (record as { id: string }).id };
+    answers[keyOf("rollout.group", own)] = group;
+    answers[keyOf("rollout.show", own)] = { run: group.run, record, position };
+  }
+}
 
 type Arguments = Record<string, unknown>;
 
@@ -71,7 +108,8 @@ const answered = new Map<string, unknown>();
 
 function fromExport<T>(exported: Exported, key: string): Promise<T> {
   if (answered.has(key)) return Promise.resolve(answered.get(key) as T);
-  const file = Object.hasOwn(exported.index, key) ? exported.index[key] : undefined;
+  if (exported.answers && Object.hasOwn(exported.answers, key)) return Promise.resolve(exported.answers[key] as T);
+  const file = exported.index && Object.hasOwn(exported.index, key) ? exported.index[key] : undefined;
   if (!file) return Promise.reject(new Refused("NotExported", "This was not exported. Open the run with `sparring view` to see it.", 404));
   window.sparringAnswer = (name, answer) => {
     answered.set(name, answer);

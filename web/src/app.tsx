@@ -1,6 +1,6 @@
 // The frame of every screen: header, shortcuts, and the screen that the address names.
 import { useEffect, useRef, useState } from "react";
-import { isExport, readSession, type Session } from "./api";
+import { firstPlace, isExport, readSession, type Session } from "./api";
 import { AskHost } from "./parts/Ask";
 import { Icon, useKeys } from "./parts/ui";
 import { go, usePlace } from "./router";
@@ -32,7 +32,7 @@ export function App() {
     <SharedContext value={{ session, theme }}>
       <div className="shell">
         <header className="top">
-          <a className="brand" href="#/" aria-label="Sparring: all runs">
+          <a className="brand" href="#/" aria-label={firstPlace() ? "Sparring: the report" : "Sparring: all runs"}>
             <svg viewBox="0 0 32 32" aria-hidden="true">
               <rect width="32" height="32" rx="7" fill="#4760d6" />
               <path d="M7 21l6-8 5 5 7-9" fill="none" stroke="#fff" strokeWidth="3" strokeLinecap="round" strokeLinejoin="round" />
@@ -41,7 +41,7 @@ export function App() {
           </a>
           <nav aria-label="Main">
             <a href="#/" aria-current={first !== "plans" ? "page" : undefined}>
-              Runs
+              {firstPlace() ? "Report" : "Runs"}
             </a>
             {isExport() || session.role === "viewer" ? null : (
               <a href="#/plans" aria-current={first === "plans" ? "page" : undefined}>

@@ -1,5 +1,6 @@
 // Routes live behind the hash, so that the same app works from a server and from file://.
 import { useSyncExternalStore } from "react";
+import { firstPlace } from "./api";
 
 export interface Place {
   parts: string[];
@@ -12,7 +13,8 @@ function subscribe(listener: () => void): () => void {
 }
 
 export function parsePlace(hash: string): Place {
-  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  const wanted = hash.length > 2 ? hash : firstPlace();
+  const [path = "", query = ""] = wanted.replace(/^#\/?/, "").split("?", 2);
   const parts = path.split("/").filter(Boolean).map(decode);
   return { parts, params: new URLSearchParams(query) };
 }

@@ -738,8 +738,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Write the report of a run, as one HTML file and as Markdown.
-         * @description Write the report of a run, as one HTML file and as Markdown.
+         * Write the report of a run: its web view in one HTML file.
+         * @description Write the report of a run: its web view in one HTML file.
+         *
+         *     Of a proof and of a shipment, also write a card in Markdown.
          *
          *     Role: owner.
          */
@@ -2242,7 +2244,11 @@ export interface components {
             run: string;
             /** Html */
             html: string;
-            /** Markdown */
+            /**
+             * Markdown
+             * @description the card of a proof or of a shipment
+             * @default
+             */
             markdown: string;
         };
         /**
@@ -2467,6 +2473,20 @@ export interface components {
              * @default
              */
             code_digest: string;
+            /**
+             * Digests
+             * @description of what the chosen checkpoint was trained with
+             */
+            digests?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Versions
+             * @description of packages
+             */
+            versions?: {
+                [key: string]: unknown;
+            };
         };
         /**
          * RunLine

@@ -1,5 +1,6 @@
 // Light or dark: as chosen before, else as the system is set.
 import { useEffect, useState } from "react";
+import { flushSync } from "react-dom";
 
 const stored = {
   read: (): string | null => {
@@ -27,6 +28,16 @@ export function useTheme(): [string, () => void] {
     const listen = () => stored.read() ?? setTheme(system());
     query.addEventListener("change", listen);
     return () => query.removeEventListener("change", listen);
+  }, []);
+  useEffect(() => {
+    const print = () => flushSync(() => setTheme("light")); // dark charts would be unreadable on paper
+    const restore = () => setTheme(stored.read() ?? system());
+    window.addEventListener("beforeprint", print);
+    window.addEventListener("afterprint", restore);
+    return () => {
+      window.removeEventListener("beforeprint", print);
+      window.removeEventListener("afterprint", restore);
+    };
   }, []);
   const toggle = () => {
     const next = theme === "dark" ? "light" : "dark";

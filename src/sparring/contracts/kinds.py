@@ -1,7 +1,7 @@
 """The kinds of run. Each is one entry of `KINDS`, which both planes read.
 
-A new kind is one entry here, its spec, and what each plane finds by the kind's name: its job and
-its report in `sparring.jobs.<kind>`, and its view on the command line.
+A new kind is one entry here, its spec, and what each plane finds by the kind's name: its job in
+`sparring.jobs.<kind>`, and its view on the command line.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""`python -m sparring.jobs.comparison REPORT RUN_FOLDER …`: compares the first run with the others.
+"""`python -m sparring.jobs.comparison RUN_FOLDER …`: compares the first run with the others.
 
-Prints the comparison as JSON and writes a report. Runs are compared case by case, on one split: by
-all rollouts of an evaluation, the trained model's rollouts in a proof, those of the model to be
-trained in a check, a file's held-out rollouts in a shipment, or a training run's automatic proof or
-last validation. Each kind of run declares its rollouts (`comparable` in its report module).
+Prints the comparison as JSON. Runs are compared case by case, on one split: by all rollouts of an
+evaluation, the trained model's rollouts in a proof, those of the model to be trained in a check, a
+file's held-out rollouts in a shipment, or a training run's automatic proof or last validation.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,12 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.summaries import Flip
-from sparring.jobs.report import report_module
+from sparring.contracts.summaries import ProveSummary
+from sparring.jobs.rollout_reading import read_rollouts
 from sparring.proofs.proof import PlayedSides, prove
-from sparring.reports.pictures import Curve
-from sparring.reports.run_reports import comparison_report
-from sparring.reports.training_report import PASS_RATE, flat, panels_of
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import write_text
+from sparring.run_folder.contents import find_summary
 from sparring.run_folder.held_out_ledger import count_candidates
-from sparring.run_folder.metrics import read_history_rows
 
 _IGNORED_FIELDS = (
     "sources",
@@ -41,7 +36,20 @@ _IGNORED_FIELDS = (
     "code_files",
     "services",
 )
-_FLIPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedCases:
+    """Rollouts that can be compared, and where they are: a run, its log, and the player's name."""
+
+    run: str
+    rollouts: list[Rollout] = field(default_factory=list)
+    player: str = ""
+    log: str = "rollouts"
+
+    def place(self) -> dict[str, str]:
+        """Return where the rollouts are."""
+        return {"run": self.run, "log": self.log, "player": self.player}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +58,67 @@ class Side:
 
     folder: RunFolder
     settings: dict[str, Any]
-    history: list[dict[str, Any]]
-    played: dict[str, list[Rollout]]  # by split, the best basis of comparison first
+    played: dict[str, PlayedCases]  # by split, the best basis of comparison first
 
-    @property
-    def by_id(self) -> dict[str, Rollout]:
-        """All rollouts, by id."""
-        return {each.id: each for rollouts in self.played.values() for each in rollouts}
+    def on(self, split: str) -> PlayedCases:
+        """Return what the run has played on a split; nothing if it has not played it."""
+        return self.played.get(split) or PlayedCases(self.folder.id)
 
 
 def read_side(folder: RunFolder) -> Side:
     """Read the comparable parts of a run from its folder."""
     spec = folder.read_spec()
     settings = {name: value for name, value in spec.items() if name not in _IGNORED_FIELDS}
-    history = (
-        read_history_rows(folder)
-        if run_kind(str(spec.get("kind")), folder.spec).has_metrics
-        else []
-    )
-    return Side(folder, flat(settings), history, _rollouts(folder, spec))
+    return Side(folder, flat(settings), played_cases(folder, spec))
 
 
-def _rollouts(folder: RunFolder, spec: dict[str, Any]) -> dict[str, list[Rollout]]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested settings into a dictionary with dotted names."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping) and value:
+            values |= flat(value, f"{prefix}{name}.")
+        else:
+            values[f"{prefix}{name}"] = value
+    return values
+
+
+def played_cases(folder: RunFolder, spec: Mapping[str, Any]) -> dict[str, PlayedCases]:
     """Return the rollouts that can be compared with those of another run, by split."""
     kind = run_kind(str(spec.get("kind")), folder.spec)
-    is_held_out = kind.plays_held_out and spec.get("split", Split.HELD_OUT) == Split.HELD_OUT
+    split = str(spec.get("split", Split.HELD_OUT.value))
+    is_held_out = kind.plays_held_out and split == Split.HELD_OUT
     if is_held_out and not folder.summary.is_file():
         return {}  # interim results would be a look that the held-out ledger does not count
-    found: dict[str, list[Rollout]] = report_module(kind.name).comparable(folder, spec)
-    return found
+    return _PLAYED[kind.name](folder, split) if kind.name in _PLAYED else {}
+
+
+def _of_player(folder: RunFolder, player: str) -> PlayedCases:
+    return PlayedCases(folder.id, read_rollouts([folder.rollouts_of(player)]), player)
+
+
+def _of_training(folder: RunFolder, _: str) -> dict[str, PlayedCases]:
+    """Return the trained model's rollouts in its proof and in the last validation, by split."""
+    found: dict[str, PlayedCases] = {}
+    proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
+    if summary := find_summary(proof, ProveSummary):
+        found[summary.split] = _of_player(proof, "trained")
+    validated = read_rollouts(folder.rollout_logs("validation"))
+    last = max((each.key.step for each in validated), default=0)
+    newest = [each for each in validated if each.key.step == last]
+    return {**found, "validation": PlayedCases(folder.id, newest, log="validation")}
+
+
+# By kind of run. The null players of an audit are not models to compare.
+_PLAYED: Mapping[str, Callable[[RunFolder, str], dict[str, PlayedCases]]] = {
+    "train": _of_training,
+    "eval": lambda folder, split: {
+        split: PlayedCases(folder.id, read_rollouts(folder.rollout_logs()))
+    },
+    "check": lambda folder, _: {"training": _of_player(folder, "learner")},
+    "prove": lambda folder, split: {split: _of_player(folder, "trained")},
+    "ship": lambda folder, _: {"held-out": _of_player(folder, "held-out")},
+}
 
 
 def compare(sides: Sequence[Side]) -> dict[str, Any]:
@@ -101,6 +141,7 @@ def _differing_settings(sides: Sequence[Side]) -> list[tuple[str, list[Any]]]:
 def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
     """Return the difference on the first split in which both have played a common case."""
     basis = next((each for each in first.played if _shared(first, other, each).base), "")
+    sides = [side.on(basis).place() for side in (first, other)]
     if basis == Split.HELD_OUT:
         looks = max(looks, *(_candidates(side.folder) for side in (first, other)))
     proof = prove(_shared(first, other, basis), chances=looks)
@@ -112,10 +153,12 @@ def _difference(first: Side, other: Side, looks: int) -> dict[str, Any]:
         "reward": asdict(proof.reward) if proof.reward else None,
         "measures": {name: asdict(each) for name, each in proof.measures.items()},
         "flips": [asdict(each) for each in proof.flips],
+        "sides": sides,
     }
     if not basis:
         splits = " and ".join(
-            f"{side.folder.id} played {', '.join(filter(side.played.get, side.played)) or 'none'}"
+            f"{side.folder.id} played "
+            f"{', '.join(name for name, each in side.played.items() if each.rollouts) or 'none'}"
             for side in (first, other)
         )
         difference["basis"] = ""
@@ -134,54 +177,23 @@ def _candidates(folder: RunFolder) -> int:
 def _shared(first: Side, other: Side, basis: str) -> PlayedSides:
     """Return both runs' rollouts of the cases with equal id and input; in two suites, the same id
     may name different cases."""
-    one, two = first.played.get(basis, []), other.played.get(basis, [])
+    one, two = first.on(basis).rollouts, other.on(basis).rollouts
     inputs = {each.case.id: each.case.input for each in one}
     same = [each for each in two if inputs.get(each.case.id) == each.case.input]
     shared = {each.case.id for each in same}
     return PlayedSides([each for each in one if each.case.id in shared], same)
 
 
-def panels_to_compare(sides: Sequence[Side]) -> dict[str, list[Curve]]:
-    """Return the panels, each with one curve per run. Pass rates have a panel for each measure; of
-    another panel with several curves, the first is compared."""
-    panels: dict[str, list[Curve]] = {}
-    for side in sides:
-        for title, lines in panels_of(side.history).items():
-            is_rates = title == PASS_RATE
-            for line in lines if is_rates else lines[:1]:
-                curve = Curve(side.folder.id, line.steps, line.values)
-                panel = f"{title} of {line.label}" if is_rates else title
-                panels.setdefault(panel, []).append(curve)
-    return panels
-
-
-def _pairs(sides: Sequence[Side], compared: dict[str, Any]) -> dict[str, list[Any]]:
-    by_id = [side.by_id for side in sides]
-    return {
-        difference["run"]: [
-            (flip, by_id[0][flip.base], by_id[number][flip.trained])
-            for flip in [Flip(**each) for each in difference["flips"][:_FLIPS]]
-        ]
-        for number, difference in enumerate(compared["differences"], 1)
-    }
-
-
-def main(report: str, folders: Sequence[str]) -> dict[str, Any]:
-    """Compare runs. If `report` is not empty, write HTML to that path and Markdown beside it."""
-    sides = [read_side(RunFolder(Path(folder))) for folder in folders]
-    if len(sides) < 2:
+def main(folders: Sequence[str]) -> dict[str, Any]:
+    """Compare the runs in these folders."""
+    if len(folders) < 2:
         raise InvalidInput("a comparison takes two runs or more")
-    compared = compare(sides)
-    if report:
-        document = comparison_report(compared, panels_to_compare(sides), _pairs(sides, compared))
-        write_text(Path(report), document.html())
-        write_text(Path(report).with_suffix(".md"), document.markdown())
-    return compared
+    return compare([read_side(RunFolder(Path(folder))) for folder in folders])
 
 
 if __name__ == "__main__":
     try:
-        print(json.dumps(main(sys.argv[1], sys.argv[2:])))
+        print(json.dumps(main(sys.argv[1:])))
     except SparringError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

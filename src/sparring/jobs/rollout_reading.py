@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparring.contracts.rollouts import Rollout
-from sparring.run_folder import RunFolder
 from sparring.run_folder.records import from_record
-from sparring.run_folder.rollout_log import RolloutLog
 from sparring.run_folder.sharded_log import ShardedLog
 
 
@@ -16,8 +14,3 @@ def read_rollouts(places: Sequence[Path]) -> list[Rollout]:
     """Return every rollout of the logs, in order; logs that do not exist are skipped."""
     log = ShardedLog([place for place in places if place.is_dir()])
     return [from_record(record) for record in log.records(0, len(log))]
-
-
-def read_rollout(folder: RunFolder, player: str, rollout: str) -> Rollout:
-    """Return one rollout from the log of one player of the run."""
-    return from_record(RolloutLog(folder.rollouts_of(player)).find(rollout))

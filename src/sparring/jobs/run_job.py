@@ -1,4 +1,4 @@
-"""Runs one attempt at a run, of any kind, from its lock to its report.
+"""Runs one attempt at a run, of any kind, from its lock to its summary.
 
 The same function runs the jobs of worker processes (`jobs/__main__.py`) and of `sparring.train()`,
 `evaluate()` and `ship()`. It holds the run's lock while it writes events, from which the
@@ -23,7 +23,6 @@ from sparring.contracts.errors import SparringError
 from sparring.contracts.summaries import Summary
 from sparring.jobs.case_loader import RunCases
 from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.report import try_to_write_report
 from sparring.jobs.run_lock import hold_run, report_event
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec, write_summary
@@ -55,8 +54,6 @@ class Job(Generic[Kind]):
     """The work of one attempt. A kind of run is a subclass, made of an attempt, a spec and a task:
     the class `<Kind>Job` in `jobs/<kind>/job.py`."""
 
-    writes_report = True
-
     @property
     def is_stopped(self) -> bool:
         """Whether the work ended early on a stop request, with a summary."""
@@ -81,8 +78,7 @@ class Ended(Generic[Kind]):
 def run_job(
     attempt: Attempt, task: Task | None = None, make: JobMaker[Kind] | None = None
 ) -> Ended[Kind]:
-    """Run the job that the spec in the run's folder describes, and write its summary and,
-    if it `writes_report`, its report.
+    """Run the job that the spec in the run's folder describes, and write its summary.
 
     Without `task`, the environment that the spec names is opened for it. `make` replaces the class
     of the kind. An error or an interrupt is reported, and raised again.
@@ -98,8 +94,6 @@ def run_job(
                 summary = job.run()
             if is_first:
                 write_summary(folder, summary)
-                if job.writes_report:
-                    try_to_write_report(folder)
         except (KeyboardInterrupt, asyncio.CancelledError):
             if is_first:
                 report_event(folder, "stopped")

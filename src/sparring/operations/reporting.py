@@ -1,4 +1,4 @@
-"""Operations that report on a run and compare runs, in a child process that draws the pictures."""
+"""Operations that report on a run and compare runs. A child process computes the comparison."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from pydantic import Field
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.foreign import MIXED, SUMMARY
 from sparring.contracts.json import JsonObject
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import Frozen
+from sparring.operations.cards import card_of
 from sparring.operations.operation import Caller, Forms, Role, operation
+from sparring.operations.report_page import comparison_report, run_report
 from sparring.operations.run_views import RunQuery
+from sparring.run_folder.contents import read_summary
+from sparring.run_folder.files import write_text
 from sparring.run_folder.ids import new_run_id
 from sparring.runs.finding import find_run
 
@@ -28,7 +33,7 @@ class Report(Frozen):
 
     run: str
     html: str
-    markdown: str
+    markdown: str = Field(default="", description="the card of a proof or of a shipment")
 
 
 class CompareRuns(Frozen):
@@ -55,10 +60,18 @@ class Comparison(Frozen):
 
 @operation("run.report", role=Role.OWNER, changes_state=False, forms=Forms(cli="run report"))
 def report_run(request: RunQuery, caller: Caller) -> Report:
-    """Write the report of a run, as one HTML file and as Markdown."""
+    """Write the report of a run: its web view in one HTML file.
+
+    Of a proof and of a shipment, also write a card in Markdown.
+    """
     folder = find_run(caller.runs, request.run)
-    _run_job("report", str(folder.path))
-    return Report(run=folder.id, html=str(folder.report), markdown=str(folder.report_text))
+    kind = run_kind(str(folder.read_spec().get("kind")), folder.spec)
+    if not kind.has_metrics:  # a training can be looked at while it runs
+        read_summary(folder, kind.summary)
+    write_text(folder.report, run_report(folder, caller))
+    if card := card_of(folder):
+        write_text(folder.card, card)
+    return Report(run=folder.id, html=str(folder.report), markdown=str(folder.card) if card else "")
 
 
 @operation(
@@ -75,28 +88,22 @@ def compare_runs(request: CompareRuns, caller: Caller) -> Comparison:
     folders = [find_run(caller.runs, run) for run in request.runs]
     if len({folder.id for folder in folders}) < len(folders):
         raise InvalidInput(f"name each run once: {', '.join(folder.id for folder in folders)}")
-    is_owner = caller.is_owner
+    found = Comparison.model_validate(_computed([str(folder.path) for folder in folders]))
+    if not caller.is_owner:
+        hidden = tuple({**difference, "flips": []} for difference in found.differences)
+        return found.model_copy(update={"differences": hidden})
     name = new_run_id("comparison", time.time(), secrets.token_hex(2))
     path = caller.runs / ".sparring" / "reports" / f"{name}.html"
-    output = _run_job(
-        "comparison", str(path) if is_owner else "", *(str(folder.path) for folder in folders)
-    )
-    found = json.loads(output)
-    if not is_owner:
-        for difference in found["differences"]:
-            difference["flips"] = []
-    return Comparison(
-        runs=found["runs"],
-        settings=found["settings"],
-        differences=found["differences"],
-        html=str(path) if is_owner else "",
-    )
+    write_text(path, comparison_report(found.runs, found.model_dump(mode="json"), caller))
+    return found.model_copy(update={"html": str(path)})
 
 
-def _run_job(module: str, *arguments: str) -> str:
+def _computed(folders: list[str]) -> JsonObject:
+    """Compare the runs in these folders in a child process, which may import numpy and scipy."""
+    module = "comparison"
     try:
         process = subprocess.run(
-            [sys.executable, "-m", f"sparring.jobs.{module}", *arguments],
+            [sys.executable, "-m", f"sparring.jobs.{module}", *folders],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -109,4 +116,6 @@ def _run_job(module: str, *arguments: str) -> str:
     if process.returncode or not output:
         last_line = (process.stderr.strip().splitlines() or ["it failed without a message"])[-1]
         raise SparringError(f"{module}: {last_line}")
-    return output[-1]
+    found: JsonObject = json.loads(output[-1])
+    found.pop("format")
+    return found

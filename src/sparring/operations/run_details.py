@@ -10,7 +10,7 @@ from sparring.contracts.foreign import MIXED, MixedText
 from sparring.contracts.specs import Frozen, Table
 from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.run_views import RunQuery
-from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.checkpoint_list import best_of, chosen_of, list_checkpoints
 from sparring.runs.finding import find_run
 from sparring.settings.layers import DEFAULTS, flatten
 
@@ -37,6 +37,10 @@ class RunDetails(Frozen):
     settings: tuple[RunSetting, ...]
     measures: Annotated[Table, MIXED] = Field(default_factory=dict)
     code_digest: str = ""
+    digests: Annotated[Table, MIXED] = Field(
+        default_factory=dict, description="of what the chosen checkpoint was trained with"
+    )
+    versions: Annotated[Table, MIXED] = Field(default_factory=dict, description="of packages")
 
 
 class CheckpointLine(Frozen):
@@ -62,6 +66,8 @@ def run_details(request: RunQuery, caller: Caller) -> RunDetails:
     folder = find_run(caller.runs, request.run)
     spec = folder.read_spec()
     sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
+    chosen = chosen_of(list_checkpoints(folder.checkpoints))
+    manifest = chosen.manifest if chosen else {}
     values = {
         **dict(flatten(spec.get("settings") or spec.get("play") or {})),
         **dict(flatten({"config": spec.get("config") or {}})),
@@ -86,6 +92,8 @@ def run_details(request: RunQuery, caller: Caller) -> RunDetails:
         ),
         measures=dict(spec.get("measures") or {}),
         code_digest=str(spec.get("code_digest") or ""),
+        digests=_texts(manifest.get("digests")),
+        versions=_texts(manifest.get("versions")),
     )
 
 
@@ -124,3 +132,7 @@ def _of(name: str, table: Table) -> Any:
 def _size(manifest: Any) -> int:
     files = manifest.get("files") or {}
     return sum(int(each.get("bytes") or each.get("size") or 0) for each in files.values())
+
+
+def _texts(table: Table | None) -> Table:
+    return {name: str(value) for name, value in (table or {}).items()}

@@ -167,8 +167,8 @@ class RunFolder:
         return self.path / "report" / "report.html"
 
     @property
-    def report_text(self) -> Path:
-        """The report as Markdown."""
+    def card(self) -> Path:
+        """The results of a proof or a shipment, in Markdown."""
         return self.path / "report" / "report.md"
 
     @property

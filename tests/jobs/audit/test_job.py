@@ -63,7 +63,7 @@ def audited(place: Path, name: str) -> RunFolder:
     return folder
 
 
-def test_a_fault_is_in_the_summary_with_advice_and_in_the_report(tmp_path: Path) -> None:
+def test_a_fault_is_in_the_summary_with_advice(tmp_path: Path) -> None:
     folder = audited(tmp_path, "Exploitable")
     summary: dict[str, Any] = read_json(folder.summary)
     assert (summary["kind"], summary["run"]) == ("audit", "Exploitable")
@@ -71,7 +71,6 @@ def test_a_fault_is_in_the_summary_with_advice_and_in_the_report(tmp_path: Path)
     found = {each["fault"]: each for each in summary["audit"]}
     advice = found[Fault.PASSED_BY_NOTHING.value]["advice"]
     assert advice == ADVICE[Fault.PASSED_BY_NOTHING]
-    assert Fault.PASSED_BY_NOTHING.value in folder.report_text.read_text()
 
 
 def test_nothing_is_found_in_sound_measures_and_every_judgement_is_counted(tmp_path: Path) -> None:
@@ -80,7 +79,6 @@ def test_nothing_is_found_in_sound_measures_and_every_judgement_is_counted(tmp_p
     assert (summary["audit"], summary["left_out"]) == ([], [])
     answers = 4 * 9  # cases × null players; the noise player answers with single words only
     assert summary["judgements"] == 3 * (answers - 4)
-    assert "nothing found" in folder.report_text.read_text()
 
 
 def test_an_audit_without_any_world_fails_and_writes_no_summary(tmp_path: Path) -> None:

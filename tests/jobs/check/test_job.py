@@ -20,9 +20,9 @@ from sparring.learning.drawing import Drawn
 from sparring.learning.step import Steps
 from sparring.learning.step_rollouts import StepRollouts
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json, read_lines
+from sparring.run_folder.files import read_json
 from sparring.suites import Suite
-from tests.jobs.run_here import last_event, run_here
+from tests.jobs.run_here import run_here
 from tests.servers import ChatServer, completion
 
 MADE_UP = f"{Path(__file__).parents[1]}/made_up.py"
@@ -44,7 +44,6 @@ def checked(place: Path, tiny: Path, name: str, **given: Any) -> dict[str, Any]:
     folder = RunFolder(place / folder_name)
     folder.create(spec.model_dump(mode="json"))
     run_here(folder, heartbeat=heartbeat(folder, 0, None))
-    assert folder.report.is_file()
     return read_json(folder.summary)
 
 
@@ -286,18 +285,16 @@ class Searcher(Environment):
 """
 
 
-def searched(folder: RunFolder, *, can_report: bool = True) -> None:
+def searched(folder: RunFolder) -> None:
     file = folder.path.parent / "searcher.py"
     file.write_text(SEARCHER)
     spec = CheckSpec(target=f"{file}:Searcher", environment="searcher")
     folder.create(spec.model_dump(mode="json"))
-    if not can_report:
-        folder.report.mkdir(parents=True)
     rows = [{"input": f"question {n}", "expected": f"answer {n}"} for n in range(300)]
     run_here(folder, suite=Suite.from_records(rows))
 
 
-def test_an_agent_that_cannot_be_trained_is_audited_and_reported_without_a_model(
+def test_an_agent_that_cannot_be_trained_is_audited_without_a_model(
     tmp_path: Path,
 ) -> None:
     folder = RunFolder(tmp_path / "check-searcher")
@@ -306,15 +303,3 @@ def test_an_agent_that_cannot_be_trained_is_audited_and_reported_without_a_model
     assert summary["verdict"] == "broken"
     assert "cannot be trained" in [note["what"] for note in summary["notes"]]
     assert summary["audit"] == []
-    assert folder.report_text.read_text().startswith("# searcher: broken")
-
-
-def test_a_report_that_cannot_be_written_is_a_warning_and_the_check_completes(
-    tmp_path: Path,
-) -> None:
-    folder = RunFolder(tmp_path / "check-searcher")
-    searched(folder, can_report=False)
-    assert last_event(folder) == "completed"
-    assert folder.summary.is_file()
-    (warning,) = [each for each in read_lines(folder.events) if each["event"] == "warning"]
-    assert warning["message"].startswith("no report was written: ")

@@ -60,10 +60,6 @@ def test_a_training_ends_with_its_proof(place: Path, trained: dict[str, Any]) ->
     assert proof["split"] == "held-out"
     assert proof["reward"]["cases"] == proof["cases"] > 20
     assert proof["proofs_on_these_cases"] == 1
-    html = (place / "runs" / proof["run"] / "report" / "report.html").read_text()
-    for told in ("Before and after", "What was trained", "Settings, with their sources", "torch"):
-        assert told in html
-    assert "|" in (place / "runs" / proof["run"] / "report" / "report.md").read_text()
 
 
 def test_unless_it_is_better_the_command_says_110_and_each_proof_is_counted(
@@ -148,5 +144,4 @@ def test_a_training_without_a_checkpoint_cannot_be_proved(tmp_path: Path) -> Non
     folder.create(ProveSpec(target=HEALTHY, run="swift-lark").model_dump(mode="json"))
     with pytest.raises(InvalidInput, match="run swift-lark has no readable checkpoint"):
         run_here(folder)
-    assert not folder.report.exists()
     assert last_event(folder) == "failed"

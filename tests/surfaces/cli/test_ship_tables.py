@@ -6,7 +6,6 @@ from typing import Any
 
 from rich.console import Console
 
-from sparring.reports.ship_report import ship_report
 from sparring.surfaces.cli.ship_tables import show_shipment
 from tests.summaries import completing
 
@@ -68,14 +67,3 @@ def test_what_was_left_out_and_a_trial_are_said() -> None:
     assert "● gguf was left out: unknown" in text
     assert "no folder was written" in text
     assert "sparring ship bell-1 --to FOLDER" in text
-
-
-def test_the_report_has_the_same_and_a_picture() -> None:
-    document = completing(ship_report)(SUMMARY)
-    text = document.markdown()
-    assert text.startswith("# porter: equal")
-    assert "Held-out cases, played by gguf q8" in text
-    assert "not played" in text
-    assert "Mean reward on validation cases by size" in text
-    refused = {**SUMMARY, "held_out": None, "commands": {}, "artefacts": [], "problem": "lost"}
-    assert "lost" in completing(ship_report)(refused).markdown()

@@ -192,20 +192,11 @@ def test_live_updates_refuse_what_is_not_there(client: TestClient) -> None:
     assert client.get("/api/live").status_code == 400
 
 
-def test_a_report_gets_neither_scripts_nor_an_origin(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from sparring.operations import reporting
-
-    page = tmp_path / "runs" / TRAINING / "report" / "report.html"
-    page.parent.mkdir(exist_ok=True)
-    page.write_text("<p>report</p>")
-    monkeypatch.setattr(reporting, "_run_job", lambda *_: "")
+def test_a_report_is_a_file_to_save_and_runs_no_script_here(client: TestClient) -> None:
     report = client.get(f"/report/{TRAINING}")
-    assert report.text == "<p>report</p>"
-    policy = report.headers["content-security-policy"]
-    assert policy.startswith("sandbox;")
-    assert "script-src" not in policy
+    assert f"<title>{TRAINING}</title>" in report.text
+    assert report.headers["content-security-policy"] == "sandbox"
+    assert report.headers["content-disposition"] == "attachment"
     assert client.get("/report/nothing").status_code == 404
 
 

@@ -1,9 +1,11 @@
 // The path to a screen, which is also the title of its page.
 import { useEffect } from "react";
+import { firstPlace } from "../api";
 import { link } from "../router";
 
-export function Crumbs({ items }: { items: [string, string[] | null][] }) {
-  const title = items.map(([label]) => label).reverse().slice(0, -1).join(" · ");
+export function Crumbs({ items: all }: { items: [string, string[] | null][] }) {
+  const items = firstPlace() ? all.slice(1) : all; // a report has no list of runs
+  const title = all.map(([label]) => label).reverse().slice(0, -1).join(" · ");
   useEffect(() => {
     document.title = title ? `${title} · Sparring` : "Sparring";
     return () => {

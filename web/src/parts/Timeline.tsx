@@ -55,7 +55,7 @@ export function Timeline({ pins, first, last }: { pins: Pin[]; first: number; la
   return (
     <section className="card timeline" aria-label="Time line">
       <div className="row wrap">
-        <h3>Time line</h3>
+        <h2>Time line</h2>
         <span className="legend">{kinds.map((kind) => <span key={kind}><i style={{ background: `var(${PIN_COLORS[kind]})` }} />{LABELS[kind]} <b>{pins.filter((pin) => pin.kind === kind).length}</b></span>)}</span>
       </div>
       <div className="track">

@@ -1,4 +1,4 @@
-// Events, settings, checkpoints, logs and the report of a run.
+// Events, settings, checkpoints and logs of a run.
 import { useEffect, useMemo, useRef, useState } from "react";
 import { type Schemas, useCall } from "../api";
 import { bytes, fixed, visible, when, words } from "../format";
@@ -43,7 +43,7 @@ export function SettingsTab({ run }: { run: string }) {
         <button className="button" aria-pressed={hasDefaults} onClick={() => showDefaults(!hasDefaults)}>Defaults, too</button>
         <span className="faint mono cut">{visible(details.data.target)}</span>
       </div>
-      <div className="card scroll-x">
+      <div className="card scroll-x" tabIndex={0} role="region" aria-label="Settings">
         <table className="plain">
           <thead><tr><th>Setting</th><th>Value</th><th>Source</th><th>Lock</th></tr></thead>
           <tbody>
@@ -59,7 +59,20 @@ export function SettingsTab({ run }: { run: string }) {
         </table>
         {shown.length ? null : <Empty title="Every setting has its default." />}
       </div>
+      <Origin details={details.data} />
     </div>
+  );
+}
+
+/** What is needed to reproduce the run: digests of its inputs and versions of packages. */
+function Origin({ details }: { details: Schemas["RunDetails"] }) {
+  const facts = [["code", details.code_digest ?? ""], ...Object.entries(details.digests ?? {}), ...Object.entries(details.versions ?? {})].filter(([, value]) => value);
+  if (!facts.length) return null;
+  return (
+    <details className="fold">
+      <summary>To reproduce it: digests and versions</summary>
+      <dl className="facts origin">{facts.map(([name, value]) => <div key={name}><dt>{visible(String(name))}</dt><dd className="mono">{visible(String(value))}</dd></div>)}</dl>
+    </details>
   );
 }
 
@@ -69,9 +82,9 @@ export function CheckpointsTab({ run, live }: { run: string; live: Live }) {
   if (!found.data) return <Loading />;
   if (!found.data.checkpoints.length) return <Empty title="No checkpoint yet." />;
   return (
-    <div className="card scroll-x">
+    <div className="card scroll-x" tabIndex={0} role="region" aria-label="Checkpoints">
       <table className="plain">
-        <thead><tr><th>Step</th><th>Validation reward</th><th>Size</th><th>Path</th><th /></tr></thead>
+        <thead><tr><th>Step</th><th>Validation reward</th><th>Size</th><th>Path</th><td /></tr></thead>
         <tbody>
           {found.data.checkpoints.map((each) => (
             <tr key={each.step}>
@@ -115,7 +128,7 @@ export function LogsTab({ about, isLive }: { about: Schemas["ShownRun"]; isLive:
         {isLive ? <span className="badge accent live"><span className="dot" />live</span> : null}
       </div>
       {about.processes.length ? (
-        <div className="card scroll-x">
+        <div className="card scroll-x" tabIndex={0} role="region" aria-label="Processes">
           <table className="plain">
             <thead><tr><th>Process</th><th>State</th><th>Pid</th><th>Host</th></tr></thead>
             <tbody>{about.processes.map((each) => <tr key={each.name + each.pid}><td>{visible(each.name)}</td><td className="soft">{each.state}</td><td className="num soft">{each.pid}</td><td className="soft">{visible(each.host)}</td></tr>)}</tbody>
@@ -125,15 +138,5 @@ export function LogsTab({ about, isLive }: { about: Schemas["ShownRun"]; isLive:
       {log.error ? <Problem error={log.error} /> : null}
       {log.data ? <div className="card"><pre className="log foreign" ref={end} tabIndex={0} aria-label="Log">{visible(log.data.text) || "(empty)"}</pre></div> : <Loading />}
     </div>
-  );
-}
-
-export function ReportTab({ run }: { run: string }) {
-  const [isWritten, setWritten] = useState(false);
-  return (
-    <>
-      {isWritten ? null : <p className="notice" role="status" style={{ marginBottom: 10 }}>The report is being written, which takes some seconds.</p>}
-      <iframe className="frame" title="Report" src={`/report/${encodeURIComponent(run)}`} sandbox="" onLoad={() => setWritten(true)} style={isWritten ? undefined : { visibility: "hidden" }} />
-    </>
   );
 }

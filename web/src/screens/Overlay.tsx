@@ -1,12 +1,17 @@
-// Several runs on one plot.
+// Several runs compared with the first: results, settings, and curves on one plot.
 import { useMemo, useState } from "react";
 import { type Schemas, useCall } from "../api";
-import { visible } from "../format";
+import { commonMessages, differenceOf } from "../differences";
+import { fixed, oneLine, visible } from "../format";
 import { Chart, color, type Line } from "../parts/Chart";
+import { Conversation } from "../parts/Conversation";
 import { Crumbs } from "../parts/Crumbs";
-import { Empty, Problem } from "../parts/ui";
+import { Empty, Mark, Problem } from "../parts/ui";
+import { Verdicts } from "../parts/Verdicts";
+import { questionOf, recordPassed, type RolloutRecord } from "../records";
 import { link, usePlace } from "../router";
 import { useShared } from "../shared";
+import { type Difference, Differences } from "./ProofSummary";
 
 const FIRST = ["reward", "validation/reward", "live_groups", "entropy", "grad_norm", "kl", "completion_tokens", "truncated", "tokens_per_second"];
 
@@ -16,7 +21,7 @@ export function OverlayScreen() {
   const [isAll, showAll] = useState(false);
   const { session } = useShared();
   return (
-    <>
+    <div className="overlay">
       <Crumbs items={[["Runs", []], ["Overlay", null]]} />
       <div className="title">
         <h1>{runs.length} runs on one plot</h1>
@@ -26,15 +31,103 @@ export function OverlayScreen() {
       <div className="legend" style={{ marginBottom: 10 }}>
         {runs.map((run, place) => <span key={run}><i style={{ background: color(place) }} /><a href={link(["run", run])}>{visible(run)}</a></span>)}
       </div>
+      <Comparison runs={runs} />
       {runs.map((run) => <Reader key={run} run={run} onRead={(found) => setCurves((now) => (now[run] === found ? now : { ...now, [run]: found }))} />)}
       <Plots runs={runs} curves={curves} isAll={isAll} />
       <p style={{ marginTop: 12 }}><button className="button" aria-pressed={isAll} onClick={() => showAll(!isAll)}>All metrics</button></p>
-    </>
+    </div>
   );
 }
 
+interface Place {
+  run: string;
+  log: string;
+  player: string;
+}
+
+interface Flip {
+  case: string;
+  before: number;
+  after: number;
+  base: string;
+  trained: string;
+}
+
+interface Compared {
+  run: string;
+  basis: string;
+  standing: string;
+  sentence: string;
+  reward: Difference | null;
+  measures: Record<string, Difference>;
+  flips: Flip[];
+  sides?: [Place, Place];
+}
+
+const TONES: Record<string, string> = { better: "good", worse: "bad" };
+const MOST_FLIPS = 12;
+
+/** What each later run does better or worse than the first, and the settings that differ. */
+function Comparison({ runs }: { runs: string[] }) {
+  const compared = useCall<Schemas["Comparison"]>("run.compare", runs.length > 1 ? { runs } : null);
+  if (compared.error) return <Problem error={compared.error} />;
+  if (!compared.data) return runs.length > 1 ? <p className="faint" role="status">The runs are being compared case by case.</p> : null;
+  const settings = compared.data.settings as unknown as [string, unknown[]][];
+  return (
+    <div className="stack compared">
+      {(compared.data.differences as unknown as Compared[]).map((each) => (
+        <section className="stack" key={each.run} aria-label={`${each.run} compared with ${runs[0]}`}>
+          <h2 className="part">{visible(each.run)} compared with {visible(runs[0]!)}</h2>
+          <p className={`notice ${each.reward ? (TONES[each.standing] ?? "warn") : ""}`}>{each.reward ? <><b style={{ textTransform: "capitalize" }}>{each.standing}</b>: </> : null}{visible(each.sentence)}</p>
+          {each.reward ? <div className="card scroll-x" tabIndex={0} role="region" aria-label="Differences"><header><span className="faint">{visible(each.basis)}</span></header><Differences rows={{ reward: each.reward, ...each.measures }} /></div> : null}
+          {each.flips.length && each.sides ? <h3>Cases that flipped: {each.flips.length}{each.flips.length > MOST_FLIPS ? `, of which ${MOST_FLIPS} are shown` : ""}</h3> : null}
+          {each.sides ? each.flips.slice(0, MOST_FLIPS).map((flip) => <Flipped key={flip.case} flip={flip} sides={each.sides!} />) : null}
+        </section>
+      ))}
+      <h2 className="part">Settings that differ</h2>
+      {settings.length ? (
+        <div className="card scroll-x" tabIndex={0} role="region" aria-label="Settings that differ">
+          <table className="plain">
+            <thead><tr><th>Setting</th>{runs.map((run) => <th key={run}>{visible(run)}</th>)}</tr></thead>
+            <tbody>{settings.map(([name, values]) => <tr key={name}><td className="mono">{visible(name)}</td>{values.map((value, at) => <td className="mono" key={at}>{oneLine(JSON.stringify(value) ?? "", 200)}</td>)}</tr>)}</tbody>
+          </table>
+        </div>
+      ) : <p className="faint">None.</p>}
+      <h2 className="part">Curves</h2>
+    </div>
+  );
+}
+
+/** A case that came out differently, with a rollout of both runs. */
+function Flipped({ flip, sides }: { flip: Flip; sides: [Place, Place] }) {
+  const first = useRollout(sides[0], flip.base);
+  const second = useRollout(sides[1], flip.trained);
+  if (!first || !second) return null;
+  const common = commonMessages([first, second]);
+  return (
+    <section className="stack flip" aria-label={flip.case}>
+      <p><span className="num soft">{fixed(flip.before)} → {fixed(flip.after)}</span> <bdi className="foreign"><b>{oneLine(questionOf(first) || flip.case)}</b></bdi></p>
+      <div className="two">
+        {[first, second].map((record, at) => (
+          <article className="card" key={at}>
+            <header><Mark passed={recordPassed(record)} /><h3 className="cut grow">{visible(sides[at]!.run)}</h3><span className="num">reward <b>{fixed(record.reward)}</b></span></header>
+            <Verdicts judgements={record.judgements} />
+            <div style={{ borderTop: "1px solid var(--line)" }}><Conversation record={record} common={common} differs={at ? differenceOf(record, first, common) : undefined} other={at ? first : undefined} /></div>
+          </article>
+        ))}
+      </div>
+    </section>
+  );
+}
+
+function useRollout({ run, log, player }: Place, rollout: string): RolloutRecord | undefined {
+  const id = player ? `${player}/${rollout}` : rollout;
+  const shown = useCall<Schemas["ShownRollout"]>("rollout.show", { run, rollout: id, log: log === "rollouts" ? undefined : log });
+  return shown.data?.record as unknown as RolloutRecord | undefined;
+}
+
 function Reader({ run, onRead }: { run: string; onRead: (found: Schemas["Curves"]) => void }) {
-  const found = useCall<Schemas["Curves"]>("run.curves", { run, points: 1000 }, 5);
+  const found = useCall<Schemas["Curves"]>("run.curves", { run }, 5);
   if (found.data) queueMicrotask(() => onRead(found.data!));
   return found.error ? <Problem error={found.error} /> : null;
 }

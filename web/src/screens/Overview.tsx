@@ -9,7 +9,8 @@ import { link } from "../router";
 import { useShared } from "../shared";
 import { OutcomesCard } from "./Outcomes";
 import { ProofSummary } from "./ProofSummary";
-import { AuditSummary, ShipSummary } from "./Summaries";
+import { Cases, Estimate, Models, Movements } from "./CheckTables";
+import { Audit, AuditSummary, ShipSummary, Unsandboxed } from "./Summaries";
 
 export interface Plot {
   title: string;
@@ -123,8 +124,14 @@ function Figures({ about, live }: { about: Schemas["ShownRun"]; live: Live }) {
   return (
     <div className="stack">
       {"verdict" in summary ? <CheckVerdict summary={summary} run={about.run} /> : null}
+      <Unsandboxed summary={summary} />
+      <Movements summary={summary} />
       <OutcomesCard run={about.run} steps={0} />
+      <Cases summary={summary} />
+      <Models summary={summary} />
+      <Estimate summary={summary} />
       <MeasureTable summary={(summary.figures as Record<string, unknown>) ?? summary} />
+      <Audit summary={summary} run={about.run} />
       <Fold title="All figures, as JSON">
         <pre className="card log">{visible(JSON.stringify(summary, null, 2).slice(0, 200_000))}</pre>
       </Fold>
@@ -192,8 +199,16 @@ function MeasureTable({ summary }: { summary: Record<string, unknown> }) {
   const measures = Array.isArray(summary.measures) ? {} : ((summary.measures as Record<string, Figure> | undefined) ?? {});
   const names = Object.keys(measures);
   if (!names.length) return null;
+  const failures = Object.entries((summary.tool_failures as Record<string, number> | undefined) ?? {});
+  const play = {
+    "calls parsed": percent(summary.parse_rate as number | null),
+    "rollouts with a tool call": percent(summary.called_a_tool as number | null),
+    "cut off": percent(summary.truncated as number | null),
+    "tool failures": failures.map(([name, count]) => `${count} ${visible(name)}`).join(", ") || "0",
+    "not scored": `${number((summary.unscored as number | undefined) ?? 0)} of ${number(summary.rollouts as number)}`,
+  };
   return (
-    <div className="card scroll-x">
+    <div className="card scroll-x" tabIndex={0} role="region" aria-label="Measures">
       <header><h2>Measures</h2><span className="faint">{number(summary.rollouts as number)} rollouts, reward {number(summary.reward as number)}</span></header>
       <table className="plain">
         <thead><tr><th>Measure</th><th>Weight</th><th>Judged</th><th>Pass rate, 95 % interval</th><th>Why it fails, each with one example</th></tr></thead>
@@ -212,6 +227,9 @@ function MeasureTable({ summary }: { summary: Record<string, unknown> }) {
           })}
         </tbody>
       </table>
+      <dl className="facts body">
+        {Object.entries(play).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+      </dl>
     </div>
   );
 }

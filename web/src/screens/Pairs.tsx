@@ -57,6 +57,29 @@ export function PairsTab({ run, kind }: { run: string; kind: string }) {
   );
 }
 
+const SHOWN = 12;
+
+/** The cases of a proof that changed most, one below the other. */
+export function FlippedCases({ run }: { run: string }) {
+  const pairs = useCall<Schemas["Pairs"]>("rollout.pairs", { run });
+  if (!pairs.data) return null;
+  const { counts, before_run, after_run } = pairs.data;
+  const changed = pairs.data.pairs.filter((pair) => pair.before !== pair.after);
+  const total = ["fixed", "improved", "worsened", "broken"].reduce((sum, change) => sum + (counts[change] ?? 0), 0);
+  const shown = changed.slice(0, SHOWN);
+  return (
+    <section className="stack" aria-label="Cases that flipped">
+      <h2 className="part">Cases that flipped: {total}{shown.length < total ? `, of which ${shown.length} are shown` : ""}</h2>
+      {shown.map((pair) => (
+        <section className="stack flip" key={pair.case} aria-label={pair.case}>
+          <p><span className={`badge ${TONE[pair.change]}`}>{pair.change}</span> <span className="num soft">{fixed(pair.before)} → {fixed(pair.after)}</span> <bdi className="foreign"><b>{oneLine(pair.question || pair.case)}</b></bdi></p>
+          <Both pair={pair} runs={[before_run, after_run]} />
+        </section>
+      ))}
+    </section>
+  );
+}
+
 function Both({ pair, runs }: { pair: Schemas["Pair"]; runs: [string, string] }) {
   const ids = [pair.before_example, pair.after_example] as const;
   const before = useCall<Schemas["ShownRollout"]>("rollout.show", { run: runs[0], rollout: ids[0] });

@@ -1,6 +1,6 @@
 // One run: its head, its tabs, and what each tab shows.
 import { useEffect, useRef } from "react";
-import { call, isExport, type Schemas, useCall } from "../api";
+import { call, canAsk, isExport, type Schemas, useCall } from "../api";
 import { duration, fixed, percent, visible, words } from "../format";
 import { type Live, useLive } from "../live";
 import { ask, settingsIn } from "../parts/Ask";
@@ -8,9 +8,10 @@ import { Crumbs } from "../parts/Crumbs";
 import { Loading, Problem, State, toast, useKeys } from "../parts/ui";
 import { go, link } from "../router";
 import { useShared } from "../shared";
-import { CheckpointsTab, EventsTab, LogsTab, ReportTab, SettingsTab } from "./Details";
+import { CheckpointsTab, EventsTab, LogsTab, SettingsTab } from "./Details";
 import { OverviewTab } from "./Overview";
 import { PairsTab } from "./Pairs";
+import { ReportTab } from "./Report";
 import { RolloutsTab } from "./Rollouts";
 
 export function RunScreen({ run, tab }: { run: string; tab: string }) {
@@ -26,7 +27,7 @@ export function RunScreen({ run, tab }: { run: string; tab: string }) {
   if (!shown.data) return <Loading />;
   const about = shown.data;
   const canRead = session.role !== "viewer";
-  const tabs = tabsOf(about.kind, canRead, session.role === "owner");
+  const tabs = tabsOf(about.run, about.kind, canRead, session.role === "owner");
   return (
     <>
       <Crumbs items={[["Runs", []], [about.run, null]]} />
@@ -41,7 +42,7 @@ export function RunScreen({ run, tab }: { run: string; tab: string }) {
       {tab === "settings" ? <SettingsTab run={about.run} /> : null}
       {tab === "checkpoints" ? <CheckpointsTab run={about.run} live={live} /> : null}
       {tab === "logs" ? <LogsTab about={about} isLive={!live.hasEnded} /> : null}
-      {tab === "report" ? <ReportTab run={about.run} /> : null}
+      {tab === "report" ? <ReportTab about={about} live={live} /> : null}
     </>
   );
 }
@@ -59,15 +60,15 @@ function Tab({ href, label, isCurrent }: { href: string; label: string; isCurren
   return <a ref={place} href={href} aria-current={isCurrent ? "page" : undefined}>{label}</a>;
 }
 
-function tabsOf(kind: string, canRead: boolean, isOwner: boolean): [string, string][] {
+function tabsOf(run: string, kind: string, canRead: boolean, isOwner: boolean): [string, string][] {
   const tabs: [string, string][] = [["overview", "Overview"]];
-  if (kind === "prove" && canRead) tabs.push(["pairs", "Before and after"]);
-  if (canRead) tabs.push(["rollouts", "Rollouts"]);
-  if (kind === "train" && canRead) tabs.push(["validation", "Validation rollouts"]);
+  if (kind === "prove" && canRead && canAsk("rollout.pairs", run)) tabs.push(["pairs", "Before and after"]);
+  if (canRead && canAsk("rollout.list", run)) tabs.push(["rollouts", "Rollouts"]);
+  if (kind === "train" && canRead && canAsk("rollout.list", run)) tabs.push(["validation", "Validation rollouts"]);
   if (kind === "train") tabs.push(["checkpoints", "Checkpoints"]);
   tabs.push(["events", "Events"], ["settings", "Settings"]);
   if (canRead && !isExport()) tabs.push(["logs", "Logs"]);
-  if (isOwner && !isExport()) tabs.push(["report", "Report"]);
+  if (isOwner) tabs.push(["report", "Report"]);
   return tabs;
 }
 

@@ -39,8 +39,6 @@ class EvalJob(Job[EvalSummary]):
     """One evaluation. A worker process loads the model itself, and fails if no rollout could be
     scored; a Python program passes its `policy`."""
 
-    writes_report = False
-
     def __init__(
         self,
         attempt: Attempt,

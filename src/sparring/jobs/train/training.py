@@ -37,8 +37,6 @@ from sparring.trackers.trackers import TrackedRun
 class Training(Job[TrainSummary]):
     """One attempt at one training run, on one rank."""
 
-    writes_report = False
-
     def __init__(
         self,
         attempt: Attempt,

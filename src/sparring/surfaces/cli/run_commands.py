@@ -188,7 +188,7 @@ def report(
     runs: RunsFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a run's report as one HTML file and as Markdown."""
+    """Write a run's report: its web view in one HTML file."""
     from sparring.surfaces.cli import runs as commands
 
     commands.report(run, runs, open_it=open_it, as_json=as_json)

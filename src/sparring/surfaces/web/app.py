@@ -25,16 +25,16 @@ from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.json import JsonObject
 from sparring.operations.curves import Changes, ChangesQuery, run_changes
 from sparring.operations.operation import Caller
+from sparring.operations.report_page import BUNDLE
 from sparring.operations.reporting import report_run
 from sparring.operations.run_views import RunQuery
 from sparring.runs.finding import find_run
 from sparring.surfaces.web import calls, pages
 from sparring.surfaces.web.live import LiveRuns
 from sparring.surfaces.web.openapi import document
-from sparring.surfaces.web.security import REPORT_POLICY, SecurityMiddleware
+from sparring.surfaces.web.security import SecurityMiddleware
 from sparring.surfaces.web.sessions import BrowserSessions, RateLimit
 
-STATIC = Path(__file__).parent / "static"
 _LOG = logging.getLogger(__name__)
 _POOL_SIZES = {"quick": 16, "environment": 8, "comparing": 2, "waiting": 64}
 _SLOW_POOLS = ("environment", "comparing", "waiting")
@@ -221,7 +221,7 @@ async def _live(server: Server, request: Request) -> Response:
 
 
 async def _report(server: Server, request: Request) -> Response:
-    """Respond with the report of a run, in a sandbox that runs no scripts."""
+    """Respond with the report of a run, as a file to save; a browser runs none of it here."""
     caller = server.caller_of(request)
     if caller is None:
         return _unauthorized(request)
@@ -240,7 +240,7 @@ async def _report(server: Server, request: Request) -> Response:
     status, body = await server.run("comparing", work, caller)
     if status != 200:
         return _json(status, body)
-    headers = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
+    headers = {"content-security-policy": "sandbox", "content-disposition": "attachment"}
     return Response(body, media_type="text/html", headers=headers)
 
 
@@ -258,7 +258,7 @@ async def _file(server: Server, request: Request) -> Response:
 
 
 def _files() -> dict[str, Path]:
-    return {path.name: path for path in STATIC.iterdir() if path.is_file()}
+    return {path.name: path for path in BUNDLE.iterdir() if path.is_file()}
 
 
 def _busy() -> Response:

@@ -10,22 +10,15 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-from sparring.contracts.errors import InvalidInput, SparringError
+from sparring.contracts.errors import InvalidInput
 from sparring.contracts.json import JsonObject
+from sparring.operations.app_answers import AppAnswer, AppAnswers
 from sparring.operations.held_out import is_held_out
-from sparring.operations.operation import Caller, Role
-from sparring.operations.registry import all_operations
+from sparring.operations.operation import Caller
+from sparring.operations.report_page import BUNDLE, SESSION
 from sparring.runs.finding import find_run
-from sparring.surfaces.tools.answers import plain
-from sparring.surfaces.web.app import STATIC
-
-_PAGE = 100
-_MAX_ROLLOUTS = 1_000  # of each log
-
-Arguments = JsonObject
 
 
 class Export:
@@ -34,8 +27,8 @@ class Export:
 
     def __init__(self, folder: Path, caller: Caller, *, has_held_out: bool) -> None:
         self._folder = folder
-        self._owner = self._caller = caller
-        self._viewer = replace(caller, role=Role.VIEWER, name="export")
+        self._caller = caller
+        self._answers = AppAnswers(caller, has_held_out=has_held_out)
         self._has_held_out = has_held_out
         self._index: dict[str, str] = {}
         self.left_out: list[str] = []
@@ -46,95 +39,59 @@ class Export:
             raise InvalidInput(f"{self._folder} is not empty; name a new folder")
         runs = [find_run(self._caller.runs, name).id for name in names]
         (self._folder / "data").mkdir(parents=True, exist_ok=True)
-        self._caller = self._owner if self._has_held_out else self._viewer
         lines = [line for line in self._lines() if line["run"] in runs]
-        self._store("run.list", {"count": 50}, {"runs": lines, "next": ""})
-        self._answer(
-            "run.trends", {"runs": [each["run"] for each in lines if each["kind"] == "train"]}
-        )
+        self._store(AppAnswer("run.list", {"count": 50}, {"runs": lines, "next": ""}))
+        trained = [line["run"] for line in lines if line["kind"] == "train"]
+        self._store(self._answers.ask("run.trends", {"runs": trained}, as_viewer=True))
         for run in runs:
             self._write_run(run)
-        session = {"name": "", "role": "owner", "can_leave": False, "runs": "exported runs"}
-        shown = json.dumps({"session": session, "index": self._index})
+        shown = json.dumps({"session": SESSION, "index": self._index})
         (self._folder / "export.js").write_text(f"window.SPARRING_EXPORT = {_safe(shown)};\n")
-        for path in STATIC.iterdir():
+        for path in BUNDLE.iterdir():
             shutil.copy(path, self._folder / path.name)
-        page = (STATIC / "index.html").read_text()
+        page = (BUNDLE / "index.html").read_text()
         script = '<script src="./export.js"></script>\n<script src="./app.js">'
         (self._folder / "index.html").write_text(page.replace('<script src="./app.js">', script))
         return len(self._index)
 
     def _write_run(self, run: str) -> None:
-        query = {"run": run}
-        is_hidden = not self._has_held_out and is_held_out(find_run(self._owner.runs, run))
-        # The message of a failed run may quote a held-out case, whatever the run plays.
-        self._caller = self._owner if self._has_held_out else self._viewer
-        shown = self._answer("run.show", query)
-        for name in ("run.curves", "run.details", "run.checkpoints"):
-            self._answer(name, query)
-        self._answer("run.curves", {**query, "points": 1000})
-        self._answer("run.results", {**query, "rows": 0})
-        if is_hidden:
+        folder = find_run(self._caller.runs, run)
+        for answer in self._answers.about(run):
+            self._store(answer)
+        if not self._has_held_out and is_held_out(folder):
             self.left_out.append(run)
             return
-        self._caller = self._owner
-        if shown and shown["kind"] == "prove":
-            self._answer("rollout.pairs", query)
-        logs: tuple[Arguments, ...] = ({},)
-        if shown and shown["kind"] == "train":
-            logs = ({}, {"log": "validation"})
+        kind = folder.read_spec().get("kind")
+        query: JsonObject = {"run": run}
+        if kind == "prove":
+            self._store(self._answers.ask("rollout.pairs", query))
+        logs: tuple[JsonObject, ...] = ({}, {"log": "validation"}) if kind == "train" else ({},)
         for log in logs:
-            for rollout in self._write_pages({**query, **log}):
-                one = {**query, **log, "rollout": rollout}
-                for name in ("rollout.show", "rollout.group", "rollout.tokens"):
-                    self._answer(name, one)
-
-    def _write_pages(self, query: Arguments) -> Iterator[str]:
-        """Write the pages of a rollout log, and yield the ids of the rollouts."""
-        start: int | None = 0
-        while start is not None and start < _MAX_ROLLOUTS:
-            given = {**query, "count": _PAGE, **({"start": start} if start else {})}
-            try:
-                page = self._ask("rollout.list", given)
-            except SparringError:
-                return
-            start = page["next"]
-            is_last = start is None or start >= _MAX_ROLLOUTS
-            self._store("rollout.list", given, {**page, "next": None if is_last else start})
-            yield from (line["id"] for line in page["rollouts"])
+            for page in self._answers.pages({**query, **log}):
+                self._store(page)
+                for line in page.content["rollouts"]:
+                    one = {**query, **log, "rollout": line["id"]}
+                    for name in ("rollout.show", "rollout.group", "rollout.tokens"):
+                        self._store(self._answers.ask(name, one))
 
     def _lines(self) -> Iterator[JsonObject]:
         after = ""
-        while True:
-            page = self._ask("run.list", {"count": 1000, "after": after})
-            yield from page["runs"]
-            after = page["next"]
+        while page := self._answers.ask(
+            "run.list", {"count": 1000, "after": after}, as_viewer=True
+        ):
+            yield from page.content["runs"]
+            after = page.content["next"]
             if not after:
                 return
 
-    def _ask(self, name: str, given: Arguments) -> JsonObject:
-        answer: JsonObject = plain(all_operations()[name].ask(given, self._caller))
-        return answer
-
-    def _answer(self, name: str, given: Arguments) -> JsonObject | None:
-        """Call an operation and store its result; an error is not stored."""
-        try:
-            answer = self._ask(name, given)
-        except SparringError:
-            return None
-        self._store(name, given, answer)
-        return answer
-
-    def _store(self, name: str, given: Arguments, answer: JsonObject) -> None:
-        # The app writes arguments as JSON with sorted keys and no spaces.
-        arguments = json.dumps(
-            dict(sorted(given.items())), separators=(",", ":"), ensure_ascii=False
-        )
-        key = f"{name} {arguments}"
-        file = f"data/{hashlib.sha256(key.encode()).hexdigest()[:24]}.js"
-        text = f"sparringAnswer({_safe(json.dumps(key))},{_safe(json.dumps(answer))});\n"
+    def _store(self, answer: AppAnswer | None) -> None:
+        if answer is None:
+            return
+        file = f"data/{hashlib.sha256(answer.key.encode()).hexdigest()[:24]}.js"
+        content = _safe(json.dumps(answer.content))
+        text = f"sparringAnswer({_safe(json.dumps(answer.key))},{content});\n"
         (self._folder / file).write_text(text)
-        self._index[key] = f"./{file}"
+        self._index[answer.key] = f"./{file}"
 
 
 def _safe(text: str) -> str:

@@ -16,13 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
-)
-# A report is one file with inline styles and pictures. It may run no scripts and has no origin.
-REPORT_POLICY = (
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
-    "frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
 )
 _HEADERS = {
     "content-security-policy": _POLICY,

@@ -1,1 +1,0 @@
-"""Renders results as reports in HTML and Markdown, with pictures."""
