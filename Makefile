@@ -1,4 +1,4 @@
-# The gate is `.ci/run`: venv, check, check-slow.
+# The gate is `.ci/run`, which is `make check`. What takes longer is in `make nightly`.
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests wait for processes as much as they compute: two at a time take little more than half.
@@ -8,9 +8,8 @@ ALONE := OMP_NUM_THREADS=1
 # A machine that stalls fails a test that waits for it. What failed runs once more, by itself; what
 # fails twice fails the gate, and the first failure stays in the output.
 AGAIN := --last-failed --last-failed-no-failures none
-TWICE := twice() { "$$@" || { echo "once more: $$*"; "$$@"; }; }; twice $(BIN)/python
 
-.PHONY: venv sandbox slurm postgres chromium web web-check check structure lint types contracts docs test check-slow bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
+.PHONY: venv sandbox slurm postgres chromium web web-check check structure lint types contracts docs test bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
 
 venv: .venv/.ready
 
@@ -62,7 +61,10 @@ web-check: venv
 	@size=$$(cat $(BUNDLE)/* | gzip -9 | wc -c); echo "the bundle has $$size bytes compressed; 600000 are allowed"; \
 		test "$$size" -le 600000
 
-check: lint types contracts structure docs test
+# What reads the source runs side by side; tests need the machine for themselves.
+check: venv
+	$(MAKE) --no-print-directory --output-sync --jobs 2 lint types contracts docs web-check
+	$(MAKE) --no-print-directory structure test
 
 lint: venv
 	$(BIN)/ruff check .
@@ -74,27 +76,15 @@ types: venv
 contracts: venv
 	$(BIN)/lint-imports
 
-# How much there is to learn; the figures that need a training are counted in check-slow.
+# How much there is to learn.
 structure: venv
-	$(BIN)/python benchmarks/structure.py --static
+	$(BIN)/python benchmarks/structure.py
 
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-test: venv sandbox
-	$(ALONE) $(BIN)/pytest $(TWO) --durations=10 || $(ALONE) $(BIN)/pytest $(AGAIN)
-
-check-slow: venv sandbox slurm chromium web-check
-	$(ALONE) $(BIN)/pytest -m 'slow and not nightly' $(TWO) --durations=25 || \
-		$(ALONE) $(BIN)/pytest -m 'slow and not nightly' $(AGAIN)
-	$(BIN)/python benchmarks/structure.py
-	$(TWICE) benchmarks/tool_concurrency.py
-	$(TWICE) benchmarks/player_overhead.py --quick
-	$(TWICE) benchmarks/step_overhead.py --quick
-	$(TWICE) benchmarks/tool_step.py --quick
-	$(TWICE) benchmarks/sandbox.py --quick
-	$(TWICE) benchmarks/gateway.py --quick
-	$(TWICE) benchmarks/shared_prefix.py --quick
+test: venv sandbox slurm chromium
+	$(ALONE) $(BIN)/pytest $(TWO) --durations=25 || $(ALONE) $(BIN)/pytest $(AGAIN)
 
 bench: venv
 	$(BIN)/python benchmarks/tool_concurrency.py
@@ -123,27 +113,20 @@ bench: venv
 	$(BIN)/python benchmarks/echo.py
 	for seed in 0 1 2; do $(BIN)/python benchmarks/learning.py --seed $$seed || exit 1; done
 
-# What takes too long for the gate: hours.
-nightly: venv postgres chromium web-check sdk-versions frameworks sharded llama-sources
+# What takes too long for the gate: the other tests, and benchmarks with their bars. Hours.
+nightly: venv sandbox slurm postgres chromium web-check sdk-versions frameworks sharded llama-sources
 	$(BIN)/pip install --quiet kubernetes-validate==1.37.0 coverage==7.17.3
-	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest -m 'nightly and not frameworks'
+	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest -m 'nightly and not frameworks' $(TWO)
 	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest tests/policies/test_conformance.py
 	$(ALONE) $(BIN)/pytest -m hosts tests/runs
-	$(BIN)/python benchmarks/discovery.py --quick
-	$(BIN)/python benchmarks/run_index.py --quick
-	$(BIN)/python benchmarks/mcp_tools.py --quick
-	$(BIN)/python benchmarks/starting.py --quick
-	$(BIN)/python benchmarks/kill_matrix.py --quick
-	$(BIN)/python benchmarks/proof_calibration.py --quick
-	$(BIN)/python benchmarks/learning.py --quick
-	$(BIN)/python benchmarks/live_groups.py --quick
-	$(BIN)/python benchmarks/echo.py --quick
-	$(BIN)/python benchmarks/first_hour.py
+	for name in tool_concurrency player_overhead step_overhead tool_step sandbox gateway shared_prefix \
+			discovery run_index mcp_tools starting kill_matrix proof_calibration learning live_groups echo; do \
+		$(BIN)/python benchmarks/$$name.py --quick || exit 1; \
+	done
 	$(BIN)/pip install --quiet --no-deps cyllama
-	$(BIN)/python benchmarks/ship.py
-	$(BIN)/python benchmarks/pass_memory.py
-	$(BIN)/python benchmarks/threads.py
-	$(BIN)/python benchmarks/mirrored_tests.py
+	for name in ship first_hour pass_memory threads mirrored_tests; do \
+		$(BIN)/python benchmarks/$$name.py || exit 1; \
+	done
 
 # The sources of llama.cpp: tests use its converter, vocabularies and templates.
 LLAMA := .llama.cpp

@@ -126,7 +126,6 @@ def test_type_checkers_see_every_public_name() -> None:
     assert sorted([*imported, "__version__"]) == sparring.__all__
 
 
-@pytest.mark.slow
 def test_help_answers_at_once():
     """0.4 s on a quiet machine. Counted in CPU seconds, in turns with a bare interpreter that
     imports typer: what runs beside it slows both."""

@@ -203,8 +203,8 @@ def new_run(path: Path, model: Path) -> RunFolder:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_a_worker_killed_in_the_middle_resumes_to_the_same_bytes(tmp_path, tiny_folder):
     """kill -9 of a real worker with the tiny model."""
     whole = new_run(tmp_path / "whole", tiny_folder)
@@ -223,7 +223,7 @@ def test_a_worker_killed_in_the_middle_resumes_to_the_same_bytes(tmp_path, tiny_
     assert shards(folder) == shards(whole), kept
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_worker_that_is_asked_to_stop_says_so_and_can_go_on(tmp_path, tiny_folder):
     folder = new_run(tmp_path / "run", tiny_folder)
     worker = start_worker(folder)

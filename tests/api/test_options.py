@@ -68,10 +68,12 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_a_type_checker_accepts_a_right_call(checked: str) -> None:
     assert "right.py" not in checked
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", range(len(MISTAKES)), ids=MISTAKES.values())
 def test_a_type_checker_finds_a_mistake(number: int, checked: str) -> None:
     assert f"wrong_{number}.py" in checked, checked

@@ -16,7 +16,6 @@ from sparring.shipping.weights import write_merged
 from tests.training import TALKATIVE, trainer, weights_digest
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.nightly,
     pytest.mark.timeout(600),
     pytest.mark.skipif(

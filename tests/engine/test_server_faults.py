@@ -23,7 +23,7 @@ from sparring.run_folder.rollout_log import RolloutLog
 from tests.sampling_servers import InProcess, StandIn
 from tests.training import trainer, weights_digest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(120)]
 SETTINGS: dict[str, Any] = {
     "lora": True,
     "learning_rate": 5e-3,
@@ -75,6 +75,7 @@ def test_two_servers_give_the_rollouts_and_the_weights_of_one(
     assert weights_digest(both) == weights_digest(by_one)
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_killed_or_comes_late_changes_nothing(
     servers, by_one, tiny_folder, tmp_path
 ):
@@ -144,18 +145,21 @@ def test_weights_that_are_reloaded_in_place_are_refused_as_a_stale_prefix_cache(
     assert server_faults.STALE_PREFIX in told
 
 
+@pytest.mark.nightly
 def test_a_server_that_mixes_rows_of_several_models_is_refused(tiny_folder, tmp_path):
     with InProcess(tiny_folder, "mixed-rows") as server:
         told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
     assert server_faults.MIXED_ROWS in told
 
 
+@pytest.mark.nightly
 def test_a_server_that_does_not_apply_the_adapter_is_refused(tiny_folder, tmp_path):
     with InProcess(tiny_folder, "no-adapter") as server:
         told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
     assert server_faults.NO_ADAPTER in told
 
 
+@pytest.mark.nightly
 def test_a_server_of_another_base_model_is_refused_before_the_first_update(tiny_folder, tmp_path):
     other = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
     with torch.no_grad():
@@ -166,6 +170,7 @@ def test_a_server_of_another_base_model_is_refused_before_the_first_update(tiny_
     assert server_faults.OTHER_WEIGHTS in told
 
 
+@pytest.mark.nightly
 def test_whole_weights_are_reloaded_and_a_head_that_stays_old_is_refused(tiny_folder, tmp_path):
     whole: dict[str, Any] = {"lora": False, "learning_rate": 1e-2, "max_steps": 3}
     with ExitStack() as stack:
@@ -186,6 +191,7 @@ def test_whole_weights_are_reloaded_and_a_head_that_stays_old_is_refused(tiny_fo
         ("bfloat16", 0.2, server_faults.OTHER_WEIGHTS),
     ],
 )
+@pytest.mark.nightly
 def test_a_stale_cache_is_named_in_every_precision(dtype, rounding, cause):
     def sample_again(request, salt):
         gap = rounding if salt else 1.0  # without the cache, only rounding remains

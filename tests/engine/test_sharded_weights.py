@@ -20,7 +20,7 @@ from sparring.services import free_port
 from tests.sampling_servers import ROOT, InProcess
 from tests.training import weights_digest
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 needs_deepspeed = pytest.mark.skipif(
     find_spec("deepspeed") is None, reason="DeepSpeed is not installed; `make sharded` installs it"
 )

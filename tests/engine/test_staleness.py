@@ -21,7 +21,7 @@ from tests.sampling_servers import COMMAND, InProcess
 from tests.supervised import completed, history, ranks_of, start, wait_for
 from tests.training import trainer, weights_digest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(120)]
 STEPS = 5
 SETTINGS: dict[str, Any] = {
     "run": "run",
@@ -140,6 +140,7 @@ def test_a_run_repeats_bit_by_bit_whatever_the_servers_speed(
     assert weights_digest(again) == weights_digest(ahead[0])
 
 
+@pytest.mark.nightly
 def test_a_run_that_dies_between_checkpoints_ends_in_the_same_weights(
     ahead, server, tiny_folder, tmp_path, monkeypatch
 ):
@@ -182,6 +183,7 @@ def test_a_wrong_adapter_is_refused_though_rollouts_are_stale(tiny_folder, tmp_p
     assert server_faults.NO_ADAPTER in str(raised.value)
 
 
+@pytest.mark.nightly
 def test_whole_weights_are_refused(server, tiny_folder, tmp_path):
     with pytest.raises(SettingError, match="max_staleness needs an adapter"):
         made(tiny_folder, tmp_path, server, lora=False)

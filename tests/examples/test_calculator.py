@@ -11,7 +11,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "calculator" / "calculator.py
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_smollm2_plays_64_sums_and_uses_its_tool(tmp_path):
     done = subprocess.run(

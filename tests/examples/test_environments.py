@@ -57,7 +57,6 @@ def test_it_plays_on_the_tiny_model_and_every_measure_gives_a_reason(name, tmp_p
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @needs_sandbox
 @pytest.mark.parametrize("name", FOUR)
 def test_it_trains_for_a_few_steps(name, tmp_path, tiny_folder):

@@ -36,7 +36,6 @@ COMMANDS = [
 BROKEN = "def add(a, b):\n    return a - b\n\n\nprint(add(2, 3))\n"
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.frameworks,
     pytest.mark.skipif(not INSTALLED.exists(), reason="make frameworks"),
     pytest.mark.skipif(not probe().works, reason="needs bubblewrap"),

@@ -140,7 +140,6 @@ def test_the_docs_show_the_table_of_the_last_run():
     assert TABLE.read_text() in (ROOT / "docs" / "gateway.md").read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.frameworks
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=str)
 def test_a_framework_is_played_with_exact_rows(codecs, framework):

@@ -363,7 +363,6 @@ def test_fuzzed_requests_are_answered_or_refused(codecs):
     assert counts[400] > 200
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_ten_thousand_fuzzed_requests_are_answered_or_refused(codecs):

@@ -95,7 +95,10 @@ def owner_of(folder: RunFolder) -> Caller:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["train", "eval", "check"])
+@pytest.mark.parametrize(
+    "kind",
+    ["eval", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("train", "check"))],
+)
 def test_an_error_that_quotes_a_record_is_for_the_owner(kind, tmp_path, tiny_folder) -> None:
     row = {"input": {"question": SECRET}, "split": "held-out", "place": str(tmp_path)}
     (tmp_path / "cases.jsonl").write_text(json.dumps(row) + "\n")

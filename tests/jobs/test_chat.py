@@ -251,7 +251,7 @@ def test_ctrl_c_ends_the_world(
     chat = Chat(codecs["qwen3"], lambda _: "fine")
 
     def interrupted(_: Console) -> str:
-        signal.raise_signal(signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         threading.Event().wait(60)
         return ""
 

@@ -35,7 +35,7 @@ from tests.sampling_servers import COMMAND, InProcess
 from tests.supervised import completed, history, start, wait_for
 from tests.training import TALKATIVE, even, questions, talker, trainer, weights_digest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240)]
 SETTINGS: dict[str, Any] = {
     "run": "run",
     "lora": True,

@@ -35,8 +35,8 @@ def trained(kind: str, model: Path, runs: Path) -> RunFolder:
     return whole
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.nightly
 def test_agents_that_hand_off_learn_from_every_row(tiny_folder: Path, tmp_path: Path) -> None:
     trained("handoffs", warmed("handoffs", tiny_folder, tmp_path), tmp_path)
 

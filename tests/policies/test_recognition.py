@@ -81,7 +81,6 @@ ORIGINALS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} has no llama.cpp")
 def test_of_the_templates_that_llama_cpp_collects_those_of_known_families_are_recognised() -> None:

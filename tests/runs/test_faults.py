@@ -35,7 +35,6 @@ from tests.training import weights_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = f"{ROOT}/tests/runs/faulty.py:Faulty"
-slow = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def create(runs: Path, name: str, tiny: Path, **given: Any) -> RunFolder:
@@ -85,7 +84,7 @@ def undisturbed(tiny_folder, tmp_path_factory):
 
 
 class TestFaults:
-    pytestmark = slow
+    pytestmark = pytest.mark.timeout(600)
 
     def test_a_hung_trainer_is_noticed_named_and_started_again(
         self, undisturbed, tiny_folder, tmp_path
@@ -121,6 +120,7 @@ class TestFaults:
         assert "/tests/runs/faulty.py:" in seen.message  # the stack says who sleeps
         assert not ranks_of(folder)
 
+    @pytest.mark.nightly
     def test_a_file_that_changes_between_two_attempts_is_refused(self, tiny_folder, tmp_path):
         mine = tmp_path / "mine.py"
         mine.write_text("from tests.jobs.train_file import Talk\n\n\nclass Mine(Talk):\n    pass\n")
@@ -142,6 +142,7 @@ class TestFaults:
         assert (found.state, found.cause) == (RunState.FAILED, "exception")
         assert "ended with exit code 7 at step" in shown(folder).message
 
+    @pytest.mark.nightly
     def test_a_tool_that_never_comes_back_is_left_at_its_deadline_and_named(
         self, warm_folder, tmp_path
     ):
@@ -158,6 +159,7 @@ class TestFaults:
         assert "abandoned at its deadline" in shown(folder).warning
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+    @pytest.mark.nightly
     def test_a_disk_that_is_full_at_a_checkpoint_is_named(self, tiny_folder, tmp_path):
         disk = tmp_path / "disk"
         disk.mkdir()
@@ -179,6 +181,7 @@ class TestFaults:
     @pytest.mark.skipif(
         not os.access("/sys/fs/cgroup/memory", os.W_OK), reason="takes a memory group of our own"
     )
+    @pytest.mark.nightly
     def test_a_kill_for_memory_is_told_from_other_kills(self, tiny_folder, tmp_path):
         group = Path("/sys/fs/cgroup/memory") / f"sparring-test-{os.getpid()}"
         group.mkdir()
@@ -261,6 +264,7 @@ class TestFaults:
         completed(folder)
         assert weights_digest(folder) == weights_digest(undisturbed)
 
+    @pytest.mark.nightly
     def test_stopped_while_it_starts_it_never_begins(self, tiny_folder, tmp_path):
         folder = start(create(tmp_path, "early", tiny_folder))
         wait_for(lambda: history(folder).state is RunState.STARTING)
@@ -270,6 +274,7 @@ class TestFaults:
         assert not list_checkpoints(folder.checkpoints)
         assert not ranks_of(folder)
 
+    @pytest.mark.nightly
     def test_one_that_does_not_stop_is_ended_after_its_grace(self, tiny_folder, tmp_path):
         config = {"fault": "sleeping"}
         limits = {"stop_seconds": 3.0, "hung_seconds": 500.0}
@@ -284,6 +289,7 @@ class TestFaults:
         assert "did not stop within 3 s" in found.message
         assert not ranks_of(folder)
 
+    @pytest.mark.nightly
     def test_hours_are_a_budget(self, tiny_folder, tmp_path):
         folder = create(
             tmp_path, "long", tiny_folder, settings={"max_steps": 5000}, hours=20 / 3600

@@ -155,7 +155,6 @@ def servers_of(folder: RunFolder) -> list[Any]:
     return [each for each in marked(mark_of(folder)) if COMMAND[-1] in each.cmdline()]
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_server_that_is_killed_is_started_again_and_the_run_ends_alike(
@@ -175,8 +174,8 @@ def test_a_server_that_is_killed_is_started_again_and_the_run_ends_alike(
     assert not servers_of(two)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
+@pytest.mark.nightly
 def test_a_server_that_cannot_start_fails_the_run_with_its_log(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     command = [sys.executable, "-c", "raise SystemExit('no such accelerator')"]

@@ -136,7 +136,7 @@ def test_a_rank_of_another_host_that_ran_out_of_memory_is_named_so(tmp_path: Pat
     assert cause.kind == "out_of_memory"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_heartbeats_cost_a_few_calls_a_second_and_host() -> None:
     command = [sys.executable, "benchmarks/hosts.py", "--hosts", "5", "--seconds", "4"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)

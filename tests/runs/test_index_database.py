@@ -94,7 +94,6 @@ def runs(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return place
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_pages_names_and_filters_are_those_of_a_file(runs: Path, tmp_path: Path) -> None:
     names = ["b-1", "a-1", "B-2", "a_1", "a-10", "z.1", "a-2"]
@@ -118,7 +117,6 @@ def test_pages_names_and_filters_are_those_of_a_file(runs: Path, tmp_path: Path)
     assert list(index.all()) == list(file.all())
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_fifty_writers_of_two_processes_lose_nothing(runs: Path, tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
@@ -180,7 +178,6 @@ def test_fifty_writers_on_two_hosts_lose_nothing_though_the_database_is_killed(
     assert one == two == rows_of(expected)
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_a_copy_of_a_folder_has_an_index_of_its_own(runs: Path, tmp_path: Path) -> None:
     import shutil
@@ -195,7 +192,6 @@ def test_a_copy_of_a_folder_has_an_index_of_its_own(runs: Path, tmp_path: Path) 
     assert database_of(copied) != database_of(runs) == database_of(runs)
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("damage", ["killed", "killed and lost", "dropped", "emptied", "changed"])
 def test_a_database_that_was_lost_or_damaged_heals(

@@ -153,7 +153,6 @@ def test_no_player_joins_a_run_whose_services_it_cannot_reach(folder: RunFolder)
         free_number(folder, "player")
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_servers_that_join_late_and_are_killed_sample_like_one_of_the_run(

@@ -36,7 +36,7 @@ from tests.training import weights_digest
 ROOT = Path(__file__).resolve().parents[2]
 TALK = ROOT / "tests" / "jobs" / "train_file.py"
 needs_slurm = pytest.mark.skipif(not is_installed(), reason="needs root, slurm-wlm and munge")
-slow = [pytest.mark.slow, pytest.mark.timeout(600), needs_slurm]
+real = [pytest.mark.timeout(600), needs_slurm]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def undisturbed(cluster, tiny_folder, tmp_path_factory):
 
 
 class TestOnACluster:
-    pytestmark = slow
+    pytestmark = real
 
     @pytest.fixture(autouse=True)
     def _empty_cluster(self, cluster):
@@ -116,6 +116,7 @@ class TestOnACluster:
         finally:
             cluster.start_controller()
 
+    @pytest.mark.nightly
     def test_a_stopped_run_is_cancelled_and_leaves_no_process(self, cluster, tiny_folder, tmp_path):
         folder = start(create(tmp_path, "stopped", tiny_folder, steps=500))
         owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
@@ -126,6 +127,7 @@ class TestOnACluster:
         assert not ranks_of(folder)
         assert show_run(RunQuery(run="stopped"), owner).message == "stopped by owner"
 
+    @pytest.mark.nightly
     def test_a_run_that_waits_for_nodes_is_cancelled_before_it_begins(
         self, cluster, tiny_folder, tmp_path
     ):

@@ -24,7 +24,7 @@ from tests.jobs.porter import BELL, DEMONSTRATIONS
 from tests.supervised import completed, ended, history, ranks_of, start, wait_for
 from tests.training import weights_digest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS: dict[str, Any] = {
     "max_steps": 6,
@@ -142,6 +142,7 @@ def test_a_changed_world_size_is_not_resumed(undisturbed, model, tmp_path):
         folder.checkpoints.rename(undisturbed.checkpoints)
 
 
+@pytest.mark.nightly
 def test_ranks_that_are_refused_say_why_once_and_are_not_started_again(model, tmp_path):
     folder = create(tmp_path, "wrong", model, {"engine": {"los_type": "x"}}, processes=2)
     found = ended(start(folder))
@@ -176,6 +177,7 @@ def test_eight_rows_on_one_rank_and_four_on_each_of_two_give_equal_weights(model
             assert torch.allclose(tensor, other[name], atol=1e-6), name
 
 
+@pytest.mark.nightly
 def test_a_stop_request_reaches_every_rank(model, tmp_path):
     folder = start(create(tmp_path, "stop", model, {"max_steps": 200}, processes=2))
     wait_for(lambda: list_checkpoints(folder.checkpoints))

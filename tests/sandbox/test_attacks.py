@@ -15,7 +15,6 @@ from sparring.sandbox import probe
 from tests.sandbox.attacks import ATTACKS, run_all
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not probe().works, reason=probe().why_not),
 ]
 ROOT = Path(__file__).resolve().parents[2]

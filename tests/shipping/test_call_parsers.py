@@ -78,7 +78,6 @@ def test_vllm_knows_these_names() -> None:
 
 
 @served_only
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -15,7 +15,7 @@ from sparring.shipping.artefacts import Artefact
 from sparring.shipping.cards import SIGN, VERIFY
 from sparring.shipping.source import Source
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 WITH_TRANSFORMERS = """
 import importlib.util, json, sys

@@ -167,7 +167,6 @@ def test_rope_parameters_of_both_versions_of_transformers_are_read() -> None:
 VOCABULARIES = {"llama3": "llama-bpe", "qwen2": "qwen2", "qwen3": "qwen2", "llama": "gpt-2"}
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not find_llama_cpp().converter, reason=f"{VARIABLE} has no llama.cpp")

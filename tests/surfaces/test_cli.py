@@ -50,6 +50,7 @@ def test_an_evaluation_shows_its_table_and_its_rollouts_can_be_read(tmp_path, ti
     assert "length" in shown.stdout
 
 
+@pytest.mark.nightly
 def test_json_goes_to_standard_output_and_nothing_else_does(tmp_path, tiny_folder):
     done = evaluated(tmp_path, tiny_folder, "--json", "--rollouts", "2")
     summary = json.loads(done.stdout)
@@ -57,6 +58,7 @@ def test_json_goes_to_standard_output_and_nothing_else_does(tmp_path, tiny_folde
     assert summary["measures"]["is_long"]["pass_rate"]["count"] == 6
 
 
+@pytest.mark.nightly
 def test_a_changed_file_is_refused_on_resuming(tmp_path, tiny_folder):
     own = tmp_path / "mine.py"
     own.write_text(AGENT_FILE.read_text())
@@ -112,41 +114,42 @@ BROKEN = {
 }
 
 
+AT_ONCE = [
+    (["eval", "nobody.py:X"], 2, "there is no file nobody.py"),
+    (["eval"], 2, "Missing argument"),
+    (["eval", "syntax.py:E", "--model", "tiny"], 2, "syntax.py:1 cannot be loaded"),
+    (["eval", f"{AGENT_FILE}:Waiting", "--temperature", "-1"], 2, "temperature: Input should be"),
+    (["eval", f"{AGENT_FILE}:Waiting", "--split", "foo"], 2, "--split"),
+    (["eval", f"{AGENT_FILE}:Waiting", "--endpoint", "http://x"], 2, "pass --model NAME"),
+    (["run", "resume", "nobody"], 102, "there is no run 'nobody'"),
+    (["rollout", "show", "../../etc", "x"], 102, "there is no run"),
+    (["models", "fetch", "gpt"], 2, "use one of tiny, smollm2"),
+]
+IN_THE_RUN = [
+    (["eval", "plain_tool.py:E", "--model", "MODEL"], 2, "decorate it with @function_tool"),
+    (["eval", "raises.py:E", "--model", "tiny"], 2, "raises.py:1 cannot be loaded: RuntimeError"),
+    (["eval", "empty.py:E", "--model", "tiny"], 2, "derive a class from sparring.Environment"),
+    (["eval", "hosted.py:E", "--model", "MODEL"], 2, "replace it with your own function tool"),
+    (["eval", "no_agent.py:E"], 2, "E must define agent()"),
+    (["eval", "no_suite.py:E"], 2, "E.suite() must return a Suite, not a NoneType"),
+    (["eval", "bad_agent.py:E"], 2, "failed at bad_agent.py:5: TypeError"),
+    (["eval", f"{AGENT_FILE}:Waiting"], 2, "pass --model"),
+    (["eval", f"{AGENT_FILE}:Nobody", "--model", "tiny"], 2, "it has Waiting, waiting"),
+    (["eval", f"{AGENT_FILE}:Waiting", "--model", "gpt-9"], 2, "Qwen/Qwen3-0.6B"),
+    (
+        ["eval", f"{AGENT_FILE}:Waiting", "--split", "training", "--model", "tiny"],
+        2,
+        "training split has 0",
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["eval", "nobody.py:X"], 2, "there is no file nobody.py"),
-        (["eval"], 2, "Missing argument"),
-        (["eval", "syntax.py:E", "--model", "tiny"], 2, "syntax.py:1 cannot be loaded"),
-        (
-            ["eval", "raises.py:E", "--model", "tiny"],
-            2,
-            "raises.py:1 cannot be loaded: RuntimeError",
-        ),
-        (["eval", "empty.py:E", "--model", "tiny"], 2, "derive a class from sparring.Environment"),
-        (["eval", "hosted.py:E", "--model", "MODEL"], 2, "replace it with your own function tool"),
-        (["eval", "no_agent.py:E"], 2, "E must define agent()"),
-        (["eval", "no_suite.py:E"], 2, "E.suite() must return a Suite, not a NoneType"),
-        (["eval", "bad_agent.py:E"], 2, "failed at bad_agent.py:5: TypeError"),
-        (["eval", "plain_tool.py:E", "--model", "MODEL"], 2, "decorate it with @function_tool"),
-        (["eval", f"{AGENT_FILE}:Waiting"], 2, "pass --model"),
-        (["eval", f"{AGENT_FILE}:Nobody", "--model", "tiny"], 2, "it has Waiting, waiting"),
-        (["eval", f"{AGENT_FILE}:Waiting", "--model", "gpt-9"], 2, "Qwen/Qwen3-0.6B"),
-        (
-            ["eval", f"{AGENT_FILE}:Waiting", "--temperature", "-1"],
-            2,
-            "temperature: Input should be",
-        ),
-        (["eval", f"{AGENT_FILE}:Waiting", "--split", "foo"], 2, "--split"),
-        (
-            ["eval", f"{AGENT_FILE}:Waiting", "--split", "training", "--model", "tiny"],
-            2,
-            "training split has 0",
-        ),
-        (["eval", f"{AGENT_FILE}:Waiting", "--endpoint", "http://x"], 2, "pass --model NAME"),
-        (["run", "resume", "nobody"], 102, "there is no run 'nobody'"),
-        (["rollout", "show", "../../etc", "x"], 102, "there is no run"),
-        (["models", "fetch", "gpt"], 2, "use one of tiny, smollm2"),
+        *AT_ONCE,
+        IN_THE_RUN[0],
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in IN_THE_RUN[1:]),
     ],
 )
 def test_every_mistake_is_answered_with_what_to_do(tmp_path, tiny_folder, arguments, code, said):
@@ -169,6 +172,7 @@ def test_an_error_is_json_where_json_was_asked_for(tmp_path, arguments, code):
     assert json.loads(done.stdout)["error"]["exit_code"] == code
 
 
+@pytest.mark.nightly
 def test_an_unreachable_endpoint_is_shown_as_infrastructure_and_scores_nothing(tmp_path):
     done = sparring(
         "eval",

@@ -50,7 +50,6 @@ def options(tiny: Path, steps: int) -> list[Any]:
     return [part for name, value in given.items() for part in (f"--{name}", value)] + ["--no-prove"]
 
 
-@pytest.mark.slow
 def test_a_run_is_left_to_itself_looked_at_stopped_and_gone_on_with(tmp_path, tiny_folder):
     started = sparring("train", TALK, *options(tiny_folder, 40), "--detach", folder=tmp_path)
     run = started.stdout.strip()
@@ -101,7 +100,7 @@ def test_a_run_is_left_to_itself_looked_at_stopped_and_gone_on_with(tmp_path, ti
     assert sparring("run", "show", run, folder=tmp_path).returncode == 102
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_asks_and_a_run_can_be_left_running(tmp_path, tiny_folder):
     """On a terminal of its own."""
     ours, theirs = pty.openpty()

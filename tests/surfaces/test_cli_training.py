@@ -32,7 +32,7 @@ def options(tiny_folder: Path, steps: int) -> list[str]:
     return [*parts, "--no-prove"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
     command = [*COMMAND, "train", TALK, *options(tiny_folder, 12), "--set", "beta=0.01"]
     running = subprocess.Popen(

@@ -24,7 +24,7 @@ from tests.surfaces import hostile
 from tests.surfaces.operators import ROOT, Operator, Transport, operator
 from tests.surfaces.vault import ORDER
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 STARTS = 3
 PROJECT = """
 [settings]

@@ -55,8 +55,8 @@ def verified(project: Path) -> Any:
     return verify_activity(VerifyActivity(), Caller(Role.OWNER, project / "runs", folder=project))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_an_operator_drives_the_whole_story(project):
     asyncio.run(_the_story(project))
     assert verified(project).ok
@@ -125,8 +125,8 @@ async def _the_story(project: Path) -> None:
         assert (await coach.call("show_limits"))["starts_left"] == 12 - 5
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 def test_a_killed_server_loses_nothing(project):
     plan, run, proof = asyncio.run(_until_killed(project))
     folder = RunFolder(project / "runs" / run)

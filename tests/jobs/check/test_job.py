@@ -63,10 +63,14 @@ KNOWN = {
     "Untrainable": ("broken", "cannot be trained"),
     "NoWorld": ("broken", "failed"),
 }
+QUICK = ("Healthy", "Constant", "Exploitable", "Unparsable", "Untrainable")
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in KNOWN],
+)
 def test_the_verdict_is_right_and_says_why(name: str, tmp_path: Path, tiny_folder: Path) -> None:
     verdict, finding = KNOWN[name]
     summary = checked(tmp_path, tiny_folder, name)
@@ -86,7 +90,7 @@ def every_nth_now_the_rest_at_night(count: int, nth: int) -> list[Any]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", every_nth_now_the_rest_at_night(20, 4))
+@pytest.mark.parametrize("number", every_nth_now_the_rest_at_night(20, 12))
 def test_a_measure_that_never_passes_is_the_headline_whatever_else_moves(
     number: int, tmp_path: Path, tiny_folder: Path
 ) -> None:
@@ -103,7 +107,7 @@ def test_a_measure_that_never_passes_is_the_headline_whatever_else_moves(
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", every_nth_now_the_rest_at_night(10, 5))
+@pytest.mark.parametrize("number", every_nth_now_the_rest_at_night(10, 10))
 def test_where_every_measure_moves_it_is_learnable(
     number: int, tmp_path: Path, tiny_folder: Path
 ) -> None:
@@ -132,6 +136,7 @@ def test_a_check_that_is_stopped_says_what_it_has_seen(
     assert note["advice"] == "sparring run resume Healthy"
 
 
+@pytest.mark.nightly
 def test_what_cannot_move_is_named_beside_learnable(tmp_path: Path, tiny_folder: Path) -> None:
     summary = checked(tmp_path, tiny_folder, "Halfway")
     assert summary["why"].endswith("but anything already passes (64 of 64 rollouts)")
@@ -231,18 +236,18 @@ def test_a_server_that_hangs_and_one_that_breaks_are_said_and_in_time(
         )
         started = time.monotonic()
         summary = checked(
-            tmp_path, tiny_folder, "Healthy", others=others, other_cases=2, minutes=0.25
+            tmp_path, tiny_folder, "Healthy", others=others, other_cases=2, minutes=0.1
         )
         taken = time.monotonic() - started
         never.set()
     by_name = {each["name"]: each for each in summary["models"]}
-    assert "stopped after 0.25 minutes" in by_name["sleepy"]["message"]
+    assert "stopped after 0.1 minutes" in by_name["sleepy"]["message"]
     assert by_name["sleepy"]["rollouts"] == 0
     moody = by_name["moody"]
     assert moody["rollouts"] == 16
     assert moody["accuracy"] is not None
     assert set(other.keys) == {"Bearer sk-planted-7f3a"}
-    assert taken < 15 + 60, "it waited for a server that never answers"
+    assert taken < 6 + 60, "it waited for a server that never answers"
     assert summary["verdict"] == "learnable"
     folder = tmp_path / "Healthy"
     assert (folder / "rollouts" / "2-moody" / "00000.jsonl").is_file()

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HEALTHY = f"{Path(__file__).parents[1]}/made_up.py:Healthy"
 COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 
 def sparring(place: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -72,6 +72,7 @@ def test_unless_it_is_better_the_command_says_110_and_each_proof_is_counted(
     assert shown["reward"]["mcnemar"] is not None
 
 
+@pytest.mark.nightly
 def test_a_proof_that_is_killed_goes_on_and_ends_alike(
     place: Path, trained: dict[str, Any]
 ) -> None:
@@ -139,6 +140,7 @@ def test_the_proof_of_a_training_that_is_stopped_waits_for_it_to_go_on(
     assert ended(proof).state is RunState.COMPLETED
 
 
+@pytest.mark.nightly
 def test_a_training_without_a_checkpoint_cannot_be_proved(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "proof-swift-lark")
     folder.create(ProveSpec(target=HEALTHY, run="swift-lark").model_dump(mode="json"))

@@ -27,7 +27,6 @@ from tests.jobs.ship.made import PROOF, RUN, new_shipment, ship_spec, shipped
 from tests.shipping.made import has_server
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not has_server(), reason="no llama.cpp server is installed"),
 ]
@@ -97,6 +96,7 @@ async def ask_all(agent: Any, names: Sequence[str]) -> list[Any]:
     return [await Runner.run(agent, f"hello {name}", run_config=config) for name in names]
 
 
+@pytest.mark.nightly
 def test_an_agent_pointed_at_the_server_by_the_printed_lines_does_the_task(
     delivered: dict[str, Any], proved: Path, tmp_path: Path
 ) -> None:
@@ -167,6 +167,7 @@ def attempt(folder: RunFolder, spec: ShipSpec, stage: str) -> None:
     shipped(folder)
 
 
+@pytest.mark.nightly
 def test_killed_at_every_stage_it_resumes_and_never_leaves_a_folder_that_looks_complete(
     proved: Path, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ def test_killed_at_every_stage_it_resumes_and_never_leaves_a_folder_that_looks_c
     assert len([row for row in read_lines(folder.events) if row["event"] == "looked"]) == 1
 
 
+@pytest.mark.nightly
 def test_a_delivered_folder_stays_as_it_is_when_its_shipment_resumes(
     proved: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +207,7 @@ def test_a_delivered_folder_stays_as_it_is_when_its_shipment_resumes(
 
 
 @pytest.mark.parametrize("changes", [{"validation_cases": 0}, {}])
+@pytest.mark.nightly
 def test_a_suite_without_enough_validation_cases_is_shipped(
     proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_faulty_artefact_is_named_and_nothing_is_handed_over(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_an_existing_folder_a_read_only_one_and_a_full_disk_are_refused(
     proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +259,7 @@ def test_an_existing_folder_a_read_only_one_and_a_full_disk_are_refused(
         shipped(new_shipment(proved, "bad4", spec))
 
 
+@pytest.mark.nightly
 def test_a_model_that_has_no_gguf_form_is_shipped_in_the_others_with_a_warning(
     proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +285,7 @@ def test_a_trial_plays_and_leaves_no_folder(proved: Path, tmp_path: Path) -> Non
     assert not list(folder.path.rglob("*.gguf"))
 
 
+@pytest.mark.nightly
 def test_python_ships_a_training_of_an_environment(proved: Path, tmp_path: Path) -> None:
     from sparring.api.shipping import ship_training
 

@@ -16,7 +16,7 @@ from tests.jobs.ship.made import new_shipment, ship_spec, shipped
 from tests.shipping.made import has_server
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not has_server(), reason="no llama.cpp server is installed"),
 ]

@@ -19,6 +19,7 @@ def rollouts(result):
     return [(each.id, each.answer, each.reward) for each in result.rollouts()]
 
 
+@pytest.mark.nightly
 def test_smaller_passes_play_the_same_rollouts(tiny_folder, tmp_path):
     whole = trainer(tiny_folder, tmp_path, run="whole", **SETTINGS).train()
     small = trainer(tiny_folder, tmp_path, run="small", pass_memory=KIB, **SETTINGS).train()

@@ -39,7 +39,14 @@ def stopped_after(made: Any, step: int) -> Any:
         return made.train()
 
 
-@pytest.mark.parametrize("options", [{}, {"lora": {"r": 4}}, {"beta": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lora": {"r": 4}},
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in ({}, {"beta": 0.1})),
+    ],
+    ids=str,
+)
 def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     tiny_folder, tmp_path, options
 ):
@@ -54,6 +61,7 @@ def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert shards[0].read_bytes() == shards[1].read_bytes()
 
 
+@pytest.mark.nightly
 def test_going_on_in_a_later_epoch_goes_on_with_its_order(tiny_folder, tmp_path):
     given = {"max_steps": 16, "suite": questions(32)}  # six steps an epoch
     whole = trainer(tiny_folder, tmp_path, run="whole", **given).train()
@@ -142,6 +150,7 @@ def test_a_guard_that_stops_a_run_keeps_what_was_learned(tiny_folder, tmp_path):
     assert [each.step for each in list_checkpoints(RunFolder(run).checkpoints)] == [2]
 
 
+@pytest.mark.nightly
 def test_a_resumed_run_that_is_stopped_while_it_loads_has_the_weights_of_its_checkpoint(
     tiny_folder, tmp_path
 ):

@@ -29,7 +29,6 @@ def nursery(warm_folder: Path, runs: Path, scenario: str) -> Any:
     return shown
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_killed_after_a_warm_start_and_in_the_middle_of_a_save(warm_folder, tmp_path):
     shown = nursery(warm_folder, tmp_path, "few saves")
@@ -51,7 +50,7 @@ def test_killed_at_twenty_random_times(warm_folder, tmp_path):
     assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_terminated_it_saves_at_the_next_boundary_and_goes_on_exactly(warm_folder, tmp_path):
     shown = nursery(warm_folder, tmp_path, "terminate")
     ended = shown["ended"]

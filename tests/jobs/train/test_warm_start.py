@@ -169,7 +169,6 @@ def test_a_world_model_is_refused_for_an_agent_without_tools(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_model_that_never_calls_a_tool_learns_to_and_then_gets_better(tmp_path):
     """The whole story in one command."""

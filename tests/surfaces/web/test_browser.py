@@ -30,7 +30,6 @@ STOPPED = "bell-20261116-184635-3ab8"
 AUDIT = "audit-bell-20261116-184545-5817"
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(300),
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: make chromium"),
 ]
