@@ -61,11 +61,9 @@ def test_models_are_named_with_or_without_their_server(monkeypatch):
         models_from(["a/b"], "MY_KEY")
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
     named = models_from(["a/b", "c@http://127.0.0.1:9/v1", "d@1@https://e.f/v1"], "MY_KEY")
-    assert named is not None
-    assert [each["model"] for each in named] == ["a/b", "c", "d@1"]
-    assert [each["key_variable"] for each in named] == ["OPENROUTER_API_KEY", "MY_KEY", "MY_KEY"]
-    assert named[1]["base_url"] == "http://127.0.0.1:9/v1"
-    assert models_from(None, "MY_KEY") is None
+    assert [each.model for each in named] == ["a/b", "c", "d@1"]
+    assert [each.key_variable for each in named] == ["OPENROUTER_API_KEY", "MY_KEY", "MY_KEY"]
+    assert named[1].base_url == "http://127.0.0.1:9/v1"
 
 
 def trained(owner: Caller, *states: RunState, **given: Any) -> tuple[str, str]:

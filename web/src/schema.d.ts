@@ -1327,6 +1327,17 @@ export interface components {
             points: number;
         };
         /**
+         * DeleteRun
+         * @description The run to delete.
+         */
+        DeleteRun: {
+            /**
+             * Run
+             * @description the run's full id
+             */
+            run: string;
+        };
+        /**
          * Deleted
          * @description The deleted run, and the bytes of its files.
          */
@@ -1733,13 +1744,13 @@ export interface components {
             kind: "" | "train" | "eval" | "check" | "audit" | "prove" | "ship";
             /**
              * After
-             * @description `next` of the previous page
+             * @description show the runs after this one: `next` of the previous page
              * @default
              */
             after: string;
             /**
              * Count
-             * @description maximum number of runs
+             * @description maximum number of runs to show
              * @default 50
              */
             count: number;
@@ -3040,7 +3051,7 @@ export interface components {
             environment: string;
             /**
              * Cases
-             * @description cases that the model to train plays
+             * @description training cases that the model to train plays
              * @default 12
              */
             cases: number;
@@ -3064,19 +3075,19 @@ export interface components {
             other_cases: number;
             /**
              * Minutes
-             * @description time limit for each model
+             * @description time limit for each model, in minutes
              * @default 10
              */
             minutes: number;
             /**
              * Dry Steps
-             * @description training steps that are measured and discarded
+             * @description training steps that are tried and discarded, for the estimate; 0 for none
              * @default 2
              */
             dry_steps: number;
             /**
              * Price Per Hour
-             * @description price of one machine per hour
+             * @description price of one machine per hour, for an estimate of the cost
              * @default null
              */
             price_per_hour: number | null;
@@ -3098,11 +3109,14 @@ export interface components {
              * @description name of the environment; for owners also FILE:NAME
              */
             environment: string;
-            /** @default validation */
+            /**
+             * @description split to play
+             * @default validation
+             */
             split: components["schemas"]["Split"];
             /**
              * Cases
-             * @description maximum number of cases
+             * @description maximum number of cases; default: all
              * @default null
              */
             cases: number | null;
@@ -3128,13 +3142,13 @@ export interface components {
             run: string;
             /**
              * Checkpoint
-             * @description for example step-50; default: the best
+             * @description checkpoint to prove, as in step-50; default: the best
              * @default
              */
             checkpoint: string;
             /**
              * Cases
-             * @description maximum number of cases
+             * @description maximum number of cases; default: all
              * @default null
              */
             cases: number | null;
@@ -3145,19 +3159,19 @@ export interface components {
              */
             rollouts: number;
             /**
-             * @description split to play; only held-out cases prove anything
+             * @description split to play; only held-out cases prove anything, and the interval on validation cases is corrected for checkpoint selection
              * @default held-out
              */
             split: components["schemas"]["Split"];
             /**
              * Picked From
-             * @description number of trained models compared on these cases
+             * @description number of trained models compared on these cases; corrects for the selection
              * @default 1
              */
             picked_from: number;
             /**
              * Also
-             * @description a second environment, on which rewards must not fall
+             * @description a second environment, on which the model must not get worse
              * @default
              */
             also: string;
@@ -3186,19 +3200,19 @@ export interface components {
             to: string;
             /**
              * Checkpoint
-             * @description for example step-50; default: the proved step
+             * @description checkpoint to ship, as in step-50; default: the proved one
              * @default
              */
             checkpoint: string;
             /**
              * Forms
-             * @description default: adapter, merged and gguf
+             * @description forms of the model: adapter, merged, gguf, ollama; default: adapter (if trained with LoRA), merged and gguf
              * @default []
              */
             forms: components["schemas"]["Form"][];
             /**
              * Quantizations
-             * @description quantizations of GGUF files: f32, f16, q8_0, q6_k, q5_k_m, q5_0, q4_k_m, q4_k_s, q4_0, q3_k_m, q2_k
+             * @description quantizations of the GGUF files: f32, f16, q8_0, and with llama.cpp's quantizer q6_k, q5_k_m, q5_0, q4_k_m, q4_k_s, q4_0, q3_k_m, q2_k
              * @default [
              *       "q8_0"
              *     ]
@@ -3218,13 +3232,13 @@ export interface components {
             cases: number | null;
             /**
              * Rollouts
-             * @description rollouts of each held-out case
+             * @description sampled rollouts of each held-out case
              * @default 1
              */
             rollouts: number;
             /**
              * Validation Cases
-             * @description validation cases that each file plays
+             * @description validation cases that the checkpoint and each file play
              * @default 24
              */
             validation_cases: number;
@@ -3242,7 +3256,7 @@ export interface components {
             trial: boolean;
             /**
              * Name
-             * @description the model's name; default: the folder's name
+             * @description the model's name on servers; default: the folder's name
              * @default
              */
             name: string;
@@ -3254,31 +3268,31 @@ export interface components {
             unproven: boolean;
             /**
              * Llama Cpp
-             * @description folder of llama.cpp
+             * @description folder of llama.cpp; default: LLAMA_CPP_PATH, PATH, or a package
              * @default
              */
             llama_cpp: string;
             /**
              * Vllm
-             * @description also play validation cases on vLLM; the program `vllm` must be on the PATH
+             * @description also play merged model and adapter on vLLM; the program `vllm` must be on the PATH
              * @default false
              */
             vllm: boolean;
             /**
              * Hub
-             * @description repository on the Hugging Face Hub, as in me/model
+             * @description repository on the Hugging Face Hub, as in me/model; without `upload`, the files are only listed
              * @default
              */
             hub: string;
             /**
              * Upload
-             * @description upload to the hub
+             * @description upload to the hub, to a private repository
              * @default false
              */
             upload: boolean;
             /**
              * Register With Ollama
-             * @description create the model in Ollama
+             * @description create the model in Ollama; needs the form ollama
              * @default false
              */
             register_with_ollama: boolean;
@@ -4388,7 +4402,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RunQuery"];
+                "application/json": components["schemas"]["DeleteRun"];
             };
         };
         responses: {

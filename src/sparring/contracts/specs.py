@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sparring.contracts.cases import Split
+from sparring.contracts.command_line import ROLLOUTS, SHOWN
 from sparring.contracts.limits import Limits
 from sparring.contracts.services import Service
 
@@ -96,10 +97,18 @@ class PlaySettings(Frozen):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    num_generations: int = Field(default=1, ge=1, description="rollouts per case")
-    temperature: float = Field(default=0.8, ge=0, le=10)
-    max_completion_length: int = Field(default=1024, ge=1)
-    tool_rounds: int = Field(default=5, ge=0)
+    num_generations: Annotated[int, ROLLOUTS] = Field(
+        default=1, ge=1, description="rollouts per case"
+    )
+    temperature: Annotated[float, SHOWN] = Field(
+        default=0.8, ge=0, le=10, description="sampling temperature"
+    )
+    max_completion_length: Annotated[int, SHOWN] = Field(
+        default=1024, ge=1, description="tokens per rollout after the prompt, tool results included"
+    )
+    tool_rounds: Annotated[int, SHOWN] = Field(
+        default=5, ge=0, description="rounds of tool calls before the agent must answer"
+    )
     thinking: Literal["auto", "on", "off"] = Field(
         default="auto", description="whether the model thinks, where its family has a switch"
     )
@@ -113,7 +122,7 @@ class PlaySettings(Frozen):
     tool_result_tokens: int | None = Field(
         default=None, ge=1, description="maximum tokens of a tool result; the rest is cut off"
     )
-    in_flight: int | None = Field(
+    in_flight: Annotated[int | None, SHOWN] = Field(
         default=None,
         ge=1,
         description="rollouts of one process in play at the same time; default: 64, or 256 per "
@@ -125,11 +134,13 @@ class PlaySettings(Frozen):
         description="GiB for the key/value caches that rollouts keep between their turns, with "
         "in-process sampling",
     )
-    tool_seconds: float = Field(default=30.0, gt=0)
+    tool_seconds: Annotated[float, SHOWN] = Field(
+        default=30.0, gt=0, description="deadline of a tool call in seconds"
+    )
     rollout_seconds: float = Field(default=600.0, gt=0)
     measure_seconds: float = Field(default=30.0, gt=0)
     unsandboxed: bool = Field(default=False, description="run code of the model without a sandbox")
-    seed: int = 0
+    seed: Annotated[int, SHOWN] = Field(default=0, description="seed of the run")
 
     @property
     def rollouts_at_once(self) -> int:
@@ -155,9 +166,10 @@ COMMAND = "the command"  # the source of a setting that the command or request s
 class Supervision(Frozen):
     """Supervision of a run: its launcher, its restarts, and when it counts as hung."""
 
-    launcher: str = Field(
+    launcher: Annotated[str, SHOWN] = Field(
         default="local",
-        description="local, slurm, manual (you start the processes), or a plugin's launcher",
+        description="launcher of the processes: local, slurm, manual (you start them), or a "
+        "plugin's",
     )
     slurm: Table = Field(
         default_factory=dict, description="options of sbatch, as in slurm.partition=gpu"

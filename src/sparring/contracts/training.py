@@ -8,10 +8,11 @@ rows of a batch go through the model in one pass, or in several that fit into me
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from sparring.contracts.command_line import ROLLOUTS, SHOWN
 from sparring.contracts.guards import Guards
 from sparring.contracts.sampling import SamplingServers, as_table
 from sparring.contracts.specs import Frozen, PlaySettings, RunSpec, Table
@@ -41,11 +42,18 @@ class TrainSettings(PlaySettings):
     """Settings of training. `lora`, `quantization` and `engine` take tables of options."""
 
     num_train_epochs: float = Field(default=1.0, gt=0, description="passes over the cases")
-    max_steps: int | None = Field(
-        default=None, ge=1, description="optimizer steps; overrides num_train_epochs"
+    max_steps: Annotated[int | None, SHOWN] = Field(
+        default=None,
+        ge=1,
+        description="optimizer steps, in place of num_train_epochs; default: one pass over the "
+        "cases",
     )
-    cases_per_batch: int = Field(default=2, ge=1, description="cases in one batch, per process")
-    gradient_accumulation_steps: int = Field(default=2, ge=1, description="batches per step")
+    cases_per_batch: Annotated[int, SHOWN] = Field(
+        default=2, ge=1, description="cases in one batch, per process"
+    )
+    gradient_accumulation_steps: Annotated[int, SHOWN] = Field(
+        default=2, ge=1, description="batches in one optimizer step"
+    )
     per_device_train_batch_size: int | None = Field(
         default=None, ge=1, description="maximum rows in one pass; does not change the step's rows"
     )
@@ -55,7 +63,9 @@ class TrainSettings(PlaySettings):
         description="GiB that one pass may use; sets the rows per pass. Default: 60 % of the free "
         "memory, at most 2 on a CPU",
     )
-    num_generations: int = Field(default=4, ge=2, description="rollouts per case")
+    num_generations: Annotated[int, ROLLOUTS] = Field(
+        default=4, ge=2, description="rollouts per case"
+    )
     replacement_groups: int | None = Field(
         default=None,
         ge=0,
@@ -65,11 +75,13 @@ class TrainSettings(PlaySettings):
     draw_by_difficulty: bool = Field(
         default=True, description="draw cases whose groups had no gradient less often"
     )
-    warm_start: WarmStart | None = Field(
-        default=None, description="train on demonstrations first: a path, a run, or a table"
+    warm_start: Annotated[WarmStart | None, SHOWN] = Field(
+        default=None,
+        description="train on demonstrations first: a JSONL file, a run with passing rollouts, "
+        "or a table",
     )
-    learning_rate: float | None = Field(
-        default=None, gt=0, description="default: 1e-5, or 1e-4 with LoRA"
+    learning_rate: Annotated[float | None, SHOWN] = Field(
+        default=None, gt=0, description="learning rate; default: 1e-5, or 1e-4 with LoRA"
     )
     max_grad_norm: float = Field(default=1.0, ge=0)
     beta: float = Field(
@@ -82,7 +94,9 @@ class TrainSettings(PlaySettings):
         default="selected_tokens",
         description="divisor of that loss: all tokens, tokens per rollout, or a fixed length",
     )
-    temperature: float = Field(default=0.8, gt=0, le=10)
+    temperature: Annotated[float, SHOWN] = Field(
+        default=0.8, gt=0, le=10, description="sampling temperature"
+    )
     mask_truncated_completions: bool = True
     gradient_checkpointing: bool = False
     train_agents: tuple[str, ...] = Field(
@@ -97,16 +111,17 @@ class TrainSettings(PlaySettings):
         default="auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
     )
     device: str | None = None
-    lora: bool | Table = Field(
-        default=False, description="train adapters: True, or a table for PEFT's LoraConfig"
+    lora: Annotated[bool | Table, SHOWN] = Field(
+        default=False, description="train adapters (LoRA): True, or a table for PEFT's LoraConfig"
     )
     quantization: bool | Table = Field(
         default=False,
         description="4-bit base (QLoRA): True, or a table for BitsAndBytesConfig; implies LoRA",
     )
-    sampling: SamplingServers | None = Field(
+    sampling: Annotated[SamplingServers | None, SHOWN] = Field(
         default=None,
-        description="sample with vLLM servers: their addresses, the number to start, or a table",
+        description="sample with vLLM servers: the number to start, their addresses, as in "
+        "http://HOST:PORT,http://HOST:PORT, `joined` for those that join, or a table",
     )
     players: int = Field(
         default=0,
@@ -124,16 +139,20 @@ class TrainSettings(PlaySettings):
     guards: Guards = Field(
         default=Guards(), description="conditions that warn about or stop a run that cannot improve"
     )
-    checkpoint_steps: int = Field(default=50, ge=1, description="steps between checkpoints")
+    checkpoint_steps: Annotated[int, SHOWN] = Field(
+        default=50, ge=1, description="steps between checkpoints"
+    )
     checkpoints_kept: int = Field(
         default=2, ge=1, description="number of newest checkpoints to keep, besides the best"
     )
-    validation_cases: int | None = Field(
-        default=None, ge=0, description="cases played before each checkpoint; default: up to 64"
+    validation_cases: Annotated[int | None, SHOWN] = Field(
+        default=None,
+        ge=0,
+        description="cases played before each checkpoint; 0 for none; default: up to 64",
     )
     logging_steps: int = Field(default=1, ge=1)
-    report_to: tuple[str, ...] = Field(
-        default=(), description="trackers: trackio, wandb, mlflow, …"
+    report_to: Annotated[tuple[str, ...], SHOWN] = Field(
+        default=(), description="trackers: tensorboard, trackio, wandb or mlflow"
     )
     project: str | None = Field(default=None, description="the tracker's project")
     entity: str | None = Field(default=None, description="team or user, for W&B")

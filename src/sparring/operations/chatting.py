@@ -3,8 +3,11 @@ checkpoint."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
+from sparring.contracts.command_line import SettingsOnCommandLine
 from sparring.contracts.errors import AmbiguousRun, InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec, Table
 from sparring.contracts.training import TrainSpec
@@ -22,7 +25,9 @@ class ChatWith(Frozen):
     target: str = Field(
         description="an environment, for its base model, or a run, for its trained model"
     )
-    settings: Table = Field(default_factory=dict)
+    settings: Annotated[Table, SettingsOnCommandLine("eval", ("model",))] = Field(
+        default_factory=dict
+    )
 
 
 class ChatSpec(Frozen):

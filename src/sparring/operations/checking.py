@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
+from sparring.contracts.command_line import ENVIRONMENT, HIDDEN, SettingsOnCommandLine
 from sparring.contracts.errors import NotPermitted
 from sparring.contracts.proof_specs import (
     OPENROUTER,
@@ -22,10 +25,14 @@ from sparring.secrets import read_key
 class StartCheck(Frozen):
     """The environment to check, and how much to play."""
 
-    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
-    cases: int = Field(default=12, ge=2, le=1000, description="cases that the model to train plays")
+    environment: Annotated[str, ENVIRONMENT] = Field(
+        description="name of the environment; for owners also FILE:NAME"
+    )
+    cases: int = Field(
+        default=12, ge=2, le=1000, description="training cases that the model to train plays"
+    )
     rollouts: int = Field(default=16, ge=2, le=256, description="rollouts of each case")
-    others: tuple[EndpointSpec, ...] | None = Field(
+    others: Annotated[tuple[EndpointSpec, ...] | None, HIDDEN] = Field(
         default=None,
         description="further models to compare with; default: OpenRouter's, if its key is set",
         json_schema_extra=FOR_OWNERS,
@@ -33,20 +40,34 @@ class StartCheck(Frozen):
     other_cases: int = Field(
         default=3, ge=1, le=1000, description="cases that each further model plays"
     )
-    minutes: float = Field(default=10.0, gt=0, le=1440, description="time limit for each model")
+    minutes: float = Field(
+        default=10.0, gt=0, le=1440, description="time limit for each model, in minutes"
+    )
     dry_steps: int = Field(
-        default=2, ge=0, le=20, description="training steps that are measured and discarded"
+        default=2,
+        ge=0,
+        le=20,
+        description="training steps that are tried and discarded, for the estimate; 0 for none",
     )
     price_per_hour: float | None = Field(
-        default=None, gt=0, description="price of one machine per hour"
+        default=None, gt=0, description="price of one machine per hour, for an estimate of the cost"
     )
-    settings: Table = Field(default_factory=dict, description="settings of the planned training")
+    settings: Annotated[
+        Table,
+        SettingsOnCommandLine(
+            "train",
+            ("model", "num_generations", "launcher"),
+            title="Settings of the planned training",
+        ),
+    ] = Field(default_factory=dict, description="settings of the planned training")
 
 
 class StartAudit(Frozen):
     """The environment to audit."""
 
-    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
+    environment: Annotated[str, ENVIRONMENT] = Field(
+        description="name of the environment; for owners also FILE:NAME"
+    )
     cases: int = Field(default=8, ge=2, le=1000, description="cases that null players answer")
     settings: Table = Field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sparring.contracts.command_line import ENVIRONMENT, OnCommandLine
 from sparring.contracts.environments import Catalogue, EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
@@ -29,7 +30,7 @@ from sparring.settings.layers import Lock
 class EnvironmentQuery(Frozen):
     """One environment."""
 
-    environment: str = Field(description="the environment's name")
+    environment: Annotated[str, ENVIRONMENT] = Field(description="the environment's name")
 
 
 class ConfigQuery(EnvironmentQuery):
@@ -97,8 +98,10 @@ class ConfigTable(Frozen):
 class TryEnvironment(EnvironmentQuery):
     """The environment to test, the model that plays, and the number of cases."""
 
-    model: str = "tiny"
-    cases: int = Field(default=2, ge=1, le=100)
+    model: str = Field(
+        default="tiny", description="model that plays; tiny has random weights and is fast"
+    )
+    cases: int = Field(default=2, ge=1, le=100, description="cases to play")
     settings: Table = Field(default_factory=dict)
 
 
@@ -122,8 +125,12 @@ class TriedEnvironment(Frozen):
 class NewEnvironment(Frozen):
     """The environment to create."""
 
-    name: str
-    start: str = Field(default="tool", description="template: tool, documents or game")
+    name: str = Field(description="name of the new environment, as in my_agent")
+    start: Annotated[str, OnCommandLine("--from")] = Field(
+        default="tool",
+        description="template. tool: questions that a tool answers. documents: questions about a "
+        "folder of documents. game: a game of several turns",
+    )
 
 
 class WrittenEnvironment(Frozen):

@@ -6,9 +6,12 @@ chooses which file is executed and which server receives a key.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from sparring.contracts.cases import Split
+from sparring.contracts.command_line import ENVIRONMENT, HIDDEN, SettingsOnCommandLine
 from sparring.contracts.errors import NotPermitted
 from sparring.contracts.specs import EvalSpec, Frozen, PolicySpec, Table
 from sparring.operations.operation import Caller, Forms, Role, operation
@@ -19,11 +22,15 @@ from sparring.operations.starting import Started, start
 class StartEval(Frozen):
     """The evaluation to start."""
 
-    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
-    split: Split = Split.VALIDATION
-    cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
-    settings: Table = Field(default_factory=dict)
-    servers: PolicySpec | None = Field(
+    environment: Annotated[str, ENVIRONMENT] = Field(
+        description="name of the environment; for owners also FILE:NAME"
+    )
+    split: Split = Field(default=Split.VALIDATION, description="split to play")
+    cases: int | None = Field(
+        default=None, ge=1, description="maximum number of cases; default: all"
+    )
+    settings: Annotated[Table, SettingsOnCommandLine("eval")] = Field(default_factory=dict)
+    servers: Annotated[PolicySpec | None, HIDDEN] = Field(
         default=None, description="servers that answer in place of in-process weights"
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from pydantic import Field
+
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Forms, Role, operation
@@ -13,7 +15,7 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 class FetchModel(Frozen):
     """The model to build."""
 
-    name: str
+    name: str = Field(description="tiny or smollm2")
 
 
 class FetchedModel(Frozen):

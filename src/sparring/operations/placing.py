@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Annotated
 
 import yaml
 from pydantic import Field
 
+from sparring.contracts.command_line import OnCommandLine
 from sparring.contracts.errors import IllegalMove, InvalidInput
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
@@ -42,8 +44,12 @@ class Supervised(Frozen):
 class RenderManifest(RunQuery):
     """The run, and the image, volume and GPUs of its pods."""
 
-    image: str = Field(description="container image with Sparring and the project's packages")
-    claim: str = Field(description="name of the persistent volume claim that all pods share")
+    image: Annotated[str, OnCommandLine("--image")] = Field(
+        description="container image with Sparring and the project's packages"
+    )
+    claim: Annotated[str, OnCommandLine("--claim")] = Field(
+        description="name of the persistent volume claim that all pods share"
+    )
     mount: str = Field(
         default="", description="path of the volume in the pods; default: the project's folder"
     )

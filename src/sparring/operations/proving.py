@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
 from sparring.contracts.cases import Split
+from sparring.contracts.command_line import RUN
 from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, OverBudget
 from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.specs import Frozen, PlaySettings, is_python_target
@@ -29,24 +31,33 @@ from sparring.source_files import code_digest, digests_of, refuse_changed_code
 class StartProof(Frozen):
     """The proof to start: a training run, and the cases to play."""
 
-    run: str = Field(
+    run: Annotated[str, RUN] = Field(
         description="a training run: its id, the beginning or end of its id, or its environment's "
         "name"
     )
-    checkpoint: str = Field(default="", description="for example step-50; default: the best")
-    cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
+    checkpoint: str = Field(
+        default="", description="checkpoint to prove, as in step-50; default: the best"
+    )
+    cases: int | None = Field(
+        default=None, ge=1, description="maximum number of cases; default: all"
+    )
     rollouts: int = Field(
         default=4, ge=1, le=256, description="rollouts of each case by each of the two models"
     )
     split: Split = Field(
-        default=Split.HELD_OUT, description="split to play; only held-out cases prove anything"
+        default=Split.HELD_OUT,
+        description="split to play; only held-out cases prove anything, and the interval on "
+        "validation cases is corrected for checkpoint selection",
     )
     picked_from: int = Field(
-        default=1, ge=1, le=1000, description="number of trained models compared on these cases"
+        default=1,
+        ge=1,
+        le=1000,
+        description="number of trained models compared on these cases; corrects for the selection",
     )
     also: str = Field(
         default="",
-        description="a second environment, on which rewards must not fall",
+        description="a second environment, on which the model must not get worse",
         json_schema_extra=FOR_OWNERS,
     )
     accept_changes: bool = Field(

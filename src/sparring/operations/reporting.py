@@ -9,8 +9,9 @@ import sys
 import time
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from sparring.contracts.command_line import RUN
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.foreign import MIXED, SUMMARY
 from sparring.contracts.json import JsonObject
@@ -39,9 +40,17 @@ class Report(Frozen):
 class CompareRuns(Frozen):
     """The runs to compare."""
 
-    runs: tuple[str, ...] = Field(
+    runs: Annotated[tuple[str, ...], RUN] = Field(
         min_length=2, max_length=8, description="two to eight runs; each is compared with the first"
     )
+
+    @field_validator("runs", mode="before")
+    @classmethod
+    def _are_several(cls, runs: Any) -> Any:
+        if isinstance(runs, list | tuple) and len(runs) < 2:
+            named = f"you named only {runs[0]}" if runs else "you named none"
+            raise ValueError(f"name at least two runs to compare; {named}")
+        return runs
 
 
 class Comparison(Frozen):

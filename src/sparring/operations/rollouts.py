@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sparring.contracts.command_line import OnCommandLine
 from sparring.contracts.errors import InvalidInput, NotPermitted
 from sparring.contracts.foreign import ForeignTable, ForeignText, MixedText
 from sparring.contracts.rollouts import Ending
@@ -30,6 +31,7 @@ _MAX_READ = 3_000  # records read for one page
 _MAX_BYTES = 24_000_000  # size of the records read for one page
 _SHOWN = 200
 
+STEP = OnCommandLine("--step", help="only rollouts of this step")
 LogName = Literal["rollouts", "validation", "demonstrations"]
 
 
@@ -62,8 +64,12 @@ class ListRollouts(RolloutsQuery):
     max_reward: float | None = Field(
         default=None, description="only rollouts with at most this reward"
     )
-    first_step: int | None = Field(default=None, ge=0, description="only this step and later ones")
-    last_step: int | None = Field(default=None, ge=0, description="only this step and earlier ones")
+    first_step: Annotated[int | None, STEP] = Field(
+        default=None, ge=0, description="only this step and later ones"
+    )
+    last_step: Annotated[int | None, STEP] = Field(
+        default=None, ge=0, description="only this step and earlier ones"
+    )
     case: str = Field(default="", max_length=500, description="only rollouts of this case, by id")
     question: str = Field(
         default="", max_length=500, description="only rollouts whose question contains this text"

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from sparring.contracts.cases import Split
+from sparring.contracts.command_line import RUN, OnCommandLine
 from sparring.contracts.errors import (
     IllegalMove,
     InvalidInput,
@@ -81,6 +82,12 @@ class CloneRun(RunQuery):
     settings: Table = Field(default_factory=dict, description="settings to change")
 
 
+class DeleteRun(RunQuery):
+    """The run to delete."""
+
+    run: Annotated[str, RUN] = Field(description="the run's full id")
+
+
 class Deleted(Frozen):
     """The deleted run, and the bytes of its files."""
 
@@ -94,7 +101,7 @@ JoinRole = Literal["host", "player", "server"]
 class JoinRun(RunQuery):
     """The run to join, and the role of this host."""
 
-    role: JoinRole = Field(
+    role: Annotated[JoinRole, OnCommandLine("--as")] = Field(
         default="host",
         description="`host` trains, `player` plays for the hosts that train, `server` samples",
     )
@@ -231,7 +238,7 @@ def clone_run(request: CloneRun, caller: Caller) -> Started:
     ends=True,
     forms=Forms(cli="run delete"),
 )
-def delete_run(request: RunQuery, caller: Caller) -> Deleted:
+def delete_run(request: DeleteRun, caller: Caller) -> Deleted:
     """Delete a run that has ended, with its rollouts and weights."""
     folder = find_run(caller.runs, request.run)
     if folder.id != request.run:

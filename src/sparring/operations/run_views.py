@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
+from sparring.contracts.command_line import RUN, OnCommandLine
 from sparring.contracts.errors import NotFinished
 from sparring.contracts.foreign import MIXED, SUMMARY, ForeignText, MixedTable
 from sparring.contracts.json import JsonObject, MetricsRow, SummaryJson
@@ -17,7 +18,7 @@ from sparring.runs.lifecycle import RunState
 class RunQuery(Frozen):
     """One run."""
 
-    run: str = Field(
+    run: Annotated[str, RUN] = Field(
         description="the run's id, the beginning or end of it, or an environment's name"
     )
 
@@ -25,13 +26,21 @@ class RunQuery(Frozen):
 class ListRuns(Frozen):
     """Filters on the runs to list."""
 
-    states: tuple[RunState, ...] = Field(default=(), description="only runs in these states")
-    environment: str = Field(default="", description="only runs of this environment")
+    states: Annotated[tuple[RunState, ...], OnCommandLine("--state")] = Field(
+        default=(), description="only runs in these states"
+    )
+    environment: Annotated[str, OnCommandLine("--env", completes="environments")] = Field(
+        default="", description="only runs of this environment"
+    )
     kind: Annotated[str, Field(json_schema_extra={"enum": ["", *KINDS]})] = Field(
         default="", description="only runs of this kind"
     )
-    after: str = Field(default="", description="`next` of the previous page")
-    count: int = Field(default=50, ge=1, le=1000, description="maximum number of runs")
+    after: str = Field(
+        default="", description="show the runs after this one: `next` of the previous page"
+    )
+    count: Annotated[int, OnCommandLine(default=20)] = Field(
+        default=50, ge=1, le=1000, description="maximum number of runs to show"
+    )
 
     @field_validator("kind")
     @classmethod
@@ -224,7 +233,7 @@ class LogQuery(RunQuery):
 
     process: str = Field(default="", description="name of the process in show_run; default: rank 0")
     attempt: int | None = Field(default=None, ge=1, description="default: the last")
-    lines: int = Field(
+    lines: Annotated[int, OnCommandLine("-n --lines")] = Field(
         default=40, ge=1, le=10_000, description="maximum number of lines, from the end"
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
 from sparring.contracts.cases import Split
+from sparring.contracts.command_line import RUN, OnCommandLine
 from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
 from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import Frozen
@@ -32,7 +34,7 @@ _TRIAL = {"forms": (Form.GGUF,), "cases": 0, "validation_cases": 10, "unproven":
 class StartShip(Frozen):
     """The training run to ship, the forms of its model, and the folder to write."""
 
-    run: str = Field(
+    run: Annotated[str, RUN] = Field(
         description="a training run: its id, the beginning or end of its id, or its environment's "
         "name"
     )
@@ -41,10 +43,19 @@ class StartShip(Frozen):
         description="folder to write, which must not exist; default: shipped/ENVIRONMENT-ID. "
         "Operators give a name, and the folder is shipped/NAME",
     )
-    checkpoint: str = Field(default="", description="for example step-50; default: the proved step")
-    forms: tuple[Form, ...] = Field(default=(), description="default: adapter, merged and gguf")
-    quantizations: tuple[str, ...] = Field(
-        default=("q8_0",), description=f"quantizations of GGUF files: {', '.join(QUANTIZATIONS)}"
+    checkpoint: str = Field(
+        default="", description="checkpoint to ship, as in step-50; default: the proved one"
+    )
+    forms: Annotated[tuple[Form, ...], OnCommandLine("--form", is_listed=True)] = Field(
+        default=(),
+        description="forms of the model: adapter, merged, gguf, ollama; default: adapter (if "
+        "trained with LoRA), merged and gguf",
+    )
+    quantizations: Annotated[tuple[str, ...], OnCommandLine("--quant", is_listed=True)] = Field(
+        default=("q8_0",),
+        description="quantizations of the GGUF files: "
+        f"{', '.join(QUANTIZATIONS[:3])}, and with llama.cpp's quantizer "
+        f"{', '.join(QUANTIZATIONS[3:])}",
     )
     compare: bool = Field(
         default=False, description="choose the smallest GGUF file that is as good as the checkpoint"
@@ -52,9 +63,14 @@ class StartShip(Frozen):
     cases: int | None = Field(
         default=200, ge=0, description="maximum number of held-out cases; 0 plays none"
     )
-    rollouts: int = Field(default=1, ge=1, le=256, description="rollouts of each held-out case")
+    rollouts: int = Field(
+        default=1, ge=1, le=256, description="sampled rollouts of each held-out case"
+    )
     validation_cases: int = Field(
-        default=24, ge=0, le=1000, description="validation cases that each file plays"
+        default=24,
+        ge=0,
+        le=1000,
+        description="validation cases that the checkpoint and each file play",
     )
     margin: float = Field(
         default=0.05,
@@ -63,34 +79,44 @@ class StartShip(Frozen):
         description="loss of mean reward that the interval of a file's difference must exclude for "
         "the verdict equal",
     )
-    trial: bool = Field(
+    trial: Annotated[bool, OnCommandLine("--try")] = Field(
         default=False,
         description="only try the model: a GGUF file plays ten validation cases on llama.cpp's "
         "server, and no folder is written; needs no proof",
     )
-    name: str = Field(default="", description="the model's name; default: the folder's name")
+    name: str = Field(
+        default="", description="the model's name on servers; default: the folder's name"
+    )
     unproven: bool = Field(
         default=False,
         description='ship without a proof with the verdict "better"; the model cards state this',
     )
     llama_cpp: str = Field(
-        default="", description="folder of llama.cpp", json_schema_extra=FOR_OWNERS
+        default="",
+        description="folder of llama.cpp; default: LLAMA_CPP_PATH, PATH, or a package",
+        json_schema_extra=FOR_OWNERS,
     )
     vllm: bool = Field(
         default=False,
-        description="also play validation cases on vLLM; the program `vllm` must be on the PATH",
+        description="also play merged model and adapter on vLLM; the program `vllm` must be on the "
+        "PATH",
         json_schema_extra=FOR_OWNERS,
     )
     hub: str = Field(
         default="",
-        description="repository on the Hugging Face Hub, as in me/model",
+        description="repository on the Hugging Face Hub, as in me/model; without `upload`, the "
+        "files are only listed",
         json_schema_extra=FOR_OWNERS,
     )
     upload: bool = Field(
-        default=False, description="upload to the hub", json_schema_extra=FOR_OWNERS
+        default=False,
+        description="upload to the hub, to a private repository",
+        json_schema_extra=FOR_OWNERS,
     )
-    register_with_ollama: bool = Field(
-        default=False, description="create the model in Ollama", json_schema_extra=FOR_OWNERS
+    register_with_ollama: Annotated[bool, OnCommandLine("--register")] = Field(
+        default=False,
+        description="create the model in Ollama; needs the form ollama",
+        json_schema_extra=FOR_OWNERS,
     )
     accept_changes: bool = Field(
         default=False,

@@ -34,10 +34,10 @@ class CreateToken(Frozen):
     """The holder, the role and the lifetime of a new token."""
 
     name: str = Field(max_length=64, description="name of the holder in the activity log")
-    role: Literal["owner", "operator", "viewer"] = "viewer"
-    days: float | None = Field(
-        default=90.0, gt=0, description="days until the token expires; null: never"
+    role: Literal["owner", "operator", "viewer"] = Field(
+        default="viewer", description="what the holder may do"
     )
+    days: float = Field(default=90.0, ge=0, description="days until the token expires; 0: never")
 
 
 class TokenQuery(Frozen):
@@ -166,7 +166,7 @@ def create_token(request: CreateToken, caller: Caller) -> CreatedToken:
         role=request.role,
         digest=_digest(text),
         created=now,
-        expires=None if request.days is None else now + request.days * _DAY_SECONDS,
+        expires=now + request.days * _DAY_SECONDS if request.days else None,
     )
     Tokens(caller.runs, caller.folder).store(stored)
     return CreatedToken(

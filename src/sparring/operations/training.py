@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
+from sparring.contracts.command_line import ENVIRONMENT, SettingsOnCommandLine
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen, Table
 from sparring.contracts.training import TrainSpec
@@ -20,8 +22,10 @@ from sparring.settings.project_file import Budget
 class StartTrain(Frozen):
     """The training run to start."""
 
-    environment: str = Field(description="name of the environment; for owners also FILE:NAME")
-    settings: Table = Field(default_factory=dict)
+    environment: Annotated[str, ENVIRONMENT] = Field(
+        description="name of the environment; for owners also FILE:NAME"
+    )
+    settings: Annotated[Table, SettingsOnCommandLine("train")] = Field(default_factory=dict)
     prove: bool = Field(
         default=True, description="start a proof on held-out cases when the training completes"
     )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import SchemaError as PydanticSchemaError
 from pydantic_core import SchemaValidator, core_schema
 
+from sparring.contracts.command_line import SHOWN
 from sparring.contracts.environments import FieldDescription
 from sparring.contracts.errors import ConfigError, SettingError
 from sparring.contracts.json import JsonSchema
@@ -38,11 +39,13 @@ class ModelSettings(Frozen):
 
     model_config = ConfigDict(strict=True)
 
-    model: str | None = Field(
+    model: Annotated[str | None, SHOWN] = Field(
         default=None,
         description="hub name, folder, tiny or smollm2; default: the agent's own model",
     )
-    family: str | None = Field(default=None, description="chat format, if it is not recognised")
+    family: Annotated[str | None, SHOWN] = Field(
+        default=None, description="chat format, if it is not recognised"
+    )
 
 
 class ProcessSettings(Frozen):
@@ -50,9 +53,11 @@ class ProcessSettings(Frozen):
 
     model_config = ConfigDict(strict=True)
 
-    processes: int = Field(default=1, ge=1, description="processes on each host")
-    nodes: int = Field(default=1, ge=1, description="hosts")
-    rendezvous: str | None = Field(default=None, description="HOST:PORT that all hosts can reach")
+    processes: Annotated[int, SHOWN] = Field(default=1, ge=1, description="processes on each host")
+    nodes: Annotated[int, SHOWN] = Field(default=1, ge=1, description="hosts that train together")
+    rendezvous: Annotated[str | None, SHOWN] = Field(
+        default=None, description="HOST:PORT of one host, which all hosts reach"
+    )
 
 
 PLAY: Mapping[Kind, type[PlaySettings]] = {"train": TrainSettings, "eval": PlaySettings}

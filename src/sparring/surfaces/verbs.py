@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from sparring.operations.operation import Forms, Role
 from sparring.operations.registry import all_operations
+from sparring.surfaces.cli.commands import FieldOption
 
 _HEAD = """\
 # Every verb, on every surface
@@ -20,11 +21,17 @@ may call the verb: a *viewer* reads, an *operator* is an AI agent within the pro
 [locks and budget](settings.md), the *owner* is the person who sets them. Calls that change
 something are written to the [activity log](operating.md#activity-log).
 """
+_FIELDS = """\
+## Fields of each verb's request
+
+Tools and the HTTP API take the field's name. Fields without a word for the command line are set
+there by options of their own, which `--help` shows.
+"""
 
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD, *_verbs(), ""])
+    return "\n".join([_HEAD, *_verbs(), "", _FIELDS.rstrip(), *_arguments(), ""])
 
 
 def _verbs() -> Iterator[str]:
@@ -43,6 +50,20 @@ def _verbs() -> Iterator[str]:
             "yes" if operation.changes_state else "",
         ]
         yield f"| {' | '.join(cells)} |"
+
+
+def _arguments() -> Iterator[str]:
+    for operation in all_operations().values():
+        fields = operation.request.model_fields
+        if not operation.forms.cli or not fields:
+            continue
+        yield from ("", f"### {operation.name}", "", "| field | command line | meaning |")
+        yield "|---|---|---|"
+        schema = operation.request.model_json_schema()
+        for name, field in fields.items():
+            typed = f"`{label}`" if (label := FieldOption(name, field, schema).label) else ""
+            meaning = (field.description or "").replace("|", "\\|")
+            yield f"| `{name}` | {typed} | {meaning} |"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sparring.surfaces.cli.completion import complete_environments, complete_runs, complete_states
+from sparring.surfaces.cli.completion import (
+    complete_environments,
+    complete_runs,
+    complete_settings,
+    completer_of,
+)
 from tests.surfaces.cli.terminal import EVAL, STOPPED, TRAIN, copy_samples
 
 
@@ -31,9 +36,16 @@ def test_environments_are_completed_by_their_beginning() -> None:
     assert complete_environments("ell") == []
 
 
-def test_states_are_completed() -> None:
-    assert complete_states("st") == ["starting", "stopping", "stopped"]
-    assert complete_states("sleeping") == []
+def test_settings_are_completed_up_to_their_value() -> None:
+    assert complete_settings("max_s") == ["max_steps=", "max_staleness="]
+    assert "lora=" in complete_settings("")
+    assert complete_settings("nothing") == []
+
+
+def test_choices_are_completed() -> None:
+    complete = completer_of(["starting", "stopping", "failed"])
+    assert complete("st") == ["starting", "stopping"]
+    assert complete("sleeping") == []
 
 
 def test_a_broken_project_completes_nothing(project: Path) -> None:

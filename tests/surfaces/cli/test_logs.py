@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from sparring.operations.run_views import LogQuery
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli import logs
+from sparring.surfaces.cli.callers import reader
 from tests.surfaces.cli.terminal import TRAIN, copy_samples
 
 
@@ -24,8 +26,8 @@ def test_a_log_is_printed_and_its_path_beside_it(
 ) -> None:
     log = project / "runs" / TRAIN / "logs" / "attempt-1" / "worker.log"
     log.write_text("".join(f"line {n}\x1b\n" for n in range(50)))
-    query = {"run": TRAIN, "process": "worker", "attempt": None, "lines": 3}
-    logs.logs(query, None, follow=True, as_json=False)
+    request = LogQuery(run=TRAIN, process="worker", lines=3)
+    logs.run_logs(request, reader(), as_json=False, follow=True)
     printed = capsys.readouterr()
     assert printed.out.split() == [
         "line", "47\\x1b", "line", "48\\x1b", "line", "49\\x1b",
@@ -62,8 +64,8 @@ def test_following_a_log_goes_on_with_the_next_attempt(
         return original(query, caller).model_copy(update={"state": RunState.RUNNING})
 
     monkeypatch.setattr(logs, "run_status", restart_meanwhile)
-    query = {"run": TRAIN, "process": "worker", "attempt": None, "lines": 3}
-    logs.logs(query, None, follow=True, as_json=False)
+    request = LogQuery(run=TRAIN, process="worker", lines=3)
+    logs.run_logs(request, reader(), as_json=False, follow=True)
     printed = capsys.readouterr()
     assert printed.out.split() == ["first", "second"]
     assert "attempt-2" in printed.err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.surfaces.cli import starting
+from sparring.surfaces.cli import callers, commands
 from tests.operations.made import make_project, spec_of
 from tests.surfaces.cli.terminal import STOPPED, Terminal, copy_samples
 
@@ -81,7 +81,7 @@ def test_a_fault_of_ours_is_raised_with_its_traceback(
     def break_down(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(starting, "settings_from", break_down)
+    monkeypatch.setattr(commands, "assigned", break_down)
     with pytest.raises(ZeroDivisionError):
         terminal.type("train", "bell")
 
@@ -90,7 +90,7 @@ def test_options_of_a_training_become_its_settings(shop: Terminal) -> None:
     given = ["--max-steps", 3, "--rollouts", 6, "--lora", "--seed", 9, "--set", "config.size=4"]
     started = shop.type("train", "shop", *given, "--no-prove", "--detach", "--json").json
     assert started["proof"] == ""
-    caller = starting.owner()
+    caller = callers.owner()
     spec = spec_of(caller, started["run"])
     settings = spec["settings"]
     assert (settings["max_steps"], settings["num_generations"]) == (3, 6)
@@ -102,7 +102,7 @@ def test_options_of_a_training_become_its_settings(shop: Terminal) -> None:
 def test_options_of_an_evaluation_become_its_request(shop: Terminal) -> None:
     given = ["--model", "m", "--endpoint", "http://a/v1", "--key-variable", "KEY", "--cases", 2]
     run = shop.type("eval", "shop", *given, "--temperature", 0.5, "--detach").out.strip()
-    spec = spec_of(starting.owner(), run)
+    spec = spec_of(callers.owner(), run)
     (endpoint,) = spec["policy"]["endpoints"]
     assert (endpoint["base_url"], endpoint["key_variable"]) == ("http://a/v1", "KEY")
     assert (spec["split"], spec["cases"]) == ("validation", 2)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import InvalidInput
 from sparring.operations.operation import Caller
-from sparring.surfaces.cli import projects
 from tests.operations.made import make_project
+from tests.surfaces.cli.terminal import Terminal, Typed
 
 
 @pytest.fixture
@@ -21,20 +20,28 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def terminal(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    made = Terminal(here, monkeypatch, capsys)
+    monkeypatch.setenv("COLUMNS", "250")
+    return made
+
+
+@pytest.fixture
 def owner(here: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
     return make_project(here, monkeypatch)
 
 
-def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+def lines(typed: Typed) -> list[str]:
+    return [" ".join(line.split()) for line in typed.out.splitlines()]
 
 
 @pytest.mark.parametrize("start", ["tool", "documents"])
 def test_what_is_written_is_named_and_what_to_do_with_it(
-    here: Path, capsys: pytest.CaptureFixture[str], start: str
+    here: Path, terminal: Terminal, start: str
 ) -> None:
-    projects.init("my_agent", start, as_json=False)
-    shown = lines(capsys)
+    shown = lines(terminal.type("init", "my_agent", "--from", start))
     assert "wrote my_agent.py" in shown
     assert "does it work? sparring env test my_agent" in shown
     folders = [line for line in shown if line.startswith("wrote my_agent_documents/ (")]
@@ -43,75 +50,67 @@ def test_what_is_written_is_named_and_what_to_do_with_it(
     assert all((here / name).exists() for name in written)
 
 
-def test_init_writes_over_nothing(here: Path) -> None:
+def test_init_writes_over_nothing(here: Path, terminal: Terminal) -> None:
     (here / "my_agent.py").write_text("mine\n")
-    with pytest.raises(InvalidInput, match="exists already"):
-        projects.init("my_agent", "tool", as_json=False)
+    refused = terminal.type("init", "my_agent")
+    assert (refused.code, "exists already" in refused.err) == (2, True)
     assert (here / "my_agent.py").read_text() == "mine\n"
 
 
-@pytest.mark.usefixtures("here")
-def test_an_empty_folder_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
-    projects.list_all(as_json=False)
-    assert lines(capsys) == ["no environments; `sparring init NAME` writes one"]
+def test_an_empty_folder_says_how_to_begin(terminal: Terminal) -> None:
+    assert lines(terminal.type("env", "list")) == [
+        "no environments; `sparring init NAME` writes one"
+    ]
 
 
 def test_environments_are_listed_with_their_place_and_broken_files_beside_them(
-    owner: Caller, capsys: pytest.CaptureFixture[str]
+    owner: Caller, terminal: Terminal
 ) -> None:
     (owner.folder / "broken.py").write_text("from sparring import Environment\ndef broken(:\n")
-    projects.list_all(as_json=False)
-    shown = lines(capsys)
+    shown = lines(terminal.type("env", "list"))
     assert "shop Sells things. shop.py:5" in shown
     assert any(line.startswith("broken.py:2: ") for line in shown)
-    projects.list_all(as_json=True)
-    assert len(json.loads(capsys.readouterr().out)["problems"]) == 1
+    assert len(terminal.type("env", "list", "--json").json["problems"]) == 1
 
 
 def test_an_environment_is_shown_with_its_settings_and_fields(
-    owner: Caller, capsys: pytest.CaptureFixture[str]
+    owner: Caller, terminal: Terminal
 ) -> None:
-    projects.show("shop", as_json=False)
-    shown = lines(capsys)
+    shown = lines(terminal.type("env", "show", "shop"))
     assert shown[:2] == ["shop shop.py:5", "Sells things."]
     assert "own settings: max_completion_length=77, max_steps=5" in shown
     assert any(line.startswith("size int") and " 2" in line for line in shown)
 
 
 def test_an_environment_that_cannot_be_loaded_is_an_error(
-    owner: Caller, capsys: pytest.CaptureFixture[str]
+    owner: Caller, terminal: Terminal
 ) -> None:
     (owner.folder / "prices.py").write_text("raise RuntimeError('no prices\\x1b')\n")
-    with pytest.raises(InvalidInput, match="no prices") as refused:
-        projects.show("shop", as_json=False)
-    assert "\x1b" not in str(refused.value)
-    assert capsys.readouterr().out == ""
+    refused = terminal.type("env", "show", "shop")
+    assert (refused.code, refused.out) == (2, "")
+    assert "no prices" in refused.err
+    assert "\x1b" not in refused.err
 
 
 @pytest.mark.usefixtures("owner")
 def test_settings_are_shown_with_their_source_and_lock_and_defaults_only_on_demand(
-    capsys: pytest.CaptureFixture[str],
+    terminal: Terminal,
 ) -> None:
-    projects.show_config("shop", "train", ["seed=4"], with_defaults=False, as_json=False)
-    shown = lines(capsys)
+    shown = lines(terminal.type("config", "show", "shop", "--set", "seed=4"))
     assert "seed 4 the command" in shown
     assert any(line.startswith("max_steps 5 Shop in shop.py") for line in shown)
     assert any(line.startswith("beta 0.5 ") and "sparring.toml" in line for line in shown)
     assert shown[-1].endswith("more settings have their defaults; --all shows them")
-    projects.show_config("shop", "train", [], with_defaults=True, as_json=False)
-    every = lines(capsys)
+    every = lines(terminal.type("config", "show", "shop", "--all"))
     assert len(every) > len(shown)
     assert "--all" not in every[-1]
 
 
-def test_the_doctor_works_where_the_project_file_is_broken(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_works_where_the_project_file_is_broken(here: Path, terminal: Terminal) -> None:
     (here / "sparring.toml").write_text("[settings\n")
-    code = projects.doctor(None, as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert code == (0 if found["ok"] else 100)
+    examined = terminal.type("doctor", "--json")
+    found = examined.json
+    assert examined.code == (0 if found["ok"] else 100)
     assert "sparring.toml" in json.dumps(found)
-    projects.doctor(None, as_json=False)
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(terminal.type("doctor").out.split())
     assert all(each["what"] in shown for each in found["findings"])

@@ -1,66 +1,34 @@
-"""Options become a request; a run is started in its project; a verdict becomes an exit code."""
+"""What was typed becomes a request; a run is started in its project; a verdict is an exit code."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.summaries import AuditSummary, CheckSummary
-from sparring.operations.operation import Caller, Role
+from sparring.contracts.specs import EndpointSpec
+from sparring.contracts.summaries import AuditSummary, CheckSummary, ProveSummary
 from sparring.operations.starting import Started
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
 from sparring.run_folder.files import write_json
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli import starting
+from sparring.surfaces.cli.callers import owner
 from tests.operations.made import make_project, spec_of
+from tests.operations.test_shipping import proved
 from tests.summaries import completed
+from tests.surfaces.cli.terminal import Terminal
 
 
 @pytest.fixture
-def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
-    made = make_project(tmp_path, monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    return made
-
-
-def test_the_caller_is_the_owner_of_the_project_in_the_current_folder(owner: Caller) -> None:
-    here = starting.owner()
-    assert (here.role, here.runs.resolve()) == (Role.OWNER, owner.runs.resolve())
-    assert starting.owner("elsewhere").runs == Path("elsewhere")
-
-
-def test_settings_are_the_options_that_were_given_and_the_assignments() -> None:
-    given = {"max_steps": 5, "lora": False, "seed": None}
-    assert starting.settings_from(given, ["lora.r=8", "beta=0.1", "config.mood=glad"]) == {
-        "max_steps": 5,
-        "lora": {"r": 8},
-        "beta": 0.1,
-        "config": {"mood": "glad"},
-    }
-
-
-def test_servers_need_the_name_of_a_model_and_without_servers_there_are_none() -> None:
-    assert starting.servers_from("tiny", None, None, "KEY", None) is None
-    with pytest.raises(InvalidInput, match="pass --model NAME"):
-        starting.servers_from(None, ["http://a/v1"], None, "KEY", None)
-    made = starting.servers_from("m", ["http://a/v1", "http://b/v1"], None, "KEY", "qwen3")
-    assert made is not None
-    assert (made["kind"], made["family"]) == ("endpoint", "qwen3")
-    server = {"model": "m", "key_variable": "KEY"}
-    assert made["endpoints"] == [
-        {"base_url": "http://a/v1", **server},
-        {"base_url": "http://b/v1", **server},
-    ]
-    with pytest.raises(InvalidInput, match="exclude each other"):
-        starting.servers_from("m", ["http://a/v1"], "http://c", "KEY", None)
-    vllm = starting.servers_from("m", None, "http://c", "KEY", None)
-    assert vllm is not None
-    assert (vllm["kind"], len(vllm["endpoints"])) == ("vllm", 1)
+def terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Terminal:
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    return Terminal(make_project(tmp_path, monkeypatch).folder, monkeypatch, capsys)
 
 
 def test_a_model_without_an_address_is_one_of_openrouter_and_needs_its_key(
@@ -68,37 +36,62 @@ def test_a_model_without_an_address_is_one_of_openrouter_and_needs_its_key(
 ) -> None:
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.delenv("OPENROUTER_API_KEY_FILE", raising=False)
-    assert starting.models_from(None, "KEY") is None
-    assert starting.models_from(["a@b@http://c/v1"], "KEY") == [
-        {"model": "a@b", "base_url": "http://c/v1", "key_variable": "KEY"}
-    ]
+    assert starting.models_from(["a@b@http://c/v1"], "KEY") == (
+        EndpointSpec(model="a@b", base_url="http://c/v1", key_variable="KEY"),
+    )
     with pytest.raises(InvalidInput, match="names no URL; write MODEL@http"):
         starting.models_from(["m@localhost:8000"], "KEY")
     with pytest.raises(InvalidInput, match="OPENROUTER_API_KEY is not set: set it, or write"):
         starting.models_from(["org/large"], "KEY")
     monkeypatch.setenv("OPENROUTER_API_KEY", "secret")
     made = starting.models_from(["org/large"], "KEY")
-    assert made is not None
-    assert made[0]["key_variable"] == "OPENROUTER_API_KEY"
-    assert "secret" not in json.dumps(made)
+    assert made[0].key_variable == "OPENROUTER_API_KEY"
+    assert "secret" not in str(made)
 
 
-def test_a_detached_training_has_the_settings_that_were_given(
-    owner: Caller, capsys: pytest.CaptureFixture[str]
+def test_servers_need_the_name_of_a_model_and_exclude_each_other(terminal: Terminal) -> None:
+    endpoint = ["eval", "shop", "--endpoint", "http://a/v1"]
+    unnamed = terminal.type(*endpoint)
+    assert (unnamed.code, "pass --model NAME" in unnamed.err) == (2, True)
+    both = terminal.type(*endpoint, "--model", "m", "--vllm", "http://c")
+    assert (both.code, "exclude each other" in both.err) == (2, True)
+    keyed = terminal.type("eval", "shop", "--model", "m", "--endpoint", "http://me@a/v1")
+    assert keyed.code == 2
+    assert "--base-url: " in keyed.err
+    assert "must not carry a user" in keyed.err
+
+
+@pytest.mark.parametrize(
+    ("servers", "kind", "count"),
+    [
+        (["--endpoint", "http://a/v1", "--endpoint", "http://b/v1"], "endpoint", 2),
+        (["--vllm", "http://c"], "vllm", 1),
+    ],
+)
+def test_an_evaluation_is_played_by_the_servers_that_are_named(
+    terminal: Terminal, servers: list[str], kind: str, count: int
 ) -> None:
-    request = {"environment": "shop", "settings": {"max_steps": 3}, "prove": True}
-    starting.train(request, None, detach=True, as_json=True)
-    started = json.loads(capsys.readouterr().out)
-    assert spec_of(owner, started["run"])["settings"]["max_steps"] == 3
-    assert spec_of(owner, started["proof"])["after"] == started["run"]
+    words = ["eval", "shop", "--model", "m", *servers, "--key-variable", "KEY"]
+    run = terminal.type(*words, "--family", "qwen3", "--cases", 2, "--detach").out.strip()
+    policy = spec_of(owner(), run)["policy"]
+    assert (policy["kind"], policy["model"], policy["family"]) == (kind, "m", "qwen3")
+    assert [each["key_variable"] for each in policy["endpoints"]] == ["KEY"] * count
 
 
-def test_a_detached_evaluation_plays_the_split_that_was_given(
-    owner: Caller, capsys: pytest.CaptureFixture[str]
+def test_a_detached_training_has_the_settings_that_were_typed_and_a_proof(
+    terminal: Terminal,
 ) -> None:
-    request = {"environment": "shop", "split": "training", "cases": 2, "settings": {}}
-    starting.evaluate(request, None, detach=True, as_json=False)
-    spec = spec_of(owner, capsys.readouterr().out.strip())
+    words = ["--max-steps", 3, "--lora", "--set", "lora.r=8", "--set", "config.size=4"]
+    started = terminal.type("train", "shop", *words, "--detach", "--json").json
+    spec = spec_of(owner(), started["run"])
+    assert (spec["settings"]["max_steps"], spec["settings"]["lora"]) == (3, {"r": 8})
+    assert spec["config"]["size"] == 4
+    assert spec_of(owner(), started["proof"])["after"] == started["run"]
+
+
+def test_a_detached_evaluation_plays_the_split_that_was_typed(terminal: Terminal) -> None:
+    words = ["eval", "shop", "--split", "training", "--cases", 2, "--detach"]
+    spec = spec_of(owner(), terminal.type(*words).out.strip())
     assert (spec["kind"], spec["split"], spec["cases"]) == ("eval", "training", 2)
 
 
@@ -114,30 +107,98 @@ def finish_with(summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(starting, "begin", begin)
 
 
-@pytest.mark.usefixtures("owner")
+def exit_codes(terminal: Terminal, *words: str) -> tuple[int, int, int]:
+    """Return the codes of a command, of the strict one, and of one that is detached."""
+    strict = [*words, "--strict"]
+    typed = (terminal.type(*each) for each in (words, strict, [*strict, "--detach"]))
+    plain, followed, detached = (each.code for each in typed)
+    return plain, followed, detached
+
+
 @pytest.mark.parametrize(("verdict", "code"), [("learnable", 0), ("too hard", 110)])
 def test_a_check_is_fine_only_if_the_environment_is_learnable(
-    monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
 ) -> None:
     finish_with(completed(CheckSummary, {"verdict": verdict}), monkeypatch)
-    request = {"environment": "shop", "others": [], "settings": {}}
-    assert starting.check(request, None, detach=False, as_json=False) == code
-    assert starting.check(request, None, detach=True, as_json=False) == 0
+    assert exit_codes(terminal, "check", "shop", "--alone") == (0, code, 0)
 
 
-@pytest.mark.usefixtures("owner")
 @pytest.mark.parametrize(("is_grave", "code"), [(False, 0), (True, 110)])
 def test_an_audit_is_fine_unless_a_finding_is_grave(
-    monkeypatch: pytest.MonkeyPatch, is_grave: bool, code: int
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, is_grave: bool, code: int
 ) -> None:
     findings = [{"is_grave": False}, {"is_grave": is_grave}]
     finish_with(completed(AuditSummary, {"audit": findings}), monkeypatch)
-    request = {"environment": "shop", "settings": {}}
-    assert starting.audit(request, None, detach=False, as_json=False) == code
+    assert exit_codes(terminal, "audit", "shop") == (0, code, 0)
 
 
-def test_who_only_reads_starts_nothing_in_a_folder_of_somebody_else(owner: Caller) -> None:
-    assert starting.reader().can_supervise
-    assert starting.reader(str(owner.runs)).can_supervise  # the project's own, named
-    assert not starting.reader("elsewhere").can_supervise
-    assert starting.owner("elsewhere").can_supervise  # who acts means the runs of that folder
+@pytest.mark.parametrize(("verdict", "code"), [("better", 0), ("not shown", 110)])
+def test_a_proof_exits_with_its_verdict(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
+) -> None:
+    words = ["prove", proved(owner()), "--split", "validation", "--picked-from", 3]
+    spec = spec_of(owner(), terminal.type(*words, "--detach").out.strip())
+    assert (spec["split"], spec["picked_from"], spec["rollouts"]) == ("validation", 3, 4)
+    summary = {"verdict": verdict, "is_good": verdict == "better"}
+    finish_with(completed(ProveSummary, summary), monkeypatch)
+    assert terminal.type(*words).code == code
+    assert terminal.type(*words, "--detach").code == 0
+
+
+def test_a_check_plays_what_the_options_say_beside_the_models_that_are_named(
+    terminal: Terminal,
+) -> None:
+    given = ["--cases", 3, "--rollouts", 8, "--num-generations", 2, "--dry-steps", 0]
+    against = ["--against", "large@http://a/v1", "--key-variable", "KEY", "--other-cases", 1]
+    run = terminal.type("check", "shop", *given, *against, "--detach").out.strip()
+    spec = spec_of(owner(), run)
+    assert (spec["kind"], spec["cases"], spec["rollouts"]) == ("check", 3, 8)
+    (other,) = spec["others"]
+    assert (other["model"], other["key_variable"]) == ("large", "KEY")
+
+
+def test_a_check_alone_compares_with_nobody(terminal: Terminal) -> None:
+    against = ["--against", "large@http://a/v1", "--alone"]
+    run = terminal.type("check", "shop", *against, "--detach").out.strip()
+    assert spec_of(owner(), run)["others"] == []
+
+
+def test_an_audit_is_a_run_of_its_own(terminal: Terminal) -> None:
+    run = terminal.type("audit", "shop", "--cases", 4, "--detach", "--json").json["run"]
+    spec = spec_of(owner(), run)
+    assert (spec["kind"], spec["cases"]) == ("audit", 4)
+
+
+def test_a_proof_of_nothing_is_refused(terminal: Terminal) -> None:
+    assert terminal.type("prove", "nobody").code == 102
+
+
+def test_lists_are_separated_by_commas(terminal: Terminal) -> None:
+    run = proved(owner())
+    given = ["--to", "model", "--form", "merged, GGUF", "--quant", "q8_0,f16", "--compare"]
+    typed = terminal.type("ship", run, *given, "--detach", "--json")
+    spec = spec_of(owner(), typed.json["run"])
+    assert spec["forms"] == ["merged", "gguf"]
+    assert spec["quantizations"] == ["q8_0", "f16"]
+    assert spec["compare"]
+
+
+def test_an_unknown_form_is_refused_with_the_known_ones(terminal: Terminal) -> None:
+    run = proved(owner())
+    typed = terminal.type("ship", run, "--form", "zip")
+    assert typed.code == 2
+    assert "adapter" in typed.err
+
+
+def test_a_try_plays_ten_validation_cases_and_needs_no_proof(terminal: Terminal) -> None:
+    run = proved(owner(), "not shown")
+    typed = terminal.type("ship", run, "--try", "--detach", "--json")
+    spec = spec_of(owner(), typed.json["run"])
+    assert (spec["forms"], spec["cases"], spec["validation_cases"]) == (["gguf"], 0, 10)
+    assert spec["trial"]
+
+
+def test_a_try_that_is_to_be_handed_over_is_refused(terminal: Terminal) -> None:
+    typed = terminal.type("ship", proved(owner()), "--try", "--to", "model")
+    assert typed.code == 2
+    assert "--try writes no folder" in typed.err

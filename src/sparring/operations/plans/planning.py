@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sparring.contracts.cases import Split
+from sparring.contracts.command_line import ENVIRONMENT
 from sparring.contracts.errors import InvalidInput, NotPermitted, PlanRefused, SettingError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.json import JsonObject
@@ -41,7 +42,9 @@ _OWN_FIELDS = {"train": "prove", "eval": "cases"}  # fields of a plan that are n
 class PlanRun(Frozen):
     """The run to plan."""
 
-    environment: str = Field(default="", description="the environment's name; optional with `like`")
+    environment: Annotated[str, ENVIRONMENT] = Field(
+        default="", description="the environment's name; optional with `like`"
+    )
     kind: Literal["train", "eval"] = Field(
         default="train",
         description="train: train the model; eval: play validation cases and judge them",

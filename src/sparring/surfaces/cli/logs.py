@@ -1,4 +1,4 @@
-"""Implements `sparring run logs`."""
+"""`sparring run logs`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.json import JsonObject
 from sparring.operations.operation import Caller
 from sparring.operations.run_views import LogQuery, RunQuery
-from sparring.operations.runs import run_logs, run_status
-from sparring.surfaces.cli.starting import reader
+from sparring.operations.runs import run_logs as read_log
+from sparring.operations.runs import run_status
+from sparring.surfaces.cli.commands import AsJson, Reader
 from sparring.surfaces.cli.tables import print_json, printable
 
 
-def logs(query: JsonObject, runs: str | None, *, follow: bool, as_json: bool) -> None:
-    """Print the end of a process's log; with `follow`, also print text appended later."""
+def run_logs(
+    request: LogQuery,
+    caller: Reader,
+    as_json: AsJson,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "-f", "--follow", help="Print new lines as they are written, also after a restart."
+        ),
+    ] = False,
+) -> None:
+    """Print the end of a process's log."""
     if follow and as_json:
         raise InvalidInput("--follow prints text; leave out --follow or --json")
-    caller = reader(runs)
-    request = LogQuery.model_validate(query)
-    found = run_logs(request, caller)
+    found = read_log(request, caller)
     if as_json:
         print_json(found)
         return
@@ -49,7 +59,7 @@ def _follow_attempts(path: Path, query: LogQuery, caller: Caller) -> None:
         nonlocal newest
         has_ended = run_status(RunQuery(run=query.run), caller).state.has_ended
         with contextlib.suppress(InvalidInput):  # the new attempt has no such log yet
-            newest = Path(run_logs(query, caller).path)
+            newest = Path(read_log(query, caller).path)
         return has_ended or newest != path
 
     while True:

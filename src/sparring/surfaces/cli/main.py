@@ -1,278 +1,156 @@
 """`sparring`: the commands, and the output of errors.
 
-The modules that declare commands import typer and little else. Each command imports its
-implementation when it runs, so that `sparring --help` is fast.
+A command's module is imported when the command is used, so that `sparring --help` is fast.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand
 
-from sparring.surfaces.cli import (
-    operator_commands,
-    options,
-    proof_commands,
-    ship_commands,
-    web_commands,
-)
-from sparring.surfaces.cli.options import (
-    AsJson,
-    Assignments,
-    Detach,
-    EnvironmentName,
-    Launcher,
-    RunsFolder,
-)
-from sparring.surfaces.cli.rollout_commands import rollouts
-from sparring.surfaces.cli.run_commands import runs as run_commands
-
-app = typer.Typer(
-    name="sparring",
-    help="Train the agent you ship on the evals you already have: check, train, prove, ship.",
-    invoke_without_command=True,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-models = typer.Typer(help="Models for development.", no_args_is_help=True)
-environments = typer.Typer(help="Environments of this project.", no_args_is_help=True)
-config = typer.Typer(help="Settings with their sources and locks.", no_args_is_help=True)
 _MAIN, _INSPECT, _OPERATE = "From agent to model", "Inspect", "Operate"
-app.command("check", rich_help_panel=_MAIN)(proof_commands.check)
-app.command("prove", rich_help_panel=_MAIN)(proof_commands.prove)
-app.command("ship", rich_help_panel=_MAIN)(ship_commands.ship)
-app.add_typer(run_commands, name="run", rich_help_panel=_INSPECT)
-app.add_typer(rollouts, name="rollout", rich_help_panel=_INSPECT)
-app.add_typer(environments, name="env", rich_help_panel=_INSPECT)
-app.add_typer(config, name="config", rich_help_panel=_INSPECT)
-app.add_typer(models, name="models", rich_help_panel=_INSPECT)
-app.command("audit", rich_help_panel=_INSPECT)(proof_commands.audit)
-app.add_typer(operator_commands.activity, name="activity", rich_help_panel=_OPERATE)
-app.add_typer(operator_commands.plans, name="plan", rich_help_panel=_OPERATE)
-app.command("mcp", rich_help_panel=_OPERATE)(operator_commands.mcp)
-app.command("limits", rich_help_panel=_OPERATE)(operator_commands.limits)
-app.command("view", rich_help_panel=_INSPECT)(web_commands.view)
-app.command("serve", rich_help_panel=_OPERATE)(web_commands.serve)
-app.add_typer(web_commands.tokens, name="token", rich_help_panel=_OPERATE)
+_PANELS = {
+    _MAIN: ("init", "check", "train", "prove", "ship", "chat", "eval"),
+    _INSPECT: ("audit", "view", "doctor", "run", "rollout", "env", "config", "models"),
+    _OPERATE: ("limits", "mcp", "serve", "activity", "plan", "token"),
+}
+_GROUPS = {
+    "run": "Runs: list, follow, stop, resume.",
+    "rollout": "Read the rollouts of a run.",
+    "env": "Environments of this project.",
+    "config": "Settings with their sources and locks.",
+    "models": "Models for development.",
+    "activity": "The activity log: who did what, and which calls were refused.",
+    "plan": "Plan a run before starting it.",
+    "token": "Tokens of a team's server.",
+}
+# The commands with their help. A command's function has its name, with `_` for a space.
+_COMMANDS = {
+    "init": "Write a working environment with a test, as a starting point.",
+    "check": "Find out before training whether an environment is learnable, and what training "
+    "costs.",
+    "train": "Train an environment's agent on its own measures with GRPO, then prove the result.",
+    "prove": "Compare base and trained model on held-out cases; exit with 110 unless it improved.",
+    "ship": "Write the trained model as adapter, merged weights and GGUF, each verified and "
+    "played.\n\nExits with 110 if a file is faulty, or if the chosen one is worse or no longer "
+    "proved better.",
+    "chat": "Chat with an environment's agent, untrained or trained; tool calls are shown.",
+    "eval": "Play an environment's cases, judge the rollouts, and show how well the agent does.",
+    "audit": "Find faults in measures: let them judge empty and worthless answers, each twice.",
+    "view": "Show runs in the browser: live curves, rollouts, verdicts, proofs.",
+    "doctor": "Check this machine, and show a fix for everything that is missing.",
+    "limits": "Show the limits of AI operators in this project, and how much of the budget is "
+    "left.",
+    "mcp": "Let an AI agent operate this project, with tools over MCP on standard input and "
+    "output.",
+    "serve": "Serve the web view, the HTTP API and MCP to a team, with tokens and roles.",
+    "run list": "List runs in all states, newest first.",
+    "run show": "Show a run's state, processes, step, metrics, time left, and why it failed.",
+    "run results": "Show a run's summary, evenly spaced rows of its metrics, and its checkpoints.",
+    "run watch": "Follow a run to its end, like the command that started it.",
+    "run wait": "Wait for a run to end, and exit with its exit code; with 101 if the time or "
+    "`--news` ends the wait first.",
+    "run logs": "Show the last lines of the log of one of the run's processes.",
+    "run stop": "Stop a run; a training run saves a checkpoint first. `run resume` resumes it.",
+    "run resume": "Resume a stopped or failed run. Follow an active run; show a completed one.",
+    "run clone": "Start a new run with the settings of another run, some of them changed.",
+    "run report": "Write a run's report: its web view in one HTML file.",
+    "run compare": "Compare runs: their settings, curves, and differences case by case.",
+    "run delete": "Delete a run that has ended, with its rollouts and weights.",
+    "run join": "Join a training run started on another host; both hosts must share the runs "
+    "folder.",
+    "run supervise": "Supervise, in this process, a run that was started with --launcher manual.",
+    "run manifest": "Print the Kubernetes manifest of a run that was started with --launcher "
+    "manual.",
+    "run reindex": "Rebuild the index of runs from their folders.",
+    "rollout list": "List a page of a run's rollouts.",
+    "rollout show": "Show one rollout: its messages, its tool calls, and why it passed or failed.",
+    "env list": "List the environments, found by reading source; no code is run.",
+    "env show": "Show an environment's description, measures and config fields.",
+    "env test": "Play and judge a few cases, to test every part of an environment.",
+    "config show": "Show the settings with their source and their lock.",
+    "models fetch": "Build a development model in advance; otherwise `--model NAME` builds it on "
+    "first use.",
+    "activity show": "Show who did what, and which calls were refused.",
+    "activity verify": "Check that no entry was changed or removed. Exits with 1 if one was.",
+    "plan make": "Show the settings, the cost and the missing parts of a run, without starting it.",
+    "plan revise": "Make a new plan from an existing one, with one field changed.",
+    "plan start": "Start the run of a plan, unchanged. A plan can be started once.",
+    "token create": "Create a token and print it. Only its digest is stored.",
+    "token list": "List the tokens of this project.",
+    "token revoke": "Revoke a token and end its sessions at once.",
+}
+# The modules of these functions, by whole commands or their first words.
+_MODULES = {
+    "starting": (
+        *("check", "train", "prove", "ship", "eval", "audit"),
+        *("run resume", "run clone", "plan start"),
+    ),
+    "projects": ("init", "chat", "doctor", "env", "config", "models"),
+    "serving": ("view", "serve", "mcp"),
+    "operating": ("limits", "activity", "plan", "token"),
+    "runs": ("run",),
+    "logs": ("run logs",),
+    "rollouts": ("rollout",),
+}
 
 
-@app.command("eval", rich_help_panel=_MAIN)
-def evaluate(
-    target: EnvironmentName,
-    model: options.Model = None,
-    endpoint: options.Endpoint = None,
-    vllm: options.Vllm = None,
-    key_variable: options.KeyVariable = None,
-    family: options.Family = None,
-    split: options.Split = "validation",
-    cases: options.Cases = None,
-    num_generations: options.EvalRollouts = None,
-    temperature: options.Temperature = None,
-    max_completion_length: options.MaxCompletionLength = None,
-    tool_rounds: options.ToolRounds = None,
-    in_flight: options.InFlight = None,
-    tool_seconds: options.ToolSeconds = None,
-    seed: options.EvalSeed = None,
-    set: Assignments = None,
-    launcher: Launcher = None,
-    detach: Detach = False,
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
-) -> None:
-    """Play an environment's cases, judge the rollouts, and show how well the agent does."""
-    from sparring.surfaces.cli import starting
+class _Command(TyperCommand):
+    """A command that is made from its function when its parameters are needed."""
 
-    values = {
-        "model": model,
-        "family": family,
-        "num_generations": num_generations,
-        "temperature": temperature,
-        "max_completion_length": max_completion_length,
-        "tool_rounds": tool_rounds,
-        "in_flight": in_flight,
-        "tool_seconds": tool_seconds,
-        "seed": seed,
-        "launcher": launcher,
-    }
-    request = {
-        "environment": target,
-        "split": split,
-        "cases": cases,
-        "settings": starting.settings_from(values, set or []),
-        "servers": starting.servers_from(model, endpoint, vllm, key_variable, family),
-    }
-    starting.evaluate(request, runs, detach=detach, as_json=as_json)
+    path: ClassVar[str]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        del self.params, self.callback
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("params", "callback"):
+            raise AttributeError(name)
+        from sparring.surfaces.cli.commands import command_of
+
+        homes = {path: module for module, paths in _MODULES.items() for path in paths}
+        module = homes.get(self.path) or homes[self.path.partition(" ")[0]]
+        functions = importlib.import_module(f"sparring.surfaces.cli.{module}")
+        made = command_of(getattr(functions, self.path.replace(" ", "_")))
+        self.params, self.callback = made.params, made.callback
+        return getattr(self, name)
 
 
-@app.command("train", rich_help_panel=_MAIN)
-def train(
-    target: EnvironmentName,
-    model: options.Model = None,
-    family: options.Family = None,
-    max_steps: options.MaxSteps = None,
-    cases_per_batch: options.CasesPerBatch = None,
-    gradient_accumulation_steps: options.GradientAccumulationSteps = None,
-    num_generations: options.GroupSize = None,
-    warm_start: options.WarmStart = None,
-    learning_rate: options.LearningRate = None,
-    lora: options.Lora = None,
-    sampling: options.Sampling = None,
-    temperature: options.Temperature = None,
-    max_completion_length: options.MaxCompletionLength = None,
-    tool_rounds: options.ToolRounds = None,
-    checkpoint_steps: options.CheckpointSteps = None,
-    validation_cases: options.ValidationCases = None,
-    report_to: options.ReportTo = None,
-    seed: options.TrainSeed = None,
-    set: Assignments = None,
-    processes: options.Processes = None,
-    nodes: options.Nodes = None,
-    rendezvous: options.Rendezvous = None,
-    prove: options.Prove = True,
-    launcher: Launcher = None,
-    detach: Detach = False,
-    runs: RunsFolder = None,
-    as_json: AsJson = False,
-) -> None:
-    """Train an environment's agent on its own measures with GRPO, then prove the result."""
-    from sparring.surfaces.cli import starting
-
-    values = {
-        "max_steps": max_steps,
-        "cases_per_batch": cases_per_batch,
-        "gradient_accumulation_steps": gradient_accumulation_steps,
-        "num_generations": num_generations,
-        "warm_start": warm_start and {"source": warm_start},
-        "learning_rate": learning_rate,
-        "lora": lora,
-        "sampling": sampling,
-        "temperature": temperature,
-        "max_completion_length": max_completion_length,
-        "tool_rounds": tool_rounds,
-        "checkpoint_steps": checkpoint_steps,
-        "validation_cases": validation_cases,
-        "report_to": report_to,
-        "seed": seed,
-        "model": model,
-        "family": family,
-        "processes": processes,
-        "nodes": nodes,
-        "rendezvous": rendezvous,
-        "launcher": launcher,
-    }
-    settings = starting.settings_from(values, set or [])
-    request = {"environment": target, "settings": settings, "prove": prove}
-    starting.train(request, runs, detach=detach, as_json=as_json)
+def _application() -> typer.Typer:
+    """Return the application with all commands, none of them made yet."""
+    panels = {name: panel for panel, names in _PANELS.items() for name in names}
+    application = typer.Typer(
+        name="sparring",
+        help="Train the agent you ship on the evals you already have: check, train, prove, ship.",
+        invoke_without_command=True,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        callback=_common,
+    )
+    groups = {name: typer.Typer(help=text, no_args_is_help=True) for name, text in _GROUPS.items()}
+    for name, group in groups.items():
+        application.add_typer(group, name=name, rich_help_panel=panels[name])
+    for path, text in _COMMANDS.items():
+        first, _, last = path.partition(" ")
+        home, name = (groups[first], last) if last else (application, first)
+        kind = type("_Named", (_Command,), {"path": path})
+        home.command(name, cls=kind, help=text, rich_help_panel=panels[first])(_unmade)
+    return application
 
 
-@models.command("fetch")
-def fetch_model(
-    name: Annotated[str, typer.Argument(help="tiny or smollm2.")], as_json: AsJson = False
-) -> None:
-    """Build a development model in advance; otherwise `--model NAME` builds it on first use."""
-    from sparring.surfaces.cli import reading
-
-    reading.fetch(name, as_json=as_json)
+def _unmade() -> None:
+    """Stands for a command's function until the command is made."""
 
 
-@app.command("init", rich_help_panel=_MAIN)
-def init(
-    name: Annotated[str, typer.Argument(help="Name of the new environment, as in my_agent.")],
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="Template. tool: questions that a tool answers. documents: questions about a "
-            "folder of documents. game: a game of several turns.",
-        ),
-    ] = "tool",
-    as_json: AsJson = False,
-) -> None:
-    """Write a working environment with a test, as a starting point."""
-    from sparring.surfaces.cli import projects
-
-    projects.init(name, start, as_json=as_json)
-
-
-@environments.command("list")
-def list_environments(as_json: AsJson = False) -> None:
-    """List the environments, found by reading source; no code is run."""
-    from sparring.surfaces.cli import projects
-
-    projects.list_all(as_json=as_json)
-
-
-@environments.command("show")
-def show_environment(name: EnvironmentName, as_json: AsJson = False) -> None:
-    """Show an environment's description, measures and config fields."""
-    from sparring.surfaces.cli import projects
-
-    projects.show(name, as_json=as_json)
-
-
-@environments.command("test")
-def try_environment(
-    name: EnvironmentName,
-    model: Annotated[
-        str, typer.Option(help="Model that plays; tiny has random weights and is fast.")
-    ] = "tiny",
-    cases: Annotated[int, typer.Option(help="Cases to play.")] = 2,
-    set: Assignments = None,
-    as_json: AsJson = False,
-) -> None:
-    """Play and judge a few cases, to test every part of an environment."""
-    from sparring.surfaces.cli import projects
-
-    projects.try_out(name, model, cases, set or [], as_json=as_json)
-
-
-@config.command("show")
-def show_config(
-    name: EnvironmentName,
-    kind: Annotated[str, typer.Option(help="train or eval.")] = "train",
-    set: Assignments = None,
-    all: Annotated[
-        bool, typer.Option("--all", help="Also show settings with default values.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show the settings with their source and their lock."""
-    from sparring.surfaces.cli import projects
-
-    projects.show_config(name, kind, set or [], with_defaults=all, as_json=as_json)
-
-
-@app.command("chat", rich_help_panel=_MAIN)
-def chat(
-    target: Annotated[str, typer.Argument(help="An environment, or a run for its trained agent.")],
-    model: Annotated[
-        str | None, typer.Option(help="Model to use with an environment; default: the agent's own.")
-    ] = None,
-    set: Assignments = None,
-    runs: RunsFolder = None,
-) -> None:
-    """Chat with an environment's agent, untrained or trained; tool calls are shown."""
-    from sparring.surfaces.cli import projects
-
-    raise typer.Exit(projects.chat(target, model, set or [], runs))
-
-
-@app.command("doctor", rich_help_panel=_INSPECT)
-def doctor(runs: RunsFolder = None, as_json: AsJson = False) -> None:
-    """Check this machine, and show a fix for everything that is missing."""
-    from sparring.surfaces.cli import projects
-
-    raise typer.Exit(projects.doctor(runs, as_json=as_json))
-
-
-@app.callback()
-def common(
+def _common(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Options of `sparring` itself."""
     if version:
         from importlib.metadata import version as installed
 
@@ -280,22 +158,7 @@ def common(
         raise typer.Exit
 
 
-_ORDER = (
-    "init",
-    "check",
-    "train",
-    "prove",
-    "ship",
-    "chat",
-    "eval",
-    "audit",
-    "view",
-    "doctor",
-    "limits",
-    "mcp",
-    "serve",
-)
-app.registered_commands.sort(key=lambda each: _ORDER.index(str(each.name)))
+app = _application()
 
 
 def run() -> None:
@@ -309,8 +172,6 @@ def run() -> None:
     except typer.Abort:
         sys.exit(130)
     except Exception as error:
-        if type(error).__module__.partition(".")[0] == "pydantic_core":
-            sys.exit(show_error("InvalidInput", _field_errors(error), 2))
         usage = getattr(error, "format_message", None)  # set on typer's usage errors
         if usage is None:
             raise
@@ -327,19 +188,3 @@ def show_error(kind: str, message: str, code: int) -> int:
     else:
         print(f"sparring: {message}", file=sys.stderr)
     return code
-
-
-_OPTIONS = {"first_step": "step", "last_step": "step", "states": "state"}  # fields to options
-
-
-def _field_errors(error: Any) -> str:
-    """Return a validation error as lines of `--field: message`."""
-    if not hasattr(error, "errors"):  # a serialization error
-        return str(error)
-    lines = []
-    for problem in error.errors():
-        names = [str(part) for part in problem["loc"] if not isinstance(part, int)]
-        name = (names or [""])[-1]
-        option = _OPTIONS.get(name, name).replace("_", "-")
-        lines.append(f"--{option}: {problem['msg']}")
-    return "\n".join(dict.fromkeys(lines))

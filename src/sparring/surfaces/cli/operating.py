@@ -1,43 +1,36 @@
-"""Implements the commands about operators: the tool server, plans, limits and the activity log."""
+"""The commands of an owner over AI operators: limits, plans, the activity log, tokens."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from sparring.contracts.errors import InvalidInput, MissingPackage
-from sparring.contracts.json import JsonObject
 from sparring.operations.activity.reading import (
-    ShowActivity,
-    VerifyActivity,
+    Activity,
+    VerifiedActivity,
     show_activity,
     verify_activity,
 )
-from sparring.operations.operation import Caller, NoArguments, Role
+from sparring.operations.operation import NoArguments, Role
 from sparring.operations.permissions import show_limits
 from sparring.operations.plans.estimating import Cost
-from sparring.operations.plans.planning import (
-    Plan,
-    PlanQuery,
-    PlanRun,
-    RevisePlan,
-    plan_run,
-    start_planned,
+from sparring.operations.plans.planning import Plan, plan_run, revise_plan
+from sparring.operations.tokens import (
+    CreatedToken,
+    TokenLine,
+    TokenList,
+    create_token,
+    list_tokens,
+    revoke_token,
 )
-from sparring.operations.plans.planning import revise_plan as revise
-from sparring.projects import find_project
-from sparring.settings.layers import assigned
-from sparring.surfaces.cli.following import begin
-from sparring.surfaces.cli.starting import owner
-from sparring.surfaces.cli.tables import print_json, printable
+from sparring.surfaces.cli.commands import AsJson, Reader, shows
+from sparring.surfaces.cli.tables import facts_table, print_json, printable
 
-_ROLES = {"viewer": Role.VIEWER, "operator": Role.OPERATOR}
 _STYLES = {
     "done": "green",
     "refused": "yellow",
@@ -46,62 +39,19 @@ _STYLES = {
 }
 
 
-def serve(name: str, role: str, project: str, runs: str | None) -> None:
-    """Serve the tools over MCP until the client disconnects."""
-    try:
-        from sparring.surfaces.mcp import serve as serve_tools
-    except ImportError as error:
-        raise MissingPackage(f"{error}: pip install 'sparring[mcp]'") from error
-    if sys.stdin.isatty():
-        hint = (
-            "this command is for MCP clients; `sparring mcp --print-config` shows how to set one up"
-        )
-        print(hint, file=sys.stderr)
-    serve_tools(_operator(name, role, project, runs))
+@shows(plan_run)
+def plan_make(plan: Plan, console: Console) -> None:
+    """Print a plan."""
+    _show_plan(plan, console)
 
 
-def print_config(name: str, role: str, project: str, runs: str | None) -> None:
-    """Print the server's entry for the configuration file of an MCP client."""
-    caller = _operator(name, role, project, runs)
-    arguments = ["-m", "sparring", "mcp", "--project", str(caller.folder), "--as", name]
-    arguments += [] if role == "operator" else ["--role", role]
-    arguments += [] if runs is None else ["--runs", str(caller.runs.resolve())]
-    server = {"command": sys.executable, "args": arguments}
-    print(json.dumps({"mcpServers": {"sparring": server}}, indent=2))
+@shows(revise_plan)
+def plan_revise(plan: Plan, console: Console) -> None:
+    """Print a plan that was made from another one."""
+    _show_plan(plan, console)
 
 
-def print_tools(role: str) -> None:
-    """Print the role's tools as function schemas."""
-    from sparring.surfaces.tools.catalogue import function_schemas
-
-    print(json.dumps(function_schemas(_role(role)), indent=2))
-
-
-def make_plan(
-    request: JsonObject, assignments: list[str], runs: str | None, *, as_json: bool
-) -> None:
-    """Make a plan and print it."""
-    plan = PlanRun.model_validate({**request, "settings": assigned(assignments, {})})
-    _show_plan(plan_run(plan, owner(runs)), as_json=as_json)
-
-
-def revise_plan(plan: str, field: str, value: str, runs: str | None, *, as_json: bool) -> None:
-    """Make a plan from another with one field changed, and print it."""
-    (parsed,) = assigned([f"value={value}"], {}).values()
-    request = RevisePlan(plan=plan, field=field, value=parsed)
-    _show_plan(revise(request, owner(runs)), as_json=as_json)
-
-
-def start_plan(plan: str, runs: str | None, *, detach: bool, as_json: bool) -> None:
-    """Start the run of a plan, and follow it unless detached."""
-    caller = owner(runs)
-    begin(start_planned(PlanQuery(plan=plan), caller), caller, detach=detach, as_json=as_json)
-
-
-def _show_plan(plan: Plan, *, as_json: bool) -> None:
-    if as_json:
-        print_json(plan)
-        return
+def _show_plan(plan: Plan, console: Console) -> None:
     cost = plan.cost
     hours = "" if cost.hours is None else f"{cost.hours:g} hours: "
     rows = [
@@ -113,11 +63,7 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
         ("takes", f"{hours}{cost.basis}"),
         ("missing", "; ".join(f"{each.what}: {each.fix}" for each in plan.missing) or "nothing"),
     ]
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for what, value in rows:
-        table.add_row(Text(what, style="dim"), printable(value))
-    console = Console()
-    console.print(table)
+    console.print(facts_table((what, printable(value)) for what, value in rows))
     console.print(Text(f"sparring plan start {plan.plan}", style="bold"), soft_wrap=True)
 
 
@@ -127,16 +73,13 @@ def _rollouts(cost: Cost) -> str:
     return f"{cost.rollouts:,}, at most {cost.rollouts_at_most:,}"
 
 
-def limits(runs: str | None, *, as_json: bool) -> None:
+def limits(_: NoArguments, caller: Reader, as_json: AsJson) -> None:
     """Print the budget and the locks of operators."""
-    caller = owner(runs)
-    shown = show_limits(
-        NoArguments(), Caller(Role.OPERATOR, caller.runs, "operator", caller.folder)
-    )
+    operator = replace(caller, role=Role.OPERATOR, name="operator")
+    shown = show_limits(NoArguments(), operator)
     if as_json:
         print_json(shown)
         return
-    console = Console()
     budget = shown.budget
     rows = [
         ("steps per run", budget.steps),
@@ -148,19 +91,14 @@ def limits(runs: str | None, *, as_json: bool) -> None:
         ("locked for operators", ", ".join(shown.locked_for_operators)),
         ("locked for everybody", ", ".join(each.field for each in shown.locks) or "nothing"),
     ]
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for what, value in rows:
-        table.add_row(Text(what, style="dim"), printable(str(value or "no limit")))
-    console.print(table)
+    Console().print(
+        facts_table((what, printable(str(value or "no limit"))) for what, value in rows)
+    )
 
 
-def show_log(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
+@shows(show_activity)
+def activity_show(activity: Activity, console: Console) -> None:
     """Print entries of the activity log."""
-    activity = show_activity(ShowActivity.model_validate(query), owner(runs))
-    if as_json:
-        print_json(activity)
-        return
-    console = Console()
     if not activity.entries:
         console.print("the activity log is empty")
     for entry in activity.entries:
@@ -178,32 +116,36 @@ def show_log(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
         console.print(line, soft_wrap=True)
 
 
-def verify_log(expect: str, runs: str | None, *, as_json: bool) -> int:
-    """Verify the activity log's hash chain, and return 0 if it is intact, else 1."""
-    found = verify_activity(VerifyActivity(expect=expect), owner(runs))
-    if as_json:
-        print_json(found)
-        return 0 if found.ok else 1
+@shows(verify_activity, exit_code=1)
+def activity_verify(found: VerifiedActivity, _: Console) -> None:
+    """Print whether the activity log's hash chain is intact."""
     for fault in found.faults:
         print(fault, file=sys.stderr)
     for request in found.unanswered:
         print(printable(f"no outcome was logged for: {request}"))
     status = "is intact" if found.ok else "is NOT intact"
     print(f"{found.file} {status}: {found.entries} entries, the last has digest {found.digest}")
-    return 0 if found.ok else 1
 
 
-def _operator(name: str, role: str, project: str, runs: str | None) -> Caller:
-    folder = Path(project).resolve()
-    if not folder.is_dir():
-        raise InvalidInput(f"--project {folder}: there is no such folder")
-    runs_folder = Path(runs) if runs is not None else find_project(folder).runs
-    return Caller(_role(role), runs_folder, name, folder)
+@shows(create_token)
+def token_create(made: CreatedToken, _: Console) -> None:
+    """Print a new token."""
+    print(made.token)
+    print(f"token of {made.name} ({made.role}); it is not shown again", file=sys.stderr)
 
 
-def _role(name: str) -> Role:
-    if name not in _ROLES:
-        raise InvalidInput(
-            f"--role must be operator or viewer, not {name!r}; the owner uses the CLI"
-        )
-    return _ROLES[name]
+@shows(list_tokens)
+def token_list(found: TokenList, _: Console) -> None:
+    """Print the tokens of the project."""
+    for each in found.tokens:
+        expires = "never"
+        if each.expires is not None:
+            expires = time.strftime("%Y-%m-%d", time.localtime(each.expires))
+        line = f"{each.id}  {each.state:8} {each.role:9} {each.name}  expires {expires}"
+        print(printable(line))
+
+
+@shows(revoke_token)
+def token_revoke(line: TokenLine, _: Console) -> None:
+    """Print the token that was revoked."""
+    print(printable(f"{line.id} of {line.name} is revoked"))

@@ -1,4 +1,4 @@
-"""Implements the commands `sparring init`, `env …`, `config …`, `chat` and `doctor`."""
+"""The commands `sparring init`, `env …`, `config …`, `models …`, `chat` and `doctor`."""
 
 from __future__ import annotations
 
@@ -10,67 +10,64 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sparring.contracts.environments import Catalogue
 from sparring.contracts.errors import EnvironmentBroken
-from sparring.contracts.json import JsonObject
 from sparring.operations.chatting import ChatWith, prepare_chat
 from sparring.operations.doctor import examine
 from sparring.operations.environments import (
     ConfigQuery,
-    EnvironmentQuery,
     NewEnvironment,
+    ShownEnvironment,
     TryEnvironment,
     list_environments,
     new_environment,
+    show_config,
     show_environment,
     try_environment,
 )
-from sparring.operations.environments import show_config as show_settings
+from sparring.operations.models import FetchModel, fetch_model
 from sparring.operations.operation import Caller, NoArguments, Role
-from sparring.settings.layers import assigned
+from sparring.surfaces.cli.callers import owner
+from sparring.surfaces.cli.commands import AsJson, Owner, RunsFolder, shows
 from sparring.surfaces.cli.next_steps import after_env_test, after_init, show_next_steps
-from sparring.surfaces.cli.starting import owner
-from sparring.surfaces.cli.tables import print_json, printable
+from sparring.surfaces.cli.tables import grid, print_json, printable
 
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "yellow"),
           "missing": ("✗", "red")}  # fmt: skip
 
 
-def init(name: str, start: str, *, as_json: bool) -> None:
+def init(request: NewEnvironment, as_json: AsJson) -> None:
     """Write a new environment from a template."""
-    written = new_environment(NewEnvironment(name=name, start=start), owner())
+    written = new_environment(request, owner())
     if as_json:
         print_json(written)
         return
     console = Console()
     paths = [Path(file) for file in written.files]
-    documents = [path for path in paths if path.parent.name == f"{name}_documents"]
+    documents = [path for path in paths if path.parent.name == f"{request.name}_documents"]
     for path in paths:
         if path not in documents:
             console.print(Text(f"wrote {path.name}"), soft_wrap=True)
     if documents:
         console.print(Text(f"wrote {documents[0].parent.name}/ ({len(documents)} files)"))
-    show_next_steps(after_init(name), console)
+    show_next_steps(after_init(request.name), console)
 
 
-def list_all(*, as_json: bool) -> None:
+@shows(list_environments)
+def env_list(catalogue: Catalogue, console: Console) -> None:
     """Print the environments of the project, and the problems in its source."""
-    catalogue = list_environments(NoArguments(), owner())
-    if as_json:
-        print_json(catalogue)
-        return
-    console = Console()
-    table = _table("name", "description", "location")
+    table = grid("name", "description", "location")
     for each in catalogue.environments:
         location = each.package or f"{_short(each.file)}:{each.line}"
-        style = "dim" if each.needs_port else "bold"
         table.add_row(
-            Text(printable(each.name), style=style),
+            Text(printable(each.name), style="dim" if each.needs_port else "bold"),
             Text(printable(each.description)),
             Text(location, style="dim"),
         )
@@ -83,13 +80,9 @@ def list_all(*, as_json: bool) -> None:
         console.print(Text(printable(f"{location}: {problem.message}"), style="yellow"))
 
 
-def show(name: str, *, as_json: bool) -> None:
+@shows(show_environment)
+def env_show(shown: ShownEnvironment, console: Console) -> None:
     """Print an environment's description, measures, services and config fields."""
-    shown = show_environment(EnvironmentQuery(environment=name), owner())
-    if as_json:
-        print_json(shown)
-        return
-    console = Console()
     found, description = shown.found, shown.description
     if description.error:
         raise EnvironmentBroken(printable(description.error))
@@ -106,7 +99,7 @@ def show(name: str, *, as_json: bool) -> None:
         if value:
             console.print(Text.assemble((f"{label}: ", "dim"), printable(value)))
     if description.fields:
-        table = _table("config field", "type", "default", "")
+        table = grid("config field", "type", "default", "")
         for field in description.fields:
             default = "(required)" if field.required else json.dumps(field.default)
             cells = (field.name, field.type, default, field.description)
@@ -114,12 +107,9 @@ def show(name: str, *, as_json: bool) -> None:
         console.print(table)
 
 
-def try_out(name: str, model: str, cases: int, assignments: list[str], *, as_json: bool) -> None:
+def env_test(request: TryEnvironment, as_json: AsJson) -> None:
     """Test every part of an environment; exit with 100 if a check fails."""
-    request = TryEnvironment(
-        environment=name, model=model, cases=cases, settings=assigned(assignments, {})
-    )
-    with Console(stderr=True).status(f"testing {name}…"):
+    with Console(stderr=True).status(f"testing {request.environment}…"):
         tried = try_environment(request, owner())
     if as_json:
         print_json(tried)
@@ -134,23 +124,24 @@ def try_out(name: str, model: str, cases: int, assignments: list[str], *, as_jso
         if tried.ok:
             show_next_steps(after_env_test(tried.environment), console)
     if not tried.ok:
-        sys.exit(100)
+        raise typer.Exit(100)
 
 
-def show_config(
-    name: str, kind: str, assignments: list[str], *, with_defaults: bool, as_json: bool
+def config_show(
+    request: ConfigQuery,
+    as_json: AsJson,
+    all: Annotated[
+        bool, typer.Option("--all", help="Also show settings with default values.")
+    ] = False,
 ) -> None:
     """Print the settings that a run would have if it were started now."""
-    query = {"environment": name, "kind": kind, "settings": assigned(assignments, {})}
-    shown = show_settings(ConfigQuery.model_validate(query), owner())
+    shown = show_config(request, owner())
     if as_json:
         print_json(shown)
         return
     console = Console()
-    table = _table("setting", "value", "from", "locked by")
-    rows = [
-        each for each in shown.settings if with_defaults or each.source != "defaults" or each.locked
-    ]
+    table = grid("setting", "value", "from", "locked by")
+    rows = [each for each in shown.settings if all or each.source != "defaults" or each.locked]
     for each in rows:
         reason = f" ({each.reason})" if each.reason else ""
         table.add_row(
@@ -166,17 +157,15 @@ def show_config(
         )
 
 
-def chat(target: str, model: str | None, assignments: list[str], runs: str | None) -> int:
-    """Chat with an agent in a child process, and return its exit code."""
-    values: JsonObject = {"model": model} if model else {}
-    caller = owner(runs)
-    spec = prepare_chat(ChatWith(target=target, settings=assigned(assignments, values)), caller)
+def chat(request: ChatWith, caller: Owner) -> None:
+    """Chat with an agent in a child process, and exit with its exit code."""
+    spec = prepare_chat(request, caller)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(spec.model_dump_json())
         file.flush()
         command = [sys.executable, "-m", "sparring.jobs.chat", file.name]
         with subprocess.Popen(command) as chatting, _left_to_the_child(signal.SIGINT):
-            return chatting.wait()
+            raise typer.Exit(chatting.wait())
 
 
 @contextmanager
@@ -189,8 +178,8 @@ def _left_to_the_child(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def doctor(runs: str | None, *, as_json: bool) -> int:
-    """Print the findings about this machine. Return 100 if something required is missing."""
+def doctor(runs: RunsFolder = None, as_json: AsJson = False) -> None:
+    """Print the findings about this machine. Exit with 100 if something required is missing."""
     with Console(stderr=True).status("checking…"):
         here = Path.cwd()
         # Not `owner()`: it reads sparring.toml, which may be broken.
@@ -207,19 +196,20 @@ def doctor(runs: str | None, *, as_json: bool) -> int:
                 found.append(f"\n{printable(each.fix)}", style="dim")
             table.add_row(Text(mark, style=style), each.what, found)
         Console().print(table)
-    return 0 if examination.ok else 100
+    if not examination.ok:
+        raise typer.Exit(100)
+
+
+def models_fetch(request: FetchModel, as_json: AsJson) -> None:
+    """Build a development model and print its folder."""
+    with Console(stderr=True).status(f"building {request.name}…"):
+        fetched = fetch_model(request, owner())
+    print(fetched.model_dump_json() if as_json else fetched.folder)
 
 
 def _value_text(value: Any) -> str:
     """Return a setting as JSON. An empty table has all defaults, and is shown as `true`."""
     return "true" if value == {} else json.dumps(value)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == columns[0])
-    return table
 
 
 def _short(file: str) -> str:

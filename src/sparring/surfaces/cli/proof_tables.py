@@ -28,7 +28,7 @@ from sparring.surfaces.cli.next_steps import (
     after_proof,
     show_next_steps,
 )
-from sparring.surfaces.cli.tables import printable
+from sparring.surfaces.cli.tables import facts_table, grid, printable
 
 _GOOD, _BAD, _DOUBTFUL = "bold green", "bold red", "bold yellow"
 _STYLES = {
@@ -89,9 +89,7 @@ def show_proof(summary: ProveSummary, console: Console) -> None:
     is_good = summary.is_good or summary.verdict != "better"
     style = None if is_good else _DOUBTFUL
     _headline(summary.verdict, summary.sentence, console, style)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("", "base", "trained", "difference", "95 % interval", ""):
-        table.add_column(title, justify="left" if not title else "right")
+    table = grid("", "base", "trained", "difference", "95 % interval", "", left=("",))
     for name, row in summary.differences.items():
         table.add_row(
             Text(printable(name), style="bold" if name == "reward" else ""),
@@ -117,10 +115,7 @@ def show_proof(summary: ProveSummary, console: Console) -> None:
 def show_comparison(comparison: JsonObject, console: Console) -> None:
     """Print the settings that differ between runs, and their differences in reward."""
     names = comparison["runs"]
-    table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
-    table.add_column("setting")
-    for name in names:
-        table.add_column(name, overflow="fold")
+    table = grid("setting", *names)
     for name, values in comparison["settings"]:
         table.add_row(Text(printable(name)), *(Text(printable(str(value))) for value in values))
     console.print(table if comparison["settings"] else Text("no setting differs", style="dim"))
@@ -181,9 +176,7 @@ def _notes(notes: Sequence[Note], console: Console) -> None:
 
 
 def _live(summary: CheckSummary) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("group size", "live groups", "in the first five steps", ""):
-        table.add_column(title, justify="right" if title else "left")
+    table = grid("group size", "live groups", "in the first five steps", "", left=("",))
     for row in sorted(summary.live, key=lambda each: each.group_size):
         is_planned = row.group_size == summary.group_size
         table.add_row(
@@ -200,9 +193,8 @@ _MOVEMENTS = {"can be learned": "green", "already passed": "dim", "constant": "y
 
 
 def _measures(measures: Sequence[MeasureVerdict], group_size: int) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("measure", "passed", f"differs in groups of {group_size}", ""):
-        table.add_column(title, justify="left" if title in ("measure", "") else "right")
+    differing = f"differs in groups of {group_size}"
+    table = grid("measure", "passed", differing, "", left=("measure", ""))
     for each in measures:
         table.add_row(
             Text(printable(each.name)),
@@ -249,9 +241,8 @@ def _band(low: float, high: float) -> Text:
 
 
 def _models(models: Sequence[PlayedModel]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("model", "cases", "rollouts", "correct", "accuracy", "any correct", "time", ""):
-        table.add_column(title, justify="left" if title in ("model", "") else "right")
+    titles = ("model", "cases", "rollouts", "correct", "accuracy", "any correct", "time", "")
+    table = grid(*titles, left=("model", ""))
     for model in models:
         table.add_row(
             Text(printable(model.name), style="bold" if model.is_learner else ""),
@@ -267,9 +258,7 @@ def _models(models: Sequence[PlayedModel]) -> Table:
 
 
 def _estimate(estimate: PlanEstimate) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
+    table = facts_table()
     step, hours = estimate.seconds_per_step, estimate.hours
     low, high = duration_text(3600 * hours.low), duration_text(3600 * hours.high)
     table.add_row("the planned run", Text(estimate.plan))

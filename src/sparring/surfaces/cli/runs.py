@@ -1,14 +1,14 @@
-"""Implements the commands `sparring run …`."""
+"""The commands `sparring run …`, except those that start one."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 import webbrowser
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,42 +18,39 @@ from rich.text import Text
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.json import JsonObject, MetricsRow
 from sparring.contracts.progress import duration_text
-from sparring.operations.operation import NoArguments
-from sparring.operations.reporting import CompareRuns, compare_runs, report_run
+from sparring.operations.placing import (
+    RenderManifest,
+    render_manifest,
+    supervise_run,
+)
+from sparring.operations.reporting import Comparison, compare_runs, report_run
 from sparring.operations.run_control import (
-    CloneRun,
+    DeleteRun,
     JoinRun,
-    ResumeRun,
-    clone_run,
     delete_run,
     join_run,
-    resume_run,
     stop_run,
 )
 from sparring.operations.run_views import (
     ListRuns,
     News,
-    ResultsQuery,
+    Reindexed,
+    Results,
     RunLine,
     RunQuery,
     ShownRun,
     WaitFor,
 )
-from sparring.operations.runs import (
-    list_runs,
-    reindex_runs,
-    run_results,
-    show_run,
-    wait_for_run,
-)
+from sparring.operations.runs import list_runs, reindex_runs, show_run, wait_for_run
+from sparring.operations.runs import run_results as read_results
 from sparring.run_folder.ids import short_id
 from sparring.runs.lifecycle import RunState
-from sparring.settings.layers import assigned
-from sparring.surfaces.cli.following import ACTIVITIES, begin, follow
+from sparring.runs.supervisor import supervise
+from sparring.surfaces.cli.commands import AsJson, Owner, Reader, shows
+from sparring.surfaces.cli.following import ACTIVITIES, follow
 from sparring.surfaces.cli.kind_views import show_results
 from sparring.surfaces.cli.proof_tables import show_comparison
-from sparring.surfaces.cli.starting import owner, reader
-from sparring.surfaces.cli.tables import print_json, printable
+from sparring.surfaces.cli.tables import facts_table, grid, print_json, printable
 
 _STYLES = {
     RunState.QUEUED: "dim",
@@ -69,16 +66,16 @@ _MAX_WAIT_SECONDS = 45.0
 _PIPE_WIDTH = 160
 
 
-def list_all(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
+def run_list(request: ListRuns, caller: Reader, as_json: AsJson) -> None:
     """Print one page of runs."""
-    page = list_runs(ListRuns.model_validate(query), reader(runs))
+    page = list_runs(request, caller)
     if as_json:
         print_json(page)
         return
     width = None if sys.stdout.isatty() else _PIPE_WIDTH  # wide enough for every column
     console = Console(width=width)
     if not page.runs:
-        is_filtered = any(query[name] for name in ("states", "environment", "kind", "after"))
+        is_filtered = request.states or request.environment or request.kind or request.after
         console.print(
             "no runs match" if is_filtered else "no runs; `sparring train NAME` starts one"
         )
@@ -122,16 +119,9 @@ def _cells(line: RunLine) -> dict[str, str | Text]:
     }
 
 
-def show(run: str, runs: str | None, *, as_json: bool) -> None:
+@shows(show_run)
+def run_show(shown: ShownRun, console: Console) -> None:
     """Print the state, processes and metrics of a run."""
-    shown = show_run(RunQuery(run=run), reader(runs))
-    if as_json:
-        print_json(shown)
-    else:
-        _show_run(shown, Console())
-
-
-def _show_run(shown: ShownRun, console: Console) -> None:
     state = Text(shown.state.value, style=_STYLES[shown.state])
     head = Text.assemble((shown.run, "bold"), "  ", state)
     if shown.is_stopping_for:
@@ -141,12 +131,7 @@ def _show_run(shown: ShownRun, console: Console) -> None:
         cause = f"{shown.cause.replace('_', ' ')}: " if shown.cause else ""
         style = "red" if shown.state is RunState.FAILED else "yellow"
         console.print(Text(f"{cause}{printable(shown.message)}", style=style), soft_wrap=True)
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for what, value in _facts(shown):
-        table.add_row(what, Text(printable(value)))
-    console.print(table)
+    console.print(facts_table((what, Text(printable(value))) for what, value in _facts(shown)))
     if shown.processes:
         _show_processes(shown, console)
 
@@ -177,9 +162,7 @@ def _facts(shown: ShownRun) -> list[tuple[str, str]]:
 
 
 def _show_processes(shown: ShownRun, console: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("process", "state", "pid", "host", "log"):
-        table.add_column(column, overflow="fold")
+    table = grid("process", "state", "pid", "host", "log")
     for each in shown.processes:
         log = Path(each.log)
         path = str(log.relative_to(shown.folder)) if log.is_relative_to(shown.folder) else each.log
@@ -187,13 +170,9 @@ def _show_processes(shown: ShownRun, console: Console) -> None:
     console.print(table)
 
 
-def results(run: str, rows: int, runs: str | None, *, as_json: bool) -> None:
+@shows(read_results)
+def run_results(found: Results, console: Console) -> None:
     """Print a run's summary, the last rows of its history, and its checkpoints."""
-    found = run_results(ResultsQuery(run=run, rows=rows), reader(runs))
-    if as_json:
-        print_json(found)
-        return
-    console = Console()
     if found.summary:
         show_results(found.kind, found.summary, console)
     else:
@@ -225,41 +204,46 @@ def _show_history(rows: list[MetricsRow], console: Console) -> None:
     console.print(table)
 
 
-def watch(run: str, runs: str | None, *, as_json: bool) -> None:
+def run_watch(request: RunQuery, caller: Reader, as_json: AsJson) -> None:
     """Follow a run that another command started."""
-    caller = reader(runs)
-    shown = show_run(RunQuery(run=run), caller)
+    shown = show_run(request, caller)
     follow(shown.run, caller, as_json=as_json, only_looks=True, proof=shown.proof)
 
 
-def wait(
-    run: str,
-    seconds: float | None,
-    runs: str | None,
-    *,
-    is_for_news: bool,
-    cursor: int | None,
-    as_json: bool,
-) -> int:
-    """Wait for a run, and return its exit code; 101 if it has not ended."""
-    caller = reader(runs)
+def run_wait(
+    request: RunQuery,
+    caller: Reader,
+    as_json: AsJson,
+    seconds: Annotated[
+        float | None, typer.Option(help="Maximum time to wait; default: until the run ends.")
+    ] = None,
+    news: Annotated[
+        bool,
+        typer.Option("--news", help="Also return on news: a new state, warning or checkpoint."),
+    ] = False,
+    cursor: Annotated[
+        int | None,
+        typer.Option(help="Only news after this `cursor`, from --json of an earlier call."),
+    ] = None,
+) -> None:
+    """Wait for a run, and exit with its exit code; with 101 if it has not ended."""
     until = None if seconds is None else time.monotonic() + seconds
+    run = request.run
     events: list[JsonObject] = []
     while True:
         left = _MAX_WAIT_SECONDS if until is None else max(0.0, until - time.monotonic())
         query = WaitFor(run=run, since=cursor, timeout=min(left, _MAX_WAIT_SECONDS))
-        news = wait_for_run(query, caller)
-        events += news.news
+        found = wait_for_run(query, caller)
+        events += found.news
         has_timed_out = until is not None and time.monotonic() >= until
-        if news.has_ended or has_timed_out or (is_for_news and news.news):
-            if as_json:
-                print_json(news.model_copy(update={"news": tuple(events)}))
-            else:
-                _show_news(news)
-            return news.exit_code
+        is_over = found.has_ended or has_timed_out or (news and found.news)
         if not as_json:
-            _show_news(news)
-        run, cursor = news.run, news.cursor  # a newer run may match the name by now
+            _show_news(found)
+        elif is_over:
+            print_json(found.model_copy(update={"news": tuple(events)}))
+        if is_over:
+            raise typer.Exit(found.exit_code)
+        run, cursor = found.run, found.cursor  # a newer run may match the name by now
 
 
 def _show_news(news: News) -> None:
@@ -272,11 +256,17 @@ def _show_news(news: News) -> None:
         print(printable(": ".join(filter(None, [news.state.value, news.message]))))
 
 
-def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
-    """Stop a run; with `waits`, return only when it has stopped."""
-    caller = reader(runs)  # another folder's runs are not started to be stopped
-    shown = stop_run(RunQuery(run=run), caller)
-    while waits and not shown.state.has_ended:
+def run_stop(
+    request: RunQuery,
+    caller: Reader,
+    as_json: AsJson,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return only when the run has stopped.")
+    ] = False,
+) -> None:
+    """Stop a run."""
+    shown = stop_run(request, caller)
+    while wait and not shown.state.has_ended:
         wait_for_run(WaitFor(run=shown.run, since=None, timeout=_STOP_POLL_SECONDS), caller)
         shown = show_run(RunQuery(run=shown.run), caller)
     if as_json:
@@ -287,69 +277,80 @@ def stop(run: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
         print(f"{shown.run} is stopping; `sparring run wait {shown.run}` waits for it")
 
 
-def resume(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> None:
-    """Resume a run, and follow it unless detached."""
-    caller = owner(runs)
-    started = resume_run(ResumeRun.model_validate(request), caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-
-
-def clone(
-    run: str, assignments: list[str], runs: str | None, *, detach: bool, as_json: bool
+def run_delete(
+    request: DeleteRun,
+    caller: Reader,
+    as_json: AsJson,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Start a run with the settings of another run, some of them changed."""
-    caller = owner(runs)
-    started = clone_run(CloneRun(run=run, settings=assigned(assignments, {})), caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-
-
-def delete(run: str, runs: str | None, *, is_sure: bool, as_json: bool) -> None:
-    """Delete a run, after confirmation on the terminal unless `is_sure`."""
-    caller = reader(runs)  # another folder's runs are not started to be deleted
-    if not is_sure:
-        full_id = show_run(RunQuery(run=run), caller).run
+    """Delete a run, after confirmation on the terminal."""
+    if not yes:
+        full_id = show_run(RunQuery(run=request.run), caller).run
         if as_json or not sys.stdin.isatty():
             raise InvalidInput(f"deleting needs confirmation: sparring run delete {full_id} --yes")
         typer.confirm(f"delete {full_id} with its rollouts and weights?", abort=True)
-        run = full_id
-    deleted = delete_run(RunQuery(run=run), caller)
+        request = DeleteRun(run=full_id)
+    deleted = delete_run(request, caller)
     message = f"deleted {deleted.run} ({deleted.bytes / 1e6:.1f} MB)"
     print(deleted.model_dump_json() if as_json else message)
 
 
-def join(run: str, role: str, runs: str | None, *, waits: bool, as_json: bool) -> None:
-    """Join a training run as a host, player or server; with `waits`, return when it has ended."""
-    joined = join_run(JoinRun.model_validate({"run": run, "role": role}), owner(runs))
+def run_join(
+    request: JoinRun,
+    caller: Owner,
+    as_json: AsJson,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait for the joined process, and exit with its exit code."),
+    ] = False,
+) -> None:
+    """Join a training run as a host, player or server."""
+    joined = join_run(request, caller)
     message = (
         f"joined {joined.run} as {joined.role} {joined.number}; "
         f"`sparring run watch {joined.run}` follows it"
     )
     print(joined.model_dump_json() if as_json else message, flush=True)
-    if waits:
+    if wait:
         _, status = os.waitpid(joined.pid, 0)
         raise typer.Exit(os.waitstatus_to_exitcode(status))
 
 
-def reindex(runs: str | None, *, as_json: bool) -> None:
-    """Rebuild the index of runs."""
-    found = reindex_runs(NoArguments(), reader(runs))
-    print(found.model_dump_json() if as_json else json.dumps(found.runs) + " runs")
+def run_supervise(request: RunQuery, caller: Owner) -> None:
+    """Supervise a run in this process, and exit with its exit code. Exit with 0 if it has already
+    ended, so that a scheduler does not retry the command."""
+    found = supervise_run(request, caller)
+    if found.has_ended:
+        print(f"run {found.run} has ended; `sparring run resume {found.run}` continues it")
+        return
+    raise typer.Exit(supervise(found.folder, found.epoch))
 
 
-def report(run: str, runs: str | None, *, open_it: bool, as_json: bool) -> None:
-    """Write a run's report and print its path; with `open_it`, open it in a browser."""
-    written = report_run(RunQuery(run=run), reader(runs))
+def run_manifest(request: RenderManifest, caller: Owner) -> None:
+    """Print the Kubernetes manifest of a run."""
+    print(render_manifest(request, caller).manifest, end="")
+
+
+@shows(reindex_runs)
+def run_reindex(found: Reindexed, _: Console) -> None:
+    """Print how many runs the new index has."""
+    print(f"{found.runs} runs")
+
+
+def run_report(
+    request: RunQuery,
+    caller: Reader,
+    as_json: AsJson,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+) -> None:
+    """Write a run's report and print its path."""
+    written = report_run(request, caller)
     print(written.model_dump_json() if as_json else written.html)
     if open_it and not webbrowser.open(Path(written.html).absolute().as_uri()):
         print("no browser was found; open the file above in one", file=sys.stderr)
 
 
-def compare(names: list[str], runs: str | None, *, as_json: bool) -> None:
-    """Compare the first run with each of the others."""
-    if len(names) < 2:
-        raise InvalidInput(f"name at least two runs to compare; you named only {names[0]}")
-    found = compare_runs(CompareRuns.model_validate({"runs": tuple(names)}), reader(runs))
-    if as_json:
-        print_json(found)
-    else:
-        show_comparison(found.model_dump(), Console())
+@shows(compare_runs)
+def run_compare(found: Comparison, console: Console) -> None:
+    """Print how the first run differs from each of the others."""
+    show_comparison(found.model_dump(), console)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from sparring.contracts.summaries import ArtefactRow, ShipSummary
 from sparring.surfaces.cli.next_steps import after_shipment, after_trial, show_next_steps
-from sparring.surfaces.cli.tables import printable
+from sparring.surfaces.cli.tables import grid, printable
 
 _STYLES = {"equal": "bold green", "checked": "bold green", "cannot tell": "bold yellow"}
 
@@ -47,9 +47,8 @@ def show_shipment(summary: ShipSummary, console: Console) -> None:
 
 
 def _artefacts(rows: Sequence[ArtefactRow]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("file", "MB", "prompts equal", "mean gap", "KL", "on validation", "played by"):
-        table.add_column(title, justify="left" if title in ("file", "played by") else "right")
+    titles = ("file", "MB", "prompts equal", "mean gap", "KL", "on validation", "played by")
+    table = grid(*titles, left=("file", "played by"))
     for row in rows:
         gap, played = row.gap, row.validation
         reward = played.mean_reward if played else None

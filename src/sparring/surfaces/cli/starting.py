@@ -1,92 +1,152 @@
-"""Implements the commands that start a run, and turns their options into requests."""
+"""The commands that start a run and follow it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from sparring.contracts.errors import InvalidInput, NotBetter, SparringError
-from sparring.contracts.json import JsonObject
+import typer
+from pydantic import ValidationError
+
+from sparring.contracts.errors import InvalidInput, NotBetter
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.proof_specs import OPENROUTER, OPENROUTER_KEY
+from sparring.contracts.specs import EndpointSpec, PolicySpec, Table
 from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval
-from sparring.operations.operation import Caller, Role
-from sparring.operations.proving import StartProof, start_proof
+from sparring.operations.operation import Caller, Operation
+from sparring.operations.plans.planning import start_planned
+from sparring.operations.proving import start_proof
+from sparring.operations.run_control import clone_run, resume_run
 from sparring.operations.run_views import ResultsQuery
 from sparring.operations.runs import run_results
 from sparring.operations.shipping import start_ship
 from sparring.operations.starting import Started
-from sparring.operations.training import StartTrain, start_train
-from sparring.projects import find_project
+from sparring.operations.training import start_train
 from sparring.secrets import read_key
-from sparring.settings.layers import assigned
+from sparring.surfaces.cli.commands import AsJson, Detach, Owner, refusal_of, with_request
 from sparring.surfaces.cli.following import begin
 
-
-def owner(runs: str | None = None) -> Caller:
-    """Return the caller of every command: the owner of the project in the current folder."""
-    here = Path.cwd()
-    folder = Path(runs) if runs is not None else find_project(here).runs
-    return Caller(Role.OWNER, folder, folder=here)
-
-
-def reader(runs: str | None = None) -> Caller:
-    """Return the caller of commands that only read. In a folder named with `--runs` that is not the
-    project's, reading starts no runs: the folder may be a copy from elsewhere, and must not execute
-    the code that its specs name."""
-    caller = owner(runs)
-    if runs is None:
-        return caller
-    try:
-        is_own = find_project(caller.folder).runs.resolve() == caller.runs.resolve()
-    except SparringError:  # reading another folder needs no valid project here
-        is_own = False
-    return replace(caller, can_supervise=is_own)
+KeyVariable = Annotated[
+    str | None,
+    typer.Option(
+        help="Environment variable that holds the endpoint's key. Default: OPENAI_API_KEY for "
+        "OpenAI, OPENROUTER_API_KEY for OpenRouter, no key for other servers."
+    ),
+]
 
 
-def settings_from(options: JsonObject, assignments: list[str]) -> JsonObject:
-    """Return the settings from options that are not None and from `--set NAME=VALUE`.
+def _starts(
+    operation: Operation[Any, Started], *, has_verdict: bool = False
+) -> Callable[..., None]:
+    """Return a command that starts a run, and follows it unless detached. With `has_verdict`, it
+    exits with 110 if the run that it follows does not pass."""
 
-    `a.b=c` sets the key `b` of the table `a`.
-    """
-    return assigned(
-        assignments, {name: value for name, value in options.items() if value is not None}
-    )
+    def start(request: Any, caller: Owner, detach: Detach, as_json: AsJson) -> None:
+        started = operation(request, caller)
+        begin(started, caller, detach=detach, as_json=as_json)
+        if has_verdict and not detach:
+            _exit_by_verdict(started, caller)
+
+    return with_request(start, operation.request)
 
 
-def servers_from(
-    model: str | None,
-    endpoints: list[str] | None,
-    vllm: str | None,
-    key_variable: str | None,
-    family: str | None,
-) -> JsonObject | None:
-    """Return the servers of the model; None if the run's process loads the weights."""
-    if vllm and endpoints:
+train = _starts(start_train)
+prove = _starts(start_proof, has_verdict=True)
+ship = _starts(start_ship, has_verdict=True)
+run_resume = _starts(resume_run)
+run_clone = _starts(clone_run)
+plan_start = _starts(start_planned)
+
+
+def eval(
+    request: StartEval,
+    caller: Owner,
+    detach: Detach,
+    as_json: AsJson,
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option(help="OpenAI-compatible URL that serves --model; may be repeated."),
+    ] = None,
+    vllm: Annotated[
+        str | None,
+        typer.Option(help="URL of a vLLM server that serves --model, called with token ids."),
+    ] = None,
+    key_variable: KeyVariable = None,
+) -> None:
+    """Start an evaluation, and follow it unless detached."""
+    if vllm and endpoint:
         raise InvalidInput("--vllm and --endpoint exclude each other; pass one of them")
-    urls = [vllm] if vllm else endpoints or []
-    if not urls:
-        return None
+    if urls := [vllm] if vllm else endpoint:
+        servers = servers_at(urls, request.settings, key_variable, is_vllm=vllm is not None)
+        request = request.model_copy(update={"servers": servers})
+    begin(start_eval(request, caller), caller, detach=detach, as_json=as_json)
+
+
+def check(
+    request: StartCheck,
+    caller: Owner,
+    detach: Detach,
+    as_json: AsJson,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another model that plays the cases, for comparison: MODEL@URL, or the name of a "
+            "model on OpenRouter; may be repeated. Default: models on OpenRouter, if "
+            "OPENROUTER_API_KEY is set."
+        ),
+    ] = None,
+    alone: Annotated[bool, typer.Option("--alone", help="Compare with no other models.")] = False,
+    key_variable: KeyVariable = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 110 unless the verdict is learnable.")
+    ] = False,
+) -> None:
+    """Start a check, and follow it unless detached."""
+    if alone or against:
+        others = () if alone else models_from(against or [], key_variable)
+        request = request.model_copy(update={"others": others})
+    started = start_check(request, caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+    if strict and not detach:
+        _exit_by_verdict(started, caller)
+
+
+def audit(
+    request: StartAudit,
+    caller: Owner,
+    detach: Detach,
+    as_json: AsJson,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 110 if a finding is serious.")
+    ] = False,
+) -> None:
+    """Start an audit of measures, and follow it unless detached."""
+    started = start_audit(request, caller)
+    begin(started, caller, detach=detach, as_json=as_json)
+    if strict and not detach:
+        _exit_by_verdict(started, caller)
+
+
+def servers_at(
+    urls: list[str], settings: Table, key_variable: str | None, *, is_vllm: bool
+) -> PolicySpec:
+    """Return the servers at these addresses, of the model that the settings name."""
+    model = settings.get("model")
     if model is None:
         raise InvalidInput(
             "--endpoint and --vllm need the name of the model to play: pass --model NAME"
         )
-    servers = [_server(url, model, key_variable) for url in urls]
-    kind = "vllm" if vllm else "endpoint"
-    return {"kind": kind, "model": model, "endpoints": servers, "family": family}
+    return PolicySpec(
+        kind="vllm" if is_vllm else "endpoint",
+        model=model,
+        endpoints=tuple(_server(url, model, key_variable) for url in urls),
+        family=settings.get("family"),
+    )
 
 
-def _server(url: str, model: str, key_variable: str | None) -> JsonObject:
-    named = {"key_variable": key_variable} if key_variable else {}
-    return {"base_url": url, "model": model, **named}
-
-
-def models_from(names: list[str] | None, key_variable: str | None) -> list[JsonObject] | None:
-    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter. Without
-    `names`, return None, which stands for the default models."""
-    if names is None:
-        return None
+def models_from(names: list[str], key_variable: str | None) -> tuple[EndpointSpec, ...]:
+    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter."""
     endpoints = []
     for name in names:
         model, at, url = name.partition("@http")
@@ -101,56 +161,20 @@ def models_from(names: list[str] | None, key_variable: str | None) -> list[JsonO
                     f"{OPENROUTER_KEY} is not set: set it, or write {name}@http://…"
                 )
             endpoints.append(_server(OPENROUTER, name, OPENROUTER_KEY))
-    return endpoints
+    return tuple(endpoints)
 
 
-def evaluate(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> None:
-    """Start an evaluation, and follow it unless detached."""
-    caller = owner(runs)
-    started = start_eval(StartEval.model_validate(request), caller)
-    begin(started, caller, detach=detach, as_json=as_json)
+def _server(url: str, model: str, key_variable: str | None) -> EndpointSpec:
+    named = {"key_variable": key_variable} if key_variable else {}
+    try:
+        return EndpointSpec.model_validate({"base_url": url, "model": model, **named})
+    except ValidationError as error:
+        raise InvalidInput(refusal_of(error)) from error
 
 
-def train(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> None:
-    """Start a training run, and follow it and its proof unless detached."""
-    caller = owner(runs)
-    started = start_train(StartTrain.model_validate(request), caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-
-
-def check(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a check. Return 110 unless it is detached or the verdict is learnable, else 0."""
-    caller = owner(runs)
-    started = start_check(StartCheck.model_validate(request), caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _exit_code(started, caller)
-
-
-def audit(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start an audit of measures. Return 110 if it is followed and a finding is serious, else 0."""
-    caller = owner(runs)
-    started = start_audit(StartAudit.model_validate(request), caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _exit_code(started, caller)
-
-
-def prove(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a proof. Return 110 unless it is detached or the verdict is better, else 0."""
-    caller = owner(runs)
-    started = start_proof(StartProof.model_validate(request), caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _exit_code(started, caller)
-
-
-def ship(request: JsonObject, runs: str | None, *, detach: bool, as_json: bool) -> int:
-    """Start a shipment. Return 0 if it is detached or its verdict is fine, else 110."""
-    caller = owner(runs)
-    started = start_ship.ask(request, caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-    return 0 if detach else _exit_code(started, caller)
-
-
-def _exit_code(started: Started, caller: Caller) -> int:
+def _exit_by_verdict(started: Started, caller: Caller) -> None:
+    """Exit with 110 if a run did not pass."""
     found = run_results(ResultsQuery(run=started.run), caller)
     summary = run_kind(found.kind, "the run").summary.model_validate(found.summary)
-    return 0 if summary.has_passed else NotBetter.exit_code
+    if not summary.has_passed:
+        raise typer.Exit(NotBetter.exit_code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -51,9 +51,7 @@ def show_training(summary: TrainSummary, console: Console) -> None:
     console.print()
     console.print(Text.assemble((printable(summary.model), "bold"), f": {summary.plan}"))
     _show_unsandboxed(summary.unsandboxed, console)
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
+    table = facts_table()
     last = summary.last
     if last:
         reward = f"{last['reward']:.3f}" if "reward" in last else "–"
@@ -82,9 +80,8 @@ def show_training(summary: TrainSummary, console: Console) -> None:
 
 
 def _measures(summary: EvalSummary) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in ("measure", "passed", "95 % interval", "", "weight", "judged", "unsure"):
-        table.add_column(title, justify="left" if title in ("measure", "") else "right")
+    titles = ("measure", "passed", "95 % interval", "", "weight", "judged", "unsure")
+    table = grid(*titles, left=("measure", ""))
     for name, measure in summary.measures.items():
         rate = measure.pass_rate
         table.add_row(
@@ -117,9 +114,7 @@ def _bar(rate: Share | None) -> Text:
 
 
 def _facts(summary: EvalSummary) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="dim")
-    table.add_column()
+    table = facts_table()
     table.add_row("reward", "–" if summary.reward is None else f"{summary.reward:.3f}")
     table.add_row("endings", _counts(summary.endings))
     table.add_row("calls parsed", _percent(summary.parse_rate))
@@ -156,6 +151,25 @@ def _show_reasons(title: str, rows: Sequence[Reason], console: Console) -> None:
         like = "like " if row.count > 1 and row.reason != row.shape else ""
         table.add_row(f"{row.count} ×", Text.assemble((like, "dim"), printable(row.reason)))
     console.print(table)
+
+
+def facts_table(rows: Iterable[tuple[str, str | Text]] = ()) -> Table:
+    """Return a table of names and values."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def grid(*titles: str, left: Collection[str] | None = None) -> Table:
+    """Return a table with these columns. With `left`, all others are aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in titles:
+        is_left = left is None or title in left
+        table.add_column(title, justify="left" if is_left else "right", overflow="fold")
+    return table
 
 
 def print_json(answer: BaseModel | JsonObject) -> None:

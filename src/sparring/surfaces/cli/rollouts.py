@@ -1,22 +1,24 @@
-"""Implements the commands `sparring rollout …` and `sparring models …`."""
+"""The commands `sparring rollout …`."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from sparring.contracts.json import JsonObject
-from sparring.operations.models import FetchModel, fetch_model
 from sparring.operations.rollouts import (
-    ListRollouts,
     RolloutLine,
+    RolloutPage,
     ShowRollout,
     list_rollouts,
     show_rollout,
 )
-from sparring.operations.token_views import show_tokens
-from sparring.surfaces.cli.starting import reader
+from sparring.operations.token_views import ShownTokens, show_tokens
+from sparring.surfaces.cli.commands import AsJson, Reader, shows
 from sparring.surfaces.cli.tables import print_json, printable
 
 _STYLES = {"system": "dim", "user": "bold", "assistant": "green", "tool": "cyan"}
@@ -24,13 +26,9 @@ _SPAN_STYLES = {"prompt": "", "sampled": "bold green", "observed": "cyan"}
 _MAX_CHARACTERS = 2000
 
 
-def list_page(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
+@shows(list_rollouts)
+def rollout_list(page: RolloutPage, console: Console) -> None:
     """Print one page of a run's rollouts."""
-    page = list_rollouts(ListRollouts.model_validate(query), reader(runs))
-    if as_json:
-        print_json(page)
-        return
-    console = Console()
     for line in page.rollouts:
         _show_line(line, console)
     first, last = (page.rollouts[0], page.rollouts[-1]) if page.rollouts else (None, None)
@@ -41,13 +39,27 @@ def list_page(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
     console.print(Text(f"{range_text} of {page.total}{more}", style="dim"))
 
 
-def show(query: JsonObject, runs: str | None, *, full: bool, as_json: bool) -> None:
-    """Print one rollout: messages, verdicts, reward and advantage."""
-    record = show_rollout(ShowRollout.model_validate(query), reader(runs)).record
+def rollout_show(
+    request: ShowRollout,
+    caller: Reader,
+    as_json: AsJson,
+    full: Annotated[bool, typer.Option("--full", help="Do not shorten long messages.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Show the text of all tokens, including the chat template."),
+    ] = False,
+) -> None:
+    """Print one rollout, as messages or as tokens."""
+    shown = show_tokens(request, caller) if raw else show_rollout(request, caller).record
     if as_json:
-        print_json(record)
-        return
-    console = Console()
+        print_json(shown)
+    elif isinstance(shown, ShownTokens):
+        _show_tokens(shown, Console())
+    else:
+        _show_record(shown, Console(), full=full)
+
+
+def _show_record(record: JsonObject, console: Console, *, full: bool) -> None:
     for message in record["messages"]:
         _show_message(message, console, full=full)
     console.rule(style="dim")
@@ -64,13 +76,7 @@ def show(query: JsonObject, runs: str | None, *, full: bool, as_json: bool) -> N
         console.print(Text(printable(f"not trained on: {reason}"), style="dim"))
 
 
-def show_raw(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
-    """Print the text of a rollout's token rows, including instructions, tools and template."""
-    shown = show_tokens(ShowRollout.model_validate(query), reader(runs))
-    if as_json:
-        print_json(shown)
-        return
-    console = Console()
+def _show_tokens(shown: ShownTokens, console: Console) -> None:
     for row in shown.rows:
         console.rule(Text(printable(row.agent or "the model"), style="bold"), style="dim")
         for span in row.spans:
@@ -79,13 +85,6 @@ def show_raw(query: JsonObject, runs: str | None, *, as_json: bool) -> None:
         console.print()
     console.rule(style="dim")
     console.print(Text("green: sampled; cyan: results of tools and messages of users", style="dim"))
-
-
-def fetch(name: str, *, as_json: bool) -> None:
-    """Build a development model and print its folder."""
-    with Console(stderr=True).status(f"building {name}…"):
-        fetched = fetch_model(FetchModel(name=name), reader())
-    print(fetched.model_dump_json() if as_json else fetched.folder)
 
 
 def _show_line(line: RolloutLine, console: Console) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparring.surfaces.cli import reading
-from tests.surfaces.cli.terminal import TRAIN, Terminal, copy_samples
+from sparring.surfaces.cli import rollouts
+from tests.surfaces.cli.terminal import PROOF, TRAIN, Terminal, copy_samples
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_rollout_is_shown_with_its_turns_verdicts_and_reward(terminal: Termina
 def test_long_messages_are_cut_unless_all_is_wanted(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_MAX_CHARACTERS", 5)
+    monkeypatch.setattr(rollouts, "_MAX_CHARACTERS", 5)
     rollout = terminal.type("rollout", "list", TRAIN, "--json").json["rollouts"][0]["id"]
     assert "characters; --full shows them)" in terminal.type("rollout", "show", TRAIN, rollout).out
     assert "--full" not in terminal.type("rollout", "show", TRAIN, rollout, "--full").out
@@ -71,3 +71,31 @@ def test_what_is_not_there_is_an_error_that_says_so(terminal: Terminal) -> None:
     unknown = terminal.type("models", "fetch", "gpt")
     assert unknown.code == 2
     assert "use one of tiny, smollm2" in unknown.err
+
+
+def test_rollouts_are_listed_by_what_the_options_say(terminal: Terminal) -> None:
+    page = terminal.type("rollout", "list", TRAIN, "--start", 1, "--count", 2, "--json").json
+    assert [each["position"] for each in page["rollouts"]] == [1, 2]
+    none = terminal.type("rollout", "list", TRAIN, "--ending", "answered", "--min-reward", 1)
+    assert none.out.startswith("none of ")
+
+
+def test_a_proof_lists_the_rollouts_of_one_player(terminal: Terminal) -> None:
+    def ids(*options: object) -> list[str]:
+        page = terminal.type("rollout", "list", PROOF, "--count", 500, *options, "--json").json
+        return [each["id"] for each in page["rollouts"]]
+
+    trained = ids("--player", "trained")
+    assert trained
+    assert trained == [each for each in ids() if each.startswith("trained/")]
+    assert ids("--player", "trained", "--start", 10_000) == []
+    wrong = terminal.type("rollout", "list", PROOF, "--player", "teacher")
+    assert (wrong.code, "it has base" in wrong.err) == (2, True)
+
+
+def test_validation_rollouts_are_listed_and_shown(terminal: Terminal) -> None:
+    page = terminal.type("rollout", "list", TRAIN, "--log", "validation", "--json").json
+    rollout = page["rollouts"][0]["id"]
+    shown = terminal.type("rollout", "show", TRAIN, rollout, "--log", "validation", "--json").json
+    assert shown["id"] == rollout
+    assert terminal.type("rollout", "list", TRAIN, "--log", "dreams").code == 2
