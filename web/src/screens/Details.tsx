@@ -43,7 +43,7 @@ export function SettingsTab({ run }: { run: string }) {
         <button className="button" aria-pressed={hasDefaults} onClick={() => showDefaults(!hasDefaults)}>Defaults, too</button>
         <span className="faint mono cut">{visible(details.data.target)}</span>
       </div>
-      <div className="card scroll-x" tabIndex={0} role="region" aria-label="Settings">
+      <div className="card scroll-x" tabIndex={0} role="region" aria-label={`Settings of ${run}`}>
         <table className="plain">
           <thead><tr><th>Setting</th><th>Value</th><th>Source</th><th>Lock</th></tr></thead>
           <tbody>
@@ -82,7 +82,7 @@ export function CheckpointsTab({ run, live }: { run: string; live: Live }) {
   if (!found.data) return <Loading />;
   if (!found.data.checkpoints.length) return <Empty title="No checkpoint yet." />;
   return (
-    <div className="card scroll-x" tabIndex={0} role="region" aria-label="Checkpoints">
+    <div className="card scroll-x" tabIndex={0} role="region" aria-label={`Checkpoints of ${run}`}>
       <table className="plain">
         <thead><tr><th>Step</th><th>Validation reward</th><th>Size</th><th>Path</th><td /></tr></thead>
         <tbody>

@@ -1,6 +1,6 @@
 // Several runs compared with the first: results, settings, and curves on one plot.
 import { useMemo, useState } from "react";
-import { type Schemas, useCall } from "../api";
+import { canAsk, type Schemas, useCall } from "../api";
 import { commonMessages, differenceOf } from "../differences";
 import { fixed, oneLine, visible } from "../format";
 import { Chart, color, type Line } from "../parts/Chart";
@@ -20,21 +20,26 @@ export function OverlayScreen() {
   const [curves, setCurves] = useState<Record<string, Schemas["Curves"]>>({});
   const [isAll, showAll] = useState(false);
   const { session } = useShared();
+  const compared = useCall<Schemas["Comparison"]>("run.compare", runs.length > 1 ? { runs } : null);
+  const differences = (compared.data?.differences ?? []) as unknown as Compared[];
   return (
     <div className="overlay">
       <Crumbs items={[["Runs", []], ["Overlay", null]]} />
       <div className="title">
-        <h1>{runs.length} runs on one plot</h1>
+        <h1>{runs.length} runs compared</h1>
         <span className="grow" />
-        {runs.length === 2 && session.role !== "viewer" ? <a className="button" href={link(["run", runs[0]!, "pairs"], { other: runs[1]! })}>Compare them case by case</a> : null}
+        {runs.length === 2 && session.role !== "viewer" && canAsk("rollout.pairs", runs[0]!) ? <a className="button" href={link(["run", runs[0]!, "pairs"], { other: runs[1]! })}>Compare them case by case</a> : null}
       </div>
       <div className="legend" style={{ marginBottom: 10 }}>
         {runs.map((run, place) => <span key={run}><i style={{ background: color(place) }} /><a href={link(["run", run])}>{visible(run)}</a></span>)}
       </div>
-      <Comparison runs={runs} />
+      {compared.error ? <Problem error={compared.error} /> : null}
+      {compared.isLoading && runs.length > 1 ? <p className="faint" role="status">The runs are being compared case by case.</p> : null}
+      {compared.data ? <Comparison runs={runs} differences={differences} settings={compared.data.settings as unknown as [string, unknown[]][]} /> : null}
       {runs.map((run) => <Reader key={run} run={run} onRead={(found) => setCurves((now) => (now[run] === found ? now : { ...now, [run]: found }))} />)}
       <Plots runs={runs} curves={curves} isAll={isAll} />
       <p style={{ marginTop: 12 }}><button className="button" aria-pressed={isAll} onClick={() => showAll(!isAll)}>All metrics</button></p>
+      {differences.map((each) => <Flips key={each.run} compared={each} first={runs[0]!} />)}
     </div>
   );
 }
@@ -68,20 +73,14 @@ const TONES: Record<string, string> = { better: "good", worse: "bad" };
 const MOST_FLIPS = 12;
 
 /** What each later run does better or worse than the first, and the settings that differ. */
-function Comparison({ runs }: { runs: string[] }) {
-  const compared = useCall<Schemas["Comparison"]>("run.compare", runs.length > 1 ? { runs } : null);
-  if (compared.error) return <Problem error={compared.error} />;
-  if (!compared.data) return runs.length > 1 ? <p className="faint" role="status">The runs are being compared case by case.</p> : null;
-  const settings = compared.data.settings as unknown as [string, unknown[]][];
+function Comparison({ runs, differences, settings }: { runs: string[]; differences: Compared[]; settings: [string, unknown[]][] }) {
   return (
     <div className="stack compared">
-      {(compared.data.differences as unknown as Compared[]).map((each) => (
+      {differences.map((each) => (
         <section className="stack" key={each.run} aria-label={`${each.run} compared with ${runs[0]}`}>
           <h2 className="part">{visible(each.run)} compared with {visible(runs[0]!)}</h2>
           <p className={`notice ${each.reward ? (TONES[each.standing] ?? "warn") : ""}`}>{each.reward ? <><b style={{ textTransform: "capitalize" }}>{each.standing}</b>: </> : null}{visible(each.sentence)}</p>
-          {each.reward ? <div className="card scroll-x" tabIndex={0} role="region" aria-label="Differences"><header><span className="faint">{visible(each.basis)}</span></header><Differences rows={{ reward: each.reward, ...each.measures }} /></div> : null}
-          {each.flips.length && each.sides ? <h3>Cases that flipped: {each.flips.length}{each.flips.length > MOST_FLIPS ? `, of which ${MOST_FLIPS} are shown` : ""}</h3> : null}
-          {each.sides ? each.flips.slice(0, MOST_FLIPS).map((flip) => <Flipped key={flip.case} flip={flip} sides={each.sides!} />) : null}
+          {each.reward ? <div className="card scroll-x" tabIndex={0} role="region" aria-label={`Differences of ${each.run}`}><header><span className="faint">{visible(each.basis)}</span></header><Differences rows={{ reward: each.reward, ...each.measures }} /></div> : null}
         </section>
       ))}
       <h2 className="part">Settings that differ</h2>
@@ -95,6 +94,18 @@ function Comparison({ runs }: { runs: string[] }) {
       ) : <p className="faint">None.</p>}
       <h2 className="part">Curves</h2>
     </div>
+  );
+}
+
+/** The cases that came out differently in one run and the first; only the owner gets them. */
+function Flips({ compared, first }: { compared: Compared; first: string }) {
+  const { flips, sides, run } = compared;
+  if (!flips.length || !sides) return null;
+  return (
+    <section className="stack" aria-label={`Cases that flipped in ${run}`}>
+      <h2 className="part">Cases that flipped from {visible(first)} to {visible(run)}: {flips.length}{flips.length > MOST_FLIPS ? `, of which ${MOST_FLIPS} are shown` : ""}</h2>
+      {flips.slice(0, MOST_FLIPS).map((flip) => <Flipped key={flip.case} flip={flip} sides={sides} />)}
+    </section>
   );
 }
 

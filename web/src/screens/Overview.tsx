@@ -94,7 +94,7 @@ export function OverviewTab({ about, live }: { about: Schemas["ShownRun"]; live:
         ))}
       </div>
       <p className="chart-gap">
-        <span>Dashed lines are the events of the time line; bands are 95 % intervals. Drag to zoom, double-click to zoom out.</span>
+        <span>Dashed lines are the events of the time line; bands are 95 % intervals.<span className="on-screen"> Drag to zoom, double-click to zoom out.</span></span>
         {links.map(([name, address]) => (
           <a key={name} className="text" href={/^https?:/.test(address) ? address : undefined} rel="noreferrer noopener" target="_blank">{name}</a>
         ))}

@@ -155,7 +155,7 @@ export function ShipSummary({ summary }: { summary: Record<string, unknown> }) {
         <div className="card">
           <header><h2>Run it</h2></header>
           {commands.map(([program, command]) => (
-            <div className="fold-row row" key={program}><span className="faint" style={{ minWidth: 90 }}>{visible(program)}</span><code className="grow foreign">{visible(command)}</code><button className="button quiet" onClick={() => copy(command, "the command")}>Copy</button></div>
+            <div className="fold-row row wrap command" key={program}><span className="faint" style={{ minWidth: 90 }}>{visible(program)}</span><code className="foreign">{visible(command)}</code><button className="button quiet" onClick={() => copy(command, "the command")}>Copy</button></div>
           ))}
         </div>
       ) : null}
